@@ -1,0 +1,238 @@
+"""Configurations: frozen dataclasses whose field comments are the help text and whose types are checked strictly.
+
+    @dataclass(frozen=True)
+    class MyConfig(Config):
+        steps: Count = 128      # rollout length per environment row
+        lr: Positive = 1e-3     # Adam step size
+        search = {"lr": log(1e-5, 1e-2)}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import io
+import tokenize
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import msgspec
+
+from rlplug_core.errors import BadConfig, did_you_mean
+
+#: An integer of at least 1; of at least 0; numbers > 0, >= 0, and in [0, 1].
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a tuner may search: `kind` is `log`, `uniform`, `integer` or `choice`."""
+
+    kind: str
+    values: tuple[Any, ...]
+
+
+def log(low: float, high: float) -> Range:
+    """Log-uniform between two positive numbers."""
+    return Range("log", (low, high))
+
+
+def uniform(low: float, high: float) -> Range:
+    """Uniform between two numbers."""
+    return Range("uniform", (low, high))
+
+
+def integer(low: int, high: int) -> Range:
+    """Uniform over the integers from `low` to `high`, both included."""
+    return Range("integer", (low, high))
+
+
+def choice(*values: Any) -> Range:
+    """One of the values."""
+    return Range("choice", values)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The base of all configurations; `search` maps option names to tuning ranges."""
+
+    search: ClassVar[Mapping[str, Range]] = {}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a schema, as a command line or a form needs it.
+
+    `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`, `choice`, `ints`, `floats`, `strs`.
+    """
+
+    name: str
+    type: str
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    open_minimum: bool = False
+    optional: bool = False
+    search: Range | None = None
+
+
+C = TypeVar("C")
+
+
+def schema(config: type[Any]) -> tuple[Option, ...]:
+    """The options of a configuration dataclass, nested ones flattened to dotted names.
+
+    Raises:
+        BadConfig: a field has a type that no command line can express, or no default.
+    """
+    return tuple(_options(config, "", getattr(config, "search", {})))
+
+
+def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
+    """Build a configuration from dotted or nested `values`; missing ones take the dataclass's defaults.
+
+    Raises:
+        BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) names whose option it is.
+    """
+    names = {option.name for option in schema(config)}
+    for name in _flat(values):
+        if name not in names:
+            raise BadConfig(f"{where} has no option '{name}'{did_you_mean(name, names)} (rlplug info {where} lists them)")
+    try:
+        return msgspec.convert(_nest(values), config, strict=True)
+    except msgspec.ValidationError as error:
+        raise BadConfig(_sentence(str(error), where)) from error
+
+
+def parse(option: Option, text: str) -> Any:
+    """A value from the command line or a `--set`: the text in the option's type; a wrong one stays text for `convert`."""
+    if option.optional and text.lower() in ("none", "null"):
+        return None
+    scalar: dict[str, Any] = {"int": int, "ints": int, "float": float, "floats": float}
+    kind = scalar.get(option.type, str)
+    try:
+        if option.type == "bool":
+            return {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}[text.lower()]
+        if option.type in ("ints", "floats", "strs"):
+            return [kind(part) for part in text.strip("[]()").replace(" ", "").split(",") if part]
+        return kind(text)
+    except (ValueError, KeyError):
+        return text
+
+
+def flatten(config: Any) -> dict[str, Any]:
+    """Dotted names to plain values (tuples become lists), the inverse of `convert`."""
+    return dict(_flat(msgspec.to_builtins(config)))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, value in _flat(values).items():
+        *parents, leaf = name.split(".")
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return nested
+
+
+def _sentence(message: str, where: str) -> str:
+    reason, _, path = message.partition(" - at `$")
+    name = path.rstrip("`").strip(".")
+    return f"{where}: option '{name}': {reason[0].lower()}{reason[1:]} (rlplug info {where} shows its type and default)"
+
+
+def _options(config: type[Any], prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
+    hints = typing.get_type_hints(config, include_extras=True)
+    helps = _helps(config)
+    for field in dataclasses.fields(config):
+        name = prefix + field.name
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _options(typing.cast("type[Any]", hints[field.name]), f"{name}.", search)
+            continue
+        if field.default is dataclasses.MISSING:
+            raise BadConfig(f"{config.__name__}.{field.name} has no default; every option needs one")
+        help = str(field.metadata.get("help", helps.get(field.name, "")))
+        yield _option(name, hints[field.name], field.default, help, search.get(name))
+
+
+def _option(name: str, hint: Any, default: Any, help: str, search: Range | None) -> Option:
+    hint, optional = _strip_optional(hint)
+    minimum = maximum = None
+    is_open = False
+    if typing.get_origin(hint) is Annotated:
+        hint, *notes = typing.get_args(hint)
+        for meta in (note for note in notes if isinstance(note, msgspec.Meta)):
+            minimum, maximum = (meta.ge if meta.ge is not None else meta.gt), meta.le
+            is_open = meta.gt is not None
+    kind, choices = _kind(name, hint)
+    default = list(default) if isinstance(default, tuple) else default
+    return Option(name, kind, default, help, choices, minimum, maximum, is_open, optional, search)
+
+
+def _strip_optional(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        rest = [part for part in typing.get_args(hint) if part is not type(None)]
+        if len(rest) == 1:
+            return rest[0], True
+    return hint, False
+
+
+def _kind(name: str, hint: Any) -> tuple[str, tuple[str, ...]]:
+    if typing.get_origin(hint) is Literal:
+        return "choice", tuple(str(value) for value in typing.get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return "choice", tuple(str(member.value) for member in hint)
+    if hint in (int, float, bool, str):
+        return hint.__name__, ()
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        item = typing.get_args(item)[0] if typing.get_origin(item) is Annotated else item
+        if item in (int, float, str):
+            return f"{item.__name__}s", ()
+    raise BadConfig(f"option '{name}' has type {hint}; use int, float, bool, str, Literal, or a tuple of one of these")
+
+
+@cache
+def _helps(config: type[Any]) -> dict[str, str]:
+    """Field name to trailing comment, from the sources of the class and its bases; no source, no help."""
+    helps: dict[str, str] = {}
+    for base in reversed(config.__mro__):
+        if dataclasses.is_dataclass(base):
+            helps.update(_comments(base))
+    return helps
+
+
+def _comments(config: type[Any]) -> dict[str, str]:
+    try:
+        source = inspect.getsource(config)
+    except (OSError, TypeError):
+        return {}
+    found: dict[str, str] = {}
+    for token in tokenize.generate_tokens(io.StringIO(inspect.cleandoc(source)).readline):
+        if token.type == tokenize.COMMENT and token.line.strip() != token.string.strip():
+            name, colon, _ = token.line.strip().partition(":")
+            if colon and name.isidentifier():
+                found[name] = token.string.lstrip("# ").strip()
+    return found

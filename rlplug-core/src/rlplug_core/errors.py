@@ -1,0 +1,75 @@
+"""What can go wrong, as the user sees it: one clear sentence, an exit code, and what to type next.
+
+    RlplugError           the run failed                                    exit 1
+    ├── WorkerFailed      a worker process raised, hung or was killed
+    ├── BadCheckpoint     no readable checkpoint is left
+    ├── BadEnv            an environment broke its contract
+    ├── UsageError        what was typed cannot be done                     exit 2
+    │   ├── UnknownEnv    no provider knows the environment id
+    │   └── BadConfig     an option has a wrong name, type or range
+    ├── PluginError       a plugin is broken, disabled or incompatible      exit 3
+    │   └── MissingPackage  a package that the plugin needs is not installed
+    └── Interrupted       stopped by a signal, after a checkpoint           exit 130 or 143
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RlplugError(Exception):
+    """The base of all errors that end in one sentence instead of a traceback."""
+
+    exit_code = 1
+
+
+class WorkerFailed(RlplugError):
+    """A worker process raised, hung or was killed; the run directory holds the traceback or the signal's name."""
+
+
+class BadCheckpoint(RlplugError):
+    """A checkpoint is missing, incomplete or changed, and no earlier one is readable."""
+
+
+class BadEnv(RlplugError):
+    """An environment broke its contract (an ignored masked reset, a wrong shape, an undeclared autoreset mode)."""
+
+
+class UsageError(RlplugError):
+    """What was typed cannot be done."""
+
+    exit_code = 2
+
+
+class UnknownEnv(UsageError):
+    """No provider knows the environment id."""
+
+
+class BadConfig(UsageError):
+    """An option has a wrong name, type or range."""
+
+
+class PluginError(RlplugError):
+    """A plugin is broken, disabled or incompatible."""
+
+    exit_code = 3
+
+
+class MissingPackage(PluginError):
+    """A package that a plugin needs is not installed; the message holds the install line."""
+
+
+class Interrupted(RlplugError):
+    """The run was stopped by a signal, after a checkpoint."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'a' or 'b'?"` for the nearest known words, or an empty string."""
+    lower = {name.lower(): name for name in known}
+    near = [f"'{lower[match]}'" for match in get_close_matches(word.lower(), lower, n=3, cutoff=0.6)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -1,0 +1,63 @@
+"""The hooks of rlplug: behaviour during a run. All are called in the parent process, never per env step.
+
+A hook that raises is reported once with its plugin's name, disabled for the rest of that run, and the run is tagged
+`rlplug.hook_failed`; training goes on. A hook implementation may ask for fewer arguments than its specification.
+
+    from rlplug_core.hooks import hookimpl
+
+    @hookimpl
+    def rlplug_run_end(run, status):
+        print(run.path, status)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+if TYPE_CHECKING:
+    from rlplug_core.run import Run
+
+#: The name under which pluggy knows rlplug.
+PROJECT = "rlplug"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def rlplug_configure(config: dict[str, Any]) -> None:
+    """Called once before a run is built, with the resolved options; may change values in place."""
+
+
+@hookspec
+def rlplug_run_start(run: Run) -> None:
+    """Called when the run directory and its journal exist, before the first step of a new or resumed run."""
+
+
+@hookspec
+def rlplug_run_log(run: Run, step: int, metrics: Mapping[str, float]) -> None:
+    """Called at log cadence with what was just written to the journal at env step `step`."""
+
+
+@hookspec
+def rlplug_run_checkpoint(run: Run, path: Path, reason: str) -> None:
+    """Called after a checkpoint is durable; `reason` is `periodic`, `best`, `final` or `interrupted`."""
+
+
+@hookspec
+def rlplug_run_end(run: Run, status: str) -> None:
+    """Called once at the end, after the last journal record; `status` is `finished`, `failed` or `interrupted`."""
+
+
+@hookspec
+def rlplug_run_error(run: Run, error: BaseException) -> None:
+    """Called before `rlplug_run_end` when the run failed."""
+
+
+@hookspec
+def rlplug_doctor(report: list[str]) -> None:
+    """Called by `rlplug doctor`; append one sentence per finding."""

@@ -1,0 +1,132 @@
+"""Every interface of rlplug on one page.
+
+Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, weights and priorities go back:
+
+    env = provider.make("CartPole-v1", rows=8)
+    learner = A2C(env.spec, A2CConfig(), context)
+    agent, buffer = learner.agent(), learner.buffer()
+    actor = Actor(env, [Lane(learner, agent, buffer)], clock)
+    while not clock.done:
+        for lane, step in actor.step():
+            lane.buffer.add(step)
+            for batch in lane.buffer.batches(clock):
+                lane.buffer.feedback(batch, lane.learner.update(batch, clock))
+
+All protocols are structural: a plugin that inherits nothing is as good as one that does. They are provisional until 1.0.
+A published protocol never gains a method; further abilities are the separate `SupportsX` protocols at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+from rlplug_core.clock import Clock
+from rlplug_core.types import Act, Array, Carry, Chunk, Obs, Result, Spec, State, Step, Timestep
+
+B = TypeVar("B")
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Holds state that a checkpoint must carry; `load_state_dict(state_dict())` changes nothing."""
+
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: State, /) -> Any: ...
+
+
+@runtime_checkable
+class Env(Stateful, Protocol):
+    """A vector of environment rows; a single environment is one row."""
+
+    @property
+    def spec(self) -> Spec: ...
+    def reset(self, seed: int) -> Timestep: ...
+    def step(self, action: Array) -> Timestep: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Agent(Stateful, Protocol):
+    """Acts. Its state is generators and noise, never weights; those are shared with the learner."""
+
+    def weights(self) -> State:
+        """Live views of what travels to actors and evaluators."""
+        ...
+
+    def initial(self, rows: int) -> Carry:
+        """The memory with which `rows` rows begin."""
+        ...
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act: ...
+
+
+@runtime_checkable
+class Buffer(Stateful, Protocol[B]):
+    """Takes steps, hands out the batches that are due; a batch is valid until the next batch or `add`."""
+
+    def add(self, step: Step, source: int = 0) -> None:
+        """Store a step; `source` says which actor it came from, whose rows are never mixed with another's."""
+        ...
+
+    def batches(self, clock: Clock) -> Iterable[B]:
+        """The batches due now; what is owed is an integer in the state, so stopping between two loses none."""
+        ...
+
+    def feedback(self, batch: B, result: Result) -> None: ...
+
+
+@runtime_checkable
+class Learner(Stateful, Protocol[B]):
+    """The algorithm: built as `cls(spec, config, context)`."""
+
+    #: The runners it is sound under, best first.
+    runners: ClassVar[tuple[str, ...]]
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
+        """An agent on these parameters; repeatable: agents never share generators, noise or memory."""
+        ...
+
+    def buffer(self) -> Buffer[B]: ...
+    def update(self, batch: B, clock: Clock) -> Result: ...
+
+
+class Link(Protocol):
+    """How a decoupled actor and learner talk. Provisional until the decoupled runner lands."""
+
+    def publish(self, weights: State) -> None: ...
+    def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]: ...
+    def send(self, chunk: Chunk) -> None: ...
+    def receive(self) -> list[Chunk]: ...
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """What an `rlplug.envs` entry point names: a class without constructor arguments that makes environments."""
+
+    def ids(self) -> Iterable[str]:
+        """The ids it can make, as the user would type them; used for suggestions."""
+        ...
+
+    def make(self, id: str, rows: int) -> Env:
+        """Raises `errors.UnknownEnv` for an id it does not know, `errors.MissingPackage` where a package is absent."""
+        ...
+
+
+@runtime_checkable
+class SupportsFinish(Protocol):
+    """A learner that has something left to do before the final checkpoint."""
+
+    def finish(self, clock: Clock) -> None: ...
+
+
+@runtime_checkable
+class Controller(Stateful, Protocol):
+    """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else."""
+
+    def evaluated(self, mean_return: float, clock: Clock) -> None: ...
+
+
+__all__ = [
+    "Agent", "Buffer", "Controller", "Env", "Learner", "Link", "Provider", "Stateful", "SupportsFinish",
+]

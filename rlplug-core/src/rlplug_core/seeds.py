@@ -1,0 +1,111 @@
+"""The seed tree: every component of a run draws from its own generator, derived from one seed by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from zlib import crc32
+
+import numpy as np
+import torch
+
+from rlplug_core.types import Array, State
+
+
+class Seeds:
+    """A node of the seed tree; children are named, so adding one moves no other. Seed 0 is a seed like any other."""
+
+    def __init__(self, seed: int, path: tuple[int, ...] = ()) -> None:
+        self.seed = seed
+        self.path = path
+
+    def child(self, name: str, number: int = 0) -> Seeds:
+        return Seeds(self.seed, (*self.path, crc32(name.encode()), number))
+
+    def generator(self) -> np.random.Generator:
+        """A fresh generator; two calls give two generators that draw the same numbers."""
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=self.path)))
+
+    def integer(self) -> int:
+        """A seed for foreign code, in [0, 2**31)."""
+        return int(np.random.SeedSequence(self.seed, spawn_key=self.path).generate_state(1)[0]) >> 1
+
+
+class Draws:
+    """Random numbers drawn in blocks: a draw of its own costs twenty times its share of a block.
+
+    `draw(generator, size)` fills one block of `size` draws. The state is the generator before the block and the position
+    in it, so a resumed run continues with the same numbers.
+    """
+
+    def __init__(
+        self, generator: np.random.Generator, draw: Callable[[np.random.Generator, int], Array], size: int = 256
+    ) -> None:
+        self.generator, self.draw, self.size = generator, draw, size
+        self._refill()
+
+    def _refill(self) -> None:
+        self.before = self.generator.bit_generator.state
+        self.block = self.draw(self.generator, self.size)
+        self.position = 0
+
+    def next(self) -> Array:
+        """The next draw, a view of the block."""
+        if self.position == self.size:
+            self._refill()
+        position = self.position
+        self.position = position + 1
+        value: Array = self.block[position]
+        return value
+
+    def state_dict(self) -> State:
+        return {"before": self.before, "position": self.position}
+
+    def load_state_dict(self, state: State) -> None:
+        self.generator.bit_generator.state = state["before"]
+        self._refill()
+        self.position = state["position"]
+
+
+def global_state() -> State:
+    """The process's own generators (torch, numpy, Python), which foreign code may draw from."""
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # type: ignore[misc]
+    version, internal, extra = random.getstate()
+    state: State = {
+        "torch": torch.get_rng_state(),
+        "numpy": {"name": str(name), "keys": keys, "position": position, "has_gauss": has_gauss, "gauss": gauss},
+        "python": {"version": version, "internal": np.array(internal, dtype=np.uint64), "gauss": extra},
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def load_global_state(state: State) -> None:
+    """Put the process's generators back to what `global_state` read."""
+    torch.set_rng_state(state["torch"])
+    legacy = state["numpy"]
+    np.random.set_state((legacy["name"], legacy["keys"], legacy["position"], legacy["has_gauss"], legacy["gauss"]))
+    internal = tuple(int(word) for word in state["python"]["internal"])
+    random.setstate((state["python"]["version"], internal, state["python"]["gauss"]))
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Whatever happens inside, the process's generators are afterwards as they were before."""
+    state = global_state()
+    try:
+        yield
+    finally:
+        load_global_state(state)
+
+
+def seed_globals(seeds: Seeds) -> None:
+    """Seed the process's generators, for foreign code that draws from them."""
+    seed = seeds.integer()
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
