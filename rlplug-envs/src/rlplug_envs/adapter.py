@@ -143,7 +143,7 @@ class Adapter:
         if not same(self._view.body(before), self._view.body(after), running):
             raise BadEnv(
                 f"{self.spec.id}: reset(options={{'reset_mask': …}}) also changed rows outside the mask, which cuts "
-                "running episodes; honour the mask in its reset, or build it with the autoreset mode SAME_STEP or NEXT_STEP"
+                "running episodes; honour the mask in its reset, or build it in the mode SAME_STEP or NEXT_STEP"
             )
         self._verified = True
 
