@@ -1,9 +1,10 @@
-"""A3C of PFRL: processes that share weights and RMSProp's moments, with the network shape of its own A3C example."""
+"""A3C of PFRL: processes that share weights and RMSProp's moments."""
 
 from __future__ import annotations
 
 import tempfile
 import time
+from itertools import pairwise
 from typing import Any
 
 import measure  # first: it sets the thread count that torch reads
@@ -60,12 +61,19 @@ class Stopwatch:
             self.times[1] = time.perf_counter()
 
 
-def network(hidden: list[int], observation: int, actions: int) -> nn.Module:
-    """A trunk shared by policy and value, as in PFRL's A3C example."""
+def tower(sizes: list[int], last: list[nn.Module]) -> list[nn.Module]:
+    """Hidden layers with tanh, then `last`."""
+    return [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())] + last
+
+
+def network(hidden: list[int], observation: int, actions: int, trunk: bool) -> nn.Module:
+    """Policy and value apart, as on the other side; with `trunk`, on shared hidden layers, as in PFRL's own A3C example."""
     sizes = [observation, *hidden]
-    trunk = [layer for a, b in zip(sizes[:-1], hidden, strict=True) for layer in (nn.Linear(a, b), nn.Tanh())]
-    policy = nn.Sequential(nn.Linear(sizes[-1], actions), SoftmaxCategoricalHead())
-    return nn.Sequential(*trunk, pfrl.nn.Branched(policy, nn.Linear(sizes[-1], 1)))
+    policy = [nn.Linear(sizes[-1], actions), SoftmaxCategoricalHead()]
+    value = [nn.Linear(sizes[-1], 1)]
+    if trunk:
+        return nn.Sequential(*tower(sizes, [pfrl.nn.Branched(nn.Sequential(*policy), *value)]))
+    return pfrl.nn.Branched(nn.Sequential(*tower(sizes, policy)), nn.Sequential(*tower(sizes, value)))
 
 
 def mean_return(agent: A3C, env: OldGym, episodes: int = 20) -> float:
@@ -86,13 +94,14 @@ def mean_return(agent: A3C, env: OldGym, episodes: int = 20) -> float:
 def main() -> None:
     setting = measure.settings("a3c")
     if setting["tuned"]:
+        torch.set_flush_denormal(True)
         torch.distributions.Distribution.set_default_validate_args(False)
     pfrl.utils.set_random_seed(setting["seed"])
 
     def make_env(process: int, test: bool) -> OldGym:
         return OldGym(gym.make(setting["env"], disable_env_checker=True), 1000 * setting["seed"] + process)
 
-    model = network(setting["hidden"], 4, 2)
+    model = network(setting["hidden"], 4, 2, trunk=setting["tuned"])
     optimiser = SharedRMSpropEpsInsideSqrt(
         model.parameters(), lr=setting["lr"], eps=setting["rms_epsilon"], alpha=setting["rms_decay"]
     )
@@ -102,7 +111,8 @@ def main() -> None:
         t_max=setting["rollout"],
         gamma=setting["gamma"],
         beta=setting["entropy"],
-        v_loss_coef=setting["value"],
+        v_loss_coef=2 * setting["value"],  # PFRL halves the squared error
+        normalize_grad_by_t_max=True,  # the mean over the rollout, as on the other side
         max_grad_norm=setting["clip"],
     )
     total = setting["warmup"] + setting["steps"]
