@@ -124,7 +124,7 @@ def test(session: nox.Session, folder: str, *packages: str) -> None:
 
 
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
-    """Fill the session's environment in one pip command; byte code is made on first import, which takes half the time."""
+    """Fill the environment in one pip command; byte code is left to the first import, which halves the time."""
     found = [str(wheel) for package in packages for wheel in WHEELS.glob(f"{package.replace('-', '_')}-*.whl")]
     with timed(session, installs):
         session.install("--no-compile", "--constraint", "constraints.txt", *found, *requirements)
