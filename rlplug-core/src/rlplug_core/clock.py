@@ -10,13 +10,15 @@ from rlplug_core.types import State
 class Clock:
     """Counts valid env steps (advanced by actors) and updates (advanced by the runner).
 
-    Schedules are pure functions of `progress`. Controllers may set `scale` (multiplies every step size) and `stop`.
+    Schedules are pure functions of `progress`, which runs over `total`; the run ends at `limit`, which is the total unless a
+    resumed run goes beyond it. Controllers may set `scale` (multiplies every step size) and `stop`.
     """
 
-    __slots__ = ("scale", "steps", "stop", "total", "updates")
+    __slots__ = ("limit", "scale", "steps", "stop", "total", "updates")
 
     def __init__(self, total: int, steps: int = 0, updates: int = 0) -> None:
         self.total = total
+        self.limit = total
         self.steps = steps
         self.updates = updates
         self.scale = 1.0
@@ -28,7 +30,7 @@ class Clock:
 
     @property
     def done(self) -> bool:
-        return self.stop or self.steps >= self.total
+        return self.stop or self.steps >= self.limit
 
     @property
     def progress(self) -> float:
@@ -36,29 +38,45 @@ class Clock:
         return min(1.0, self.steps / self.total)
 
     def state_dict(self) -> State:
-        return {"total": self.total, "steps": self.steps, "updates": self.updates, "scale": self.scale}
+        return {"total": self.total, "limit": self.limit, "steps": self.steps, "updates": self.updates, "scale": self.scale}
 
     def load_state_dict(self, state: State) -> None:
-        self.total, self.steps = state["total"], state["steps"]
+        self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]
         self.updates, self.scale = state["updates"], state["scale"]
 
 
 class SharedClock(Clock):
     """One worker's view of a clock with a slot per worker, summed without a lock.
 
-    `slots` is any int64 sequence that the workers share; each worker writes its own slot alone.
+    Args:
+        total: env steps that schedules run over.
+        slots: the env steps of each worker; every worker writes its own alone.
+        flags: one integer, not 0 when all shall stop.
+        rank: whose slot is ours.
     """
 
-    __slots__ = ("rank", "slots")
+    __slots__ = ("flags", "rank", "slots")
 
-    def __init__(self, total: int, slots: MutableSequence[int], rank: int) -> None:
+    def __init__(self, total: int, slots: MutableSequence[int], flags: MutableSequence[int], rank: int) -> None:
+        self.slots, self.flags, self.rank = slots, flags, rank
         super().__init__(total, sum(slots))
-        self.slots = slots
-        self.rank = rank
 
     def advance(self, count: int) -> None:
         self.slots[self.rank] += count
         self.steps = sum(self.slots)
+
+    @property
+    def done(self) -> bool:
+        return self.steps >= self.limit or bool(self.flags[0])
+
+    @property  # type: ignore[override]
+    def stop(self) -> bool:
+        return bool(self.flags[0])
+
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        if value:
+            self.flags[0] = 1
 
 
 def due(before: int, after: int, every: int) -> bool:

@@ -25,7 +25,11 @@ class RlplugError(Exception):
 
 
 class WorkerFailed(RlplugError):
-    """A worker process raised, hung or was killed; the run directory holds the traceback or the signal's name."""
+    """A worker process raised, hung or was killed; `details` is its traceback or its signal's name."""
+
+    def __init__(self, message: str, details: str) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 class BadCheckpoint(RlplugError):

@@ -1,0 +1,42 @@
+"""The public door: how algorithms, environments, wrappers and hooks of any distribution are found and loaded.
+
+Importing this imports no plugin, no torch and no gymnasium; only naming a contribution imports its plugin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.plugins.algorithms import algorithm
+from rlplug_core.plugins.discovery import records, refresh, scan
+from rlplug_core.plugins.envs import env_ids, make_env, provider
+from rlplug_core.plugins.loading import absolute, source_file
+from rlplug_core.plugins.names import find
+from rlplug_core.plugins.records import Record
+
+if TYPE_CHECKING:
+    from rlplug_core.plugins.hooks_manager import Hooks
+
+__all__ = [
+    "Hooks",
+    "Record",
+    "absolute",
+    "algorithm",
+    "env_ids",
+    "find",
+    "make_env",
+    "provider",
+    "records",
+    "refresh",
+    "scan",
+    "source_file",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """`Hooks` on first use: listing plugins does not need pluggy."""
+    if name == "Hooks":
+        from rlplug_core.plugins.hooks_manager import Hooks
+
+        return Hooks
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

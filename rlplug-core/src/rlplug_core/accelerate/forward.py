@@ -1,0 +1,120 @@
+"""Forward passes on the host: numpy on views of the parameters for plain networks on the CPU, torch for the rest.
+
+At one row numpy takes 6 microseconds where torch takes 25 (architecture notes, 4.2). The views share the parameters' memory:
+no copy, never stale, as long as the parameters are changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlplug_core.batches import to_tensors
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.encoders import Vector
+from rlplug_core.nets.heads import LogStd
+from rlplug_core.nets.modules import Critic, Policy, QNetwork
+from rlplug_core.types import Array, Obs
+
+
+class Forward(Protocol):
+    """Observations [B, ...] in, an array of outputs out; no gradient."""
+
+    backend: str
+
+    def __call__(self, obs: Obs) -> Array: ...
+
+
+Layer = Callable[[Array], Array]
+
+
+def forward(module: nn.Module, acting: str = "auto") -> Forward:
+    """The fastest forward pass for `module`: `acting` is `auto`, `numpy` or `torch`.
+
+    Raises:
+        UsageError: numpy was asked for and the network is not a plain one on the CPU.
+    """
+    if acting != "torch" and _plain(module) is not None:
+        return NumpyForward(module)
+    if acting == "numpy":
+        raise UsageError("acting in numpy needs fully connected layers on the CPU; leave --acting at auto")
+    return TorchForward(module)
+
+
+class TorchForward:
+    """Through torch, without gradients, to the host."""
+
+    backend = "torch"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.device = next(module.parameters()).device
+
+    def __call__(self, obs: Obs) -> Array:
+        with torch.inference_mode():
+            outputs: Array = self.module(to_tensors(obs, self.device)).cpu().numpy()
+        return outputs
+
+
+class NumpyForward:
+    """Through numpy views of a plain network's parameters, taken at the first call: optimisers move parameters before it."""
+
+    backend = "numpy"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self.squeeze = module, isinstance(module, Critic)
+        self.layers: list[Layer] = []
+
+    def __call__(self, obs: Obs) -> Array:
+        if not self.layers:
+            self.layers = _plain(self.module) or []
+        values: Array = obs
+        if values.ndim != 2:
+            values = values.reshape(len(values), -1)
+        if values.dtype != np.float32:
+            values = values.astype(np.float32)
+        for layer in self.layers:
+            values = layer(values)
+        return values[:, 0] if self.squeeze else values
+
+
+def _plain(module: nn.Module) -> list[Layer] | None:
+    """The numpy layers of a policy, critic or Q-network, or None where some part has no numpy form."""
+    if type(module) is Policy:
+        parts = [module.encoder, module.outputs]
+    elif type(module) is Critic:
+        parts = [module.encoder, module.output]
+    elif type(module) is QNetwork and module.value is None:
+        parts = [module.encoder, module.advantage]
+    else:
+        return None
+    leaves = [leaf for part in parts for leaf in part.modules() if not list(leaf.children())]
+    layers = [_layer(leaf) for leaf in leaves if not isinstance(leaf, Vector)]
+    found = [layer for layer in layers if layer is not None]
+    return found if len(found) == len(layers) and isinstance(leaves[0], Vector) else None
+
+
+def _layer(module: nn.Module) -> Layer | None:
+    if any(parameter.device.type != "cpu" for parameter in module.parameters()):
+        return None
+    if isinstance(module, nn.Linear):
+        weight, bias = module.weight.detach().numpy().T, module.bias.detach().numpy()
+        return lambda values: _affine(values, weight, bias)
+    if isinstance(module, nn.Tanh):
+        return lambda values: np.tanh(values, out=values)
+    if isinstance(module, nn.ReLU):
+        return lambda values: np.maximum(values, 0, out=values)
+    if isinstance(module, LogStd):
+        log_std = module.log_std.detach().numpy()
+        return lambda mean: np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], -1)
+    return None
+
+
+def _affine(values: Array, weight: Array, bias: Array) -> Array:
+    out: Array = values.dot(weight)
+    out += bias
+    return out

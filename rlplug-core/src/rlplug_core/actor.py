@@ -1,0 +1,73 @@
+"""The actor: steps an environment with agents, and turns what happened into steps for buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlplug_core.clock import Clock
+from rlplug_core.protocols import Agent, Buffer, Env, Learner
+from rlplug_core.types import Episode, State, Step, tree_map
+
+
+@dataclass(slots=True)
+class Lane:
+    """A learner with its agent and its buffer; runs with several learners have several lanes."""
+
+    learner: Learner[Any]
+    agent: Agent
+    buffer: Buffer[Any]
+
+
+class Actor:
+    """Steps `env` for one lane, advances the clock by the valid rows, and keeps the finished episodes until they are taken."""
+
+    def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
+        self.env, self.lane, self.clock = env, lane, clock
+        self.agent = lane.agent
+        self.episodes: list[tuple[int, Episode]] = []
+
+    def reset(self, seed: int) -> None:
+        """Begin every row anew."""
+        now = self.env.reset(seed)
+        self.obs, self.first = now.obs, now.first
+        self.carry = self.agent.initial(self.env.spec.rows)
+
+    def step(self) -> Sequence[tuple[Lane, Step]]:
+        """Act in every row once; one transition of every row, per lane."""
+        obs, first, carry = self.obs, self.first, self.carry
+        act = self.agent.act(obs, first, carry, self.clock)
+        now = self.env.step(act.action)
+        self.obs, self.first, self.carry = now.obs, now.first, act.carry
+        self.clock.advance(now.count)
+        if now.episodes:
+            self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
+        step = Step(
+            obs, act.action, now.reward, now.final, now.terminated, now.truncated, first, now.valid, now.ended,
+            act.extras, carry,
+        )  # fmt: skip
+        return ((self.lane, step),)
+
+    def take_episodes(self) -> list[tuple[int, Episode]]:
+        """The episodes that finished since the last call, each with the clock's steps at that moment."""
+        taken, self.episodes = self.episodes, []
+        return taken
+
+    def state_dict(self) -> State:
+        copy = lambda array: array.copy()  # noqa: E731
+        return {
+            "env": self.env.state_dict(),
+            "agent": self.agent.state_dict(),
+            "obs": tree_map(copy, self.obs),
+            "first": self.first.copy(),
+            "carry": tree_map(copy, self.carry),
+            "episodes": [[steps, episode.row, episode.total, episode.length] for steps, episode in self.episodes],
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.env.load_state_dict(state["env"])
+        self.agent.initial(self.env.spec.rows)
+        self.agent.load_state_dict(state["agent"])
+        self.obs, self.first, self.carry = state["obs"], state["first"], state["carry"]
+        self.episodes = [(steps, Episode(row, total, length)) for steps, row, total, length in state["episodes"]]

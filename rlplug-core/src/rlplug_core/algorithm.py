@@ -1,0 +1,126 @@
+"""The base class of learners: networks and optimisers built, tracked and saved by torch's own means.
+
+A learner need not inherit it; whoever does gets parameters in flat memory, seeds, the learner's generator, compilation of
+`loss`, and a `state_dict` that covers networks, targets, optimisers and the generator.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import torch
+from torch import nn
+
+from rlplug_core.clock import Clock
+from rlplug_core.config import Config
+from rlplug_core.errors import UsageError
+from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule
+from rlplug_core.protocols import Agent, Buffer
+from rlplug_core.schedules import Schedule
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Result, Spec, State
+
+B = TypeVar("B")
+
+#: The optimisers that a config can name.
+RULES: dict[str, type[Rule]] = {"adam": Adam, "rmsprop": RMSProp}
+RuleName = Literal["adam", "rmsprop"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a runner hands to a learner besides spec and config: seeds, device, the gradient seam, its place among ranks."""
+
+    seeds: Seeds
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    optimiser: OptimiserFactory = Optimiser
+    rank: int = 0
+    ranks: int = 1
+    acting: str = "auto"
+    compile: bool = False
+
+
+class Algorithm(nn.Module, Generic[B]):
+    """Subclasses write `build`, `agent`, `buffer`, `update` and usually `loss` (pure: batch in, loss and metrics out)."""
+
+    Config: ClassVar[type[Config]]
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    #: Spaces of actions it can handle, as class names of `gymnasium.spaces`; empty means any.
+    actions: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, spec: Spec, config: Any, context: Context) -> None:
+        super().__init__()
+        self.spec, self.config, self.context = spec, config, context
+        self.device, self.seeds, self.acting = context.device, context.seeds, context.acting
+        self.generator = context.seeds.child("learner", context.rank).generator()
+        self.optimisers: list[Optimiser] = []
+        self._check_spaces()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(context.seeds.child("networks").integer())
+            self.build()
+        if context.compile:
+            self.loss = torch.compile(self.loss)  # type: ignore[assignment]
+
+    def build(self) -> None:
+        """Make networks, then optimisers; called once, with the seed for initial weights set."""
+        raise NotImplementedError
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
+        raise NotImplementedError
+
+    def buffer(self) -> Buffer[B]:
+        raise NotImplementedError
+
+    def update(self, batch: B, clock: Clock) -> Result:
+        raise NotImplementedError
+
+    def loss(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss and its metrics for a batch on the device; pure, so that it can be compiled whole."""
+        raise NotImplementedError
+
+    def optimiser(
+        self, modules: Iterable[nn.Module], lr: Schedule, clip: float | None = None, rule: Rule | None = None
+    ) -> Optimiser:
+        """An optimiser of the modules' trainable parameters, moved to the device and into one flat tensor; saved with the learner."""
+        parameters = [
+            parameter for module in modules for parameter in module.to(self.device).parameters() if parameter.requires_grad
+        ]
+        made = self.context.optimiser(parameters, rule or Adam(), lr, clip)
+        self.optimisers.append(made)
+        return made
+
+    def agent_seeds(self, rank: int) -> Seeds:
+        """Where an agent's random numbers come from: its rank, so that two agents of one learner draw alike but apart."""
+        return self.seeds.child("agent", rank)
+
+    def get_extra_state(self) -> State:
+        """What `state_dict` holds besides tensors of modules: optimisers and the learner's generator."""
+        return {
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            "generator": self.generator.bit_generator.state,
+        }
+
+    def set_extra_state(self, state: State) -> None:
+        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
+        self.generator.bit_generator.state = state["generator"]
+
+    def _check_spaces(self) -> None:
+        kind = type(self.spec.action).__name__
+        if self.actions and kind not in self.actions:
+            raise UsageError(
+                f"{type(self).__name__} needs {' or '.join(self.actions)} actions and {self.spec.id} has {kind}; "
+                f"`rlplug list` shows the algorithms for {kind}"
+            )
+
+
+def target_network(network: nn.Module) -> nn.Module:
+    """A copy that no gradient reaches; it changes only when the learner says so."""
+    target = copy.deepcopy(network)
+    for parameter in target.parameters():
+        parameter.grad = None
+        parameter.requires_grad_(False)
+    return target

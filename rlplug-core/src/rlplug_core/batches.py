@@ -1,0 +1,162 @@
+"""What learners are handed: rollouts [T, N] as collected on the host, and batches of samples or transitions on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlplug_core.types import Array, Carry, Obs, first_leaf, tree_map
+
+T = TypeVar("T", bound="Batch")
+
+
+@dataclass(slots=True)
+class Batch:
+    """The base of batches on the device: every field is a tensor, a (nested) dictionary of tensors, or None, leading with [B]."""
+
+    def map(self: T, function: Callable[[Any], Any]) -> T:
+        """Apply `function` to every tensor of every field."""
+        return replace(self, **{field.name: tree_map(function, getattr(self, field.name)) for field in fields(self)})
+
+    def take(self: T, index: Tensor) -> T:
+        """The rows at `index` [b]."""
+        return self.map(lambda tensor: tensor.index_select(0, index))
+
+    def to(self: T, device: torch.device) -> T:
+        return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+
+@dataclass(slots=True)
+class Transitions(Batch):
+    """A batch of B transitions for value learning: `target = reward + discount * V(next_obs)`.
+
+    Attributes:
+        obs, action, next_obs: [B, ...]; `next_obs` is where an n-step window ends.
+        reward: [B] the (n-step, discounted) sum of rewards.
+        discount: [B] gamma^k for k steps, 0 where the window ended in a terminal state.
+        weight: [B] 0 for rows that must not count, importance weights otherwise.
+        index: [B] where the buffer keeps them; what `feedback` reports priorities for.
+    """
+
+    obs: Any
+    action: Tensor
+    reward: Tensor
+    discount: Tensor
+    next_obs: Any
+    weight: Tensor
+    index: Tensor
+    extras: dict[str, Tensor]
+    carry: Any = None
+
+
+@dataclass(slots=True)
+class Samples(Batch):
+    """A batch of B flattened rollout rows for policy gradients; `advantage` and `target` (of the value) are [B]."""
+
+    obs: Any
+    action: Tensor
+    weight: Tensor
+    advantage: Tensor
+    target: Tensor
+    extras: dict[str, Tensor]
+
+    def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
+        """The rows in random order, `size` at a time; all at once where `size` covers them."""
+        rows = self.weight.shape[0]
+        if size >= rows:
+            yield self
+            return
+        order = torch.from_numpy(generator.permutation(rows)).to(self.weight.device)
+        for start in range(0, rows - rows % size, size):
+            yield self.take(order[start : start + size])
+
+
+@dataclass(slots=True)
+class Cuts:
+    """True successors of episodes that were truncated inside a rollout: `obs` [K, ...], of which `count` are in use.
+
+    `index` [K] says where they belong in the flattened [T * N] rows. K grows by doubling, so shapes rarely change.
+    """
+
+    obs: Obs
+    index: Array
+    count: int
+
+
+@dataclass(slots=True)
+class Rollout:
+    """T consecutive steps of N rows, as numpy arrays; valid until the buffer's next `add`.
+
+    Attributes:
+        obs: [T + 1, N, ...]; the last row is the true successor of the last action.
+        action, reward, terminated, truncated, first: [T, N, ...].
+        weight: [T, N] float32, 0 where a row holds no transition.
+        cuts: the successors of rows that were truncated before the last step.
+        extras: what the agent sent along, [T, N, ...] each.
+        carry: the agent's memory at the first row, [N, ...] or None.
+    """
+
+    obs: Obs
+    action: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    first: Array
+    weight: Array
+    cuts: Cuts
+    extras: dict[str, Array]
+    carry: Carry
+
+    def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
+        """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
+        steps, rows = self.reward.shape
+        value = critic(tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), self.obs)).reshape(steps + 1, rows)
+        successor = value[1:]
+        if self.cuts.count:
+            successor = successor.copy()
+            successor.reshape(-1)[self.cuts.index[: self.cuts.count]] = critic(self.cuts.obs)[: self.cuts.count]
+        return value[:-1], successor
+
+    def samples(self, advantage: Array, target: Array, device: torch.device) -> Samples:
+        """The rows flattened to [T * N] tensors on `device`, which share this rollout's memory on the CPU."""
+        steps, rows = self.reward.shape
+
+        def flat(array: Array) -> Tensor:
+            return torch.from_numpy(array[:steps].reshape(steps * rows, *array.shape[2:]))
+
+        batch = Samples(
+            tree_map(flat, self.obs), flat(self.action), flat(self.weight), flat(advantage), flat(target),
+            tree_map(flat, self.extras),
+        )  # fmt: skip
+        return batch.to(device)
+
+
+def rows_of(obs: Obs) -> int:
+    """The leading dimension of an observation."""
+    return int(first_leaf(obs).shape[0])
+
+
+def to_tensors(tree: Any, device: torch.device) -> Any:
+    """Arrays to tensors; on the CPU they share memory."""
+    if device.type == "cpu":
+        return tree_map(torch.from_numpy, tree)
+    return tree_map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), tree)
+
+
+def wmean(value: Tensor, weight: Tensor) -> Tensor:
+    """The weighted mean that keeps importance weights' scale: (w * x).sum() / max(1, count(w > 0))."""
+    return (weight * value).sum() / (weight > 0).sum().clamp(min=1)
+
+
+def standardise(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
+    """`value` shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
+    used = (weight > 0).to(value.dtype)
+    count = used.sum().clamp(min=1)
+    mean = (used * value).sum() / count
+    variance = (used * (value - mean).square()).sum() / (count - 1).clamp(min=1)
+    return (value - mean) / (variance.sqrt() + epsilon)

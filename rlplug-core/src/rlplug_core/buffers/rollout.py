@@ -1,0 +1,125 @@
+"""The rollout buffer: the last T steps of all rows, handed out once when full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.batches import Cuts, Rollout, rows_of
+from rlplug_core.clock import Clock
+from rlplug_core.types import Array, Result, State, Step, tree_map
+
+
+class RolloutBuffer:
+    """Collects `steps` steps and gives them as one `Rollout`; its storage is reused for the next.
+
+    The true successor of a step is the next row's observation; it is stored apart only where an episode was truncated.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.position = 0
+        self.rollout: Rollout | None = None
+
+    def add(self, step: Step, source: int = 0) -> None:
+        t = self.position % self.steps
+        data = self.rollout
+        if data is None:
+            data = self.rollout = self._allocate(step)
+        if t == 0:
+            self._begin(data, step)
+        put(data.obs, t, step.obs)
+        data.action[t] = step.action
+        data.reward[t] = step.reward
+        data.terminated[t] = step.terminated
+        data.truncated[t] = step.truncated
+        data.first[t] = step.first
+        data.weight[t] = step.valid
+        for name, array in step.extras.items():
+            data.extras[name][t] = array
+        self.position = t + 1
+        if self.position == self.steps:
+            put(data.obs, self.steps, step.next_obs)
+        elif step.ended:
+            self._cut(data.cuts, t, step)
+
+    def batches(self, clock: Clock) -> Iterable[Rollout]:
+        if self.position < self.steps or self.rollout is None:
+            return ()
+        self.position = 0
+        return (self.rollout,)
+
+    def feedback(self, batch: Rollout, result: Result) -> None:
+        """Rollouts have no priorities."""
+
+    def state_dict(self) -> State:
+        if self.rollout is None or self.position == 0:
+            return {"position": 0}
+        data, t, used = self.rollout, self.position, self.rollout.cuts.count
+        head = lambda array: array[: t + (t == self.steps)].copy()  # noqa: E731
+        fields = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras")
+        return {
+            "position": t,
+            "data": {name: tree_map(head, getattr(data, name)) for name in fields},
+            "carry": data.carry,
+            "cuts": {"obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs), "index": data.cuts.index[:used]},
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.position, self.rollout = state["position"], None
+        if self.position == 0:
+            return
+        saved, cuts = state["data"], state["cuts"]
+        self.rollout = data = Rollout(
+            **{name: tree_map(lambda a, n=name: self._grown(a, n == "obs"), tree) for name, tree in saved.items()},
+            cuts=Cuts(cuts["obs"], np.asarray(cuts["index"], dtype=np.int64), len(cuts["index"])),
+            carry=state["carry"],
+        )
+        self._grow(data.cuts, max(len(data.cuts.index), data.reward.shape[1]))
+
+    def _allocate(self, step: Step) -> Rollout:
+        rows = rows_of(step.obs)
+
+        def space(length: int, like: Any, dtype: Any = None) -> Any:
+            return tree_map(lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like)
+
+        t = self.steps
+        cuts = Cuts(tree_map(lambda array: np.zeros_like(array), step.obs), np.zeros(rows, dtype=np.int64), 0)
+        return Rollout(
+            space(t + 1, step.obs), space(t, step.action), space(t, step.reward, np.float32), space(t, step.terminated),
+            space(t, step.truncated), space(t, step.first), space(t, step.valid, np.float32), cuts,
+            space(t, step.extras), None,
+        )  # fmt: skip
+
+    def _begin(self, data: Rollout, step: Step) -> None:
+        data.cuts.count = 0
+        data.carry = tree_map(lambda array: array.copy(), step.carry)
+
+    def _cut(self, cuts: Cuts, t: int, step: Step) -> None:
+        rows = len(step.truncated)
+        for row in np.flatnonzero(step.truncated):
+            if cuts.count == len(cuts.index):
+                self._grow(cuts, 2 * cuts.count)
+            tree_map(lambda store, obs, r=row: store.__setitem__(cuts.count, obs[r]), cuts.obs, step.next_obs)
+            cuts.index[cuts.count] = t * rows + row
+            cuts.count += 1
+
+    def _grow(self, cuts: Cuts, size: int) -> None:
+        longer = lambda array: np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])  # noqa: E731
+        cuts.obs, cuts.index = tree_map(longer, cuts.obs), longer(cuts.index)
+
+    def _grown(self, array: Array, obs: bool) -> Array:
+        grown = np.zeros((self.steps + obs, *array.shape[1:]), array.dtype)
+        grown[: len(array)] = array
+        return grown
+
+
+def put(store: Any, index: Any, value: Any) -> None:
+    """`store[index] = value` for arrays and nested dictionaries of arrays."""
+    if isinstance(store, dict):
+        for key, part in store.items():
+            put(part, index, value[key])
+    else:
+        store[index] = value

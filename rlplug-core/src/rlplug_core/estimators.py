@@ -1,0 +1,52 @@
+"""Estimators of returns and advantages over rollouts, in numpy on the host; arrays are [T, N]."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.batches import Rollout
+from rlplug_core.types import Array
+
+
+def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: float) -> tuple[Array, Array]:
+    """Advantages and value targets by generalised advantage estimation (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
+
+    `lam` = 1 gives n-step returns as targets, `lam` = 0 one-step ones. `terminated` zeroes the bootstrap, `terminated` or
+    `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage is 0 and changes no other.
+
+    Args:
+        rollout: T steps of N rows.
+        value: [T, N] V(obs).
+        successor: [T, N] V of the true successor of each step.
+
+    Returns:
+        advantage and target = advantage + value, both [T, N] float32.
+    """
+    valid = rollout.weight > 0
+    ended = rollout.terminated | rollout.truncated
+    whole = bool(valid.all())
+    if not whole:
+        successor = _next_valid(value, successor, ended, valid)
+    delta = rollout.reward + gamma * successor * ~rollout.terminated - value
+    decay = (gamma * lam) * ~ended
+    if not whole:
+        delta, decay = np.where(valid, delta, 0), np.where(valid, decay, 1)
+    advantage = np.empty(delta.shape, dtype=np.float32)
+    running = np.zeros(delta.shape[1], dtype=np.float32)
+    for t in range(len(delta) - 1, -1, -1):
+        running = delta[t] + decay[t] * running
+        advantage[t] = running
+    if not whole:
+        advantage *= valid
+    return advantage, advantage + value.astype(np.float32, copy=False)
+
+
+def _next_valid(value: Array, successor: Array, ended: Array, valid: Array) -> Array:
+    """Successor values that skip rows of weight 0: V of the next valid row of the same chain."""
+    successor = successor.copy()
+    upcoming = successor[-1]
+    for t in range(len(value) - 1, -1, -1):
+        if t < len(value) - 1:
+            successor[t] = np.where(ended[t] | valid[t + 1], successor[t], upcoming)
+        upcoming = np.where(valid[t], value[t], successor[t])
+    return successor

@@ -1,0 +1,130 @@
+"""Encoders: from an observation space to a module that turns observations [B, ...] into features [B, F]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.net import Net
+
+#: The key under which an observation carries the legal actions; no encoder reads it.
+MASK = "action_mask"
+
+
+def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
+    """A linear layer with orthogonal weights of this gain and zero bias (Saxe et al., 2014, arXiv:1312.6120)."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def mlp(inputs: int, net: Net) -> tuple[nn.Sequential, int]:
+    """Hidden layers with their activations, and the width of the last."""
+    layers: list[nn.Module] = []
+    for width in net.hidden:
+        layers += [linear(inputs, width), nn.Tanh() if net.activation == "tanh" else nn.ReLU()]
+        inputs = width
+    return nn.Sequential(*layers), inputs
+
+
+class Image(nn.Module):
+    """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1].
+
+    Three layers as in DQN (Mnih et al., 2015) from 36 pixels a side, else two small ones that suit 10 x 10 grids.
+    """
+
+    def __init__(self, space: spaces.Box, net: Net) -> None:
+        super().__init__()
+        self.channels_last = space.shape[2] < space.shape[0]
+        shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
+        self.scale = 1 / 255 if space.dtype == np.uint8 else 1.0
+        kernels = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(shape[1:]) >= 36 else [(16, 3, 1), (32, 3, 1)]
+        layers: list[nn.Module] = []
+        channels = shape[0]
+        for width, kernel, stride in kernels:
+            layers += [nn.Conv2d(channels, width, kernel, stride), nn.ReLU()]
+            channels = width
+        self.convolutions = nn.Sequential(*layers, nn.Flatten())
+        with torch.no_grad():
+            size = self.convolutions(torch.zeros(1, *shape)).shape[1]
+        self.dense, self.features = mlp(int(size), net)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
+        features: Tensor = self.dense(self.convolutions(image.float() * self.scale))
+        return features
+
+
+class OneHot(nn.Module):
+    """Discrete observations [B] as one-hot vectors [B, n]."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__()
+        self.size, self.start = int(space.n), int(space.start)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return nn.functional.one_hot(obs.long() - self.start, self.size).float()
+
+
+class Vector(nn.Module):
+    """Any array as a float vector [B, F]."""
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return obs.flatten(1).float()
+
+
+class Concat(nn.Module):
+    """The parts of a Dict observation, each through its own encoder, side by side."""
+
+    def __init__(self, parts: dict[str, nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict(parts)
+
+    def forward(self, obs: dict[str, Any]) -> Tensor:
+        return torch.cat([part(obs[name]) for name, part in self.parts.items()], dim=1)
+
+
+def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    """The encoder for an observation space, and how many features it gives.
+
+    Images (three dimensions) go through convolutions, Discrete as one-hot, other arrays flattened, Dict part by part;
+    all but plain images then pass the hidden layers of `net`.
+
+    Raises:
+        UsageError: the space is none of these.
+    """
+    if _is_image(space):
+        image = Image(space, net)
+        return image, image.features
+    inputs, width = _inputs(space, net)
+    layers, features = mlp(width, net)
+    return nn.Sequential(inputs, *layers), features
+
+
+def _is_image(space: spaces.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
+
+
+def _inputs(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    if isinstance(space, spaces.Dict):
+        parts = {name: _part(part, net) for name, part in space.spaces.items() if name != MASK}
+        return Concat({name: module for name, (module, _) in parts.items()}), sum(size for _, size in parts.values())
+    return _part(space, net)
+
+
+def _part(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    if isinstance(space, spaces.Dict):
+        return _inputs(space, net)
+    if _is_image(space):
+        return encoder(space, net)
+    if isinstance(space, spaces.Discrete):
+        return OneHot(space), int(space.n)
+    if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
+        return Vector(), int(np.prod(space.shape))
+    raise UsageError(f"no encoder for observations in {space}; flatten it with a wrapper or bring your own network")

@@ -1,0 +1,16 @@
+"""The part of a configuration that describes a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlplug_core.config import Count
+
+
+@dataclass(frozen=True)
+class Net:
+    """Sizes and activation; the kind of encoder follows from the observation space."""
+
+    hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
+    activation: Literal["tanh", "relu"] = "tanh"  # between layers

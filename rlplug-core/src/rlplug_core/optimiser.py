@@ -1,0 +1,141 @@
+"""Gradient steps: parameters as one flat tensor, and `Optimiser.minimise`, the one seam between learners and runners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from rlplug_core.clock import Clock
+from rlplug_core.schedules import Schedule
+from rlplug_core.types import State
+
+
+class Rule(Protocol):
+    """How a flat gradient changes flat parameters. `state` is made once, by `start`, so that it can be shared."""
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]: ...
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None: ...
+
+
+class RMSProp:
+    """RMSProp as in A3C (Mnih et al., 2016, arXiv:1602.01783, section 4): epsilon inside the square root."""
+
+    def __init__(self, decay: float = 0.99, epsilon: float = 1e-5) -> None:
+        self.decay, self.epsilon = decay, epsilon
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        return {"square": torch.zeros_like(parameters)}
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        square = state["square"]
+        square.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
+        parameters.addcdiv_(gradient, (square + self.epsilon).sqrt_(), value=-lr)
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015, arXiv:1412.6980), torch's fused kernel on one tensor."""
+
+    def __init__(self, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-5) -> None:
+        self.betas, self.epsilon = betas, epsilon
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        zeros = torch.zeros_like
+        return {"mean": zeros(parameters), "square": zeros(parameters), "steps": parameters.new_zeros(())}
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        with torch.no_grad():
+            adam(
+                [parameters], [gradient], [state["mean"]], [state["square"]], [], [state["steps"]],
+                fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr, weight_decay=0.0,
+                eps=self.epsilon, maximize=False,
+            )  # fmt: skip
+
+
+class SharedState:
+    """What the optimisers of asynchronous learners share: flat parameters and the rule's state."""
+
+    def __init__(self, parameters: Tensor, state: dict[str, Tensor]) -> None:
+        self.parameters, self.state = parameters, state
+
+
+class Optimiser:
+    """Minimises losses over `parameters`, which become views of one flat tensor, as do their gradients.
+
+    Args:
+        parameters: those that the losses train; all on one device, of one dtype.
+        rule: how a gradient changes them.
+        lr: the step size as a function of the clock's progress.
+        clip: the largest norm of the whole gradient, or None.
+        shared: with it, gradients of these parameters are applied to the shared ones without a lock, and the result is
+            pulled back (Hogwild); the rule's state is shared too.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter],
+        rule: Rule,
+        lr: Schedule,
+        clip: float | None = None,
+        shared: SharedState | None = None,
+    ) -> None:
+        self.parameters = list(dict.fromkeys(parameters))
+        self.rule, self.lr, self.clip = rule, lr, clip
+        self.flat, self.gradient = flatten(self.parameters)
+        self.target = self.flat if shared is None else shared.parameters
+        self.state = rule.start(self.flat) if shared is None else shared.state
+        self.pull()
+
+    def minimise(self, loss: Tensor, clock: Clock) -> Tensor:
+        """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the gradient's norm before the clip."""
+        loss.backward()
+        norm = torch.linalg.vector_norm(self.gradient)
+        if self.clip is not None:
+            self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
+        self.rule.step(self.target, self.gradient, self.state, self.lr(clock.progress) * clock.scale)
+        self.gradient.zero_()
+        self.pull()
+        return norm
+
+    def pull(self) -> None:
+        """Take over the shared parameters; touches nothing else."""
+        if self.target is not self.flat:
+            self.flat.copy_(self.target)
+
+    def share(self, place: Callable[[Tensor], Tensor]) -> SharedState:
+        """From now on step shared copies of parameters and state; `place` puts a tensor where the others can reach it."""
+        self.target = place(self.flat.clone())
+        self.state = {name: place(tensor) for name, tensor in self.state.items()}
+        return SharedState(self.target, self.state)
+
+    def state_dict(self) -> State:
+        """The rule's state, and the shared parameters; without sharing the parameters are saved by their modules."""
+        shared = {} if self.target is self.flat else {"parameters": self.target}
+        return {"state": self.state, **shared}
+
+    def load_state_dict(self, state: State) -> None:
+        if self.target is not self.flat and "parameters" in state:
+            self.target.copy_(state["parameters"])
+        for name, tensor in self.state.items():
+            tensor.copy_(state["state"][name])
+        self.pull()
+
+
+#: Builds an optimiser from parameters, rule, step size and clip: the seam that a runner passes in its `Context`.
+OptimiserFactory: TypeAlias = Callable[[Sequence[nn.Parameter], Rule, Schedule, float | None], Optimiser]
+
+
+def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    """Move `parameters` and their gradients into two flat tensors, of which they become views."""
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    gradient = torch.zeros_like(flat)
+    offset = 0
+    for parameter in parameters:
+        count = parameter.numel()
+        parameter.data = flat[offset : offset + count].view_as(parameter)
+        parameter.grad = gradient[offset : offset + count].view_as(parameter)
+        offset += count
+    return flat, gradient

@@ -1,0 +1,100 @@
+"""A plan: what a user asked for, resolved and checked, before anything is built or written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlplug_core.algorithm import Context
+from rlplug_core.config import convert, flatten, schema
+from rlplug_core.errors import BadConfig, UsageError, did_you_mean
+from rlplug_core.optimiser import Optimiser, OptimiserFactory
+from rlplug_core.options import RunOptions
+from rlplug_core.plugins import algorithm as find_algorithm
+from rlplug_core.plugins import make_env
+from rlplug_core.protocols import Env, Learner
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Spec
+
+#: Why a learner may refuse a runner.
+UNSOUND = {
+    "async": "its workers would apply each other's stale gradients",
+    "sync": "it is written for asynchronous workers",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run: the names that were typed, the class, and both halves of its options."""
+
+    algorithm: str
+    env: str
+    learner: type[Any]
+    options: RunOptions
+    config: Any
+
+    @classmethod
+    def make(cls, algorithm: str, env: str, values: Mapping[str, Any]) -> Plan:
+        """Split `values` into run options and the algorithm's own, and check both.
+
+        Raises:
+            UsageError: unknown algorithm, unsound runner. BadConfig: a wrong option. PluginError: an unusable plugin.
+        """
+        learner = find_algorithm(algorithm)
+        names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
+        if clash := names & own:
+            raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")
+        for name in values:
+            if name not in names | own:
+                near = did_you_mean(name, names | own)
+                raise BadConfig(f"{algorithm} has no option '{name}'{near} (`rlplug info {algorithm}` lists them)")
+        options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
+        config = convert(learner.Config, {k: v for k, v in values.items() if k in own}, algorithm)
+        plan = cls(algorithm, env, learner, options, config)
+        plan.check()
+        return plan
+
+    @property
+    def runner(self) -> str:
+        """The name of the runner: what was asked for, or the best of the learner's."""
+        return str(self.learner.runners[0]) if self.options.runner == "auto" else self.options.runner
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """All options by dotted name."""
+        return {**flatten(self.options), **flatten(self.config)}
+
+    def check(self) -> None:
+        """Refuse what cannot run, before anything is built."""
+        sound = self.learner.runners
+        if self.runner not in sound:
+            raise UsageError(
+                f"{self.algorithm} does not run under '{self.runner}': {UNSOUND.get(self.runner, 'it does not support it')}; "
+                f"use --runner {sound[0]}"
+            )
+        try:
+            device = torch.device(self.options.device)
+        except RuntimeError as error:
+            raise UsageError(f"no device '{self.options.device}'; use cpu or cuda") from error
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise UsageError("device 'cuda' is not available to this torch; use --device cpu")
+        if device.type != "cpu" and self.runner == "async":
+            raise UsageError("async workers share parameters in host memory; use --device cpu")
+
+    def seeds(self) -> Seeds:
+        return Seeds(self.options.seed)
+
+    def make_env(self, rows: int) -> Env:
+        return make_env(self.env, rows)
+
+    def make_learner(
+        self, spec: Spec, optimiser: OptimiserFactory = Optimiser, rank: int = 0, ranks: int = 1
+    ) -> Learner[Any]:
+        """A learner with freshly initialised networks, the same for every rank."""
+        o = self.options
+        context = Context(self.seeds(), torch.device(o.device), optimiser, rank, ranks, o.acting, o.compile)
+        learner: Learner[Any] = self.learner(spec, self.config, context)
+        return learner

@@ -1,0 +1,163 @@
+"""The index: what an installed contribution offers, read from a JSON file beside its package instead of importing it.
+
+`rlplug index` writes `index/<id>.json` into the top-level package. It serves display and parsing alone: the
+configuration dataclass goes on to supply defaults and to validate. A file that does not describe the installed code is
+not used: its modules' hashes and the versions of other distributions that the classes inherit from must match.
+rlplug-core is not among these: its base classes carry no options, and the contract keeps it so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.plugins.records import Record, plain
+
+if TYPE_CHECKING:
+    from rlplug_core.config import Option
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Index:
+    """One index file. `modules` maps module names to SHA-256, `versions` distributions to versions."""
+
+    format: int
+    group: str
+    id: str
+    summary: str
+    modules: dict[str, str]
+    versions: dict[str, str]
+    paper: str = ""
+    aliases: tuple[str, ...] = ()
+    runners: tuple[str, ...] = ()
+    spaces: tuple[str, ...] = ()
+    abilities: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    options: tuple[dict[str, Any], ...] = ()
+
+
+@cache
+def read(record: Record) -> tuple[Index | None, str]:
+    """The valid index of a contribution, or None and why; imports nothing, never raises."""
+    path = file(record)
+    if path is None or not path.is_file():
+        return None, "it has no index"
+    try:
+        index = _parse(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return None, f"its index cannot be read ({plain(str(error))})"
+    if (index.group, index.id) != (record.group, record.id):
+        return None, f"its index is that of {plain(index.group)} '{plain(index.id)}'"
+    reason = _stale(record, index)
+    return (None, reason) if reason else (index, "")
+
+
+def file(record: Record) -> Path | None:
+    """Where the index of a contribution is or belongs; None for a top level that is no package."""
+    root = package_root(record.top_level)
+    return None if root is None else root / "index" / f"{record.id}.json"
+
+
+@cache
+def package_root(package: str) -> Path | None:
+    """The directory of a top-level package, without importing it (a dotted `find_spec` would)."""
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    locations = spec.submodule_search_locations if spec else None
+    return Path(next(iter(locations))) if locations else None
+
+
+def aliases(record: Record) -> tuple[str, ...]:
+    """Other names of an algorithm, as far as its index is valid."""
+    index, _ = read(record)
+    return index.aliases if index else ()
+
+
+def env_ids(record: Record) -> tuple[str, ...]:
+    """The environment ids or patterns of a provider, as far as its index is valid."""
+    index, _ = read(record)
+    return index.ids if index else ()
+
+
+def options(index: Index) -> tuple[Option, ...]:
+    """The option schema of an indexed algorithm."""
+    from rlplug_core.config import Option, Range
+
+    def built(data: Mapping[str, Any]) -> Option:
+        search = data.get("search")
+        found = Range(search["kind"], tuple(search["values"])) if search else None
+        return Option(**{**data, "choices": tuple(data["choices"]), "search": found})
+
+    return tuple(built(data) for data in index.options)
+
+
+def text(index: Index) -> str:
+    """The file's content; the same index always gives the same text."""
+    return json.dumps(asdict(index), indent=1, ensure_ascii=False) + "\n"
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def module_file(module: str) -> Path | None:
+    """The source of a module, found by joining names to the top-level package's directory."""
+    top, *rest = module.split(".")
+    root = package_root(top)
+    if root is None:
+        return None
+    base = root.joinpath(*rest)
+    return next((path for path in (base / "__init__.py", base.with_name(f"{base.name}.py")) if path.is_file()), None)
+
+
+def _parse(data: Any) -> Index:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"format {FORMAT} expected")
+    known = {field.name: field.type for field in fields(Index)}
+    for name, value in data.items():
+        kind: Any = {"int": int, "str": str}.get(str(known.get(name)), (dict, list))
+        if name not in known or not isinstance(value, kind):
+            raise ValueError(f"'{plain(str(name))}' is unknown or of a wrong type")
+    for option in data.get("options", ()):
+        _check_option(option)
+    lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
+    return Index(**{**data, **lists, "summary": plain(data["summary"], 100)})
+
+
+def _check_option(data: Any) -> None:
+    from rlplug_core.plugins.reserved import RESERVED
+
+    wanted = {"name": str, "type": str, "help": str, "choices": list, "optional": bool, "open_minimum": bool}
+    for name, kind in wanted.items():
+        if not isinstance(data[name], kind):
+            raise ValueError(f"an option's '{name}' is of a wrong type")
+    if set(data) != {*wanted, "default", "minimum", "maximum", "search"}:
+        raise ValueError(f"option '{plain(data['name'])}' has other keys than this version knows")
+    if data["name"] in RESERVED:
+        raise ValueError(f"option '{plain(data['name'])}' is a reserved run option")
+
+
+def _stale(record: Record, index: Index) -> str:
+    for module, wanted in index.modules.items():
+        path = module_file(module) if module.partition(".")[0] == record.top_level else None
+        if path is None or digest(path) != wanted:
+            return f"its index is older than its module '{plain(module)}'"
+    for distribution, wanted in index.versions.items():
+        try:
+            here = metadata.version(distribution)
+        except (metadata.PackageNotFoundError, ValueError):
+            here = "not installed"
+        if here != wanted:
+            return f"its index was made with {plain(distribution)} {plain(wanted)}, here it is {here}"
+    return ""

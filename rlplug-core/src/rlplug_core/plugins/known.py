@@ -1,0 +1,17 @@
+"""Plugins that are known to exist, installed or not: ids and the distributions they come in, for suggestions."""
+
+from __future__ import annotations
+
+from rlplug_core.plugins.records import Group
+
+KNOWN: dict[Group, dict[str, str]] = {
+    "algorithms": {"a2c": "rlplug-algos", "a3c": "rlplug-algos", "dqn": "rlplug-algos", "ppo": "rlplug-algos"},
+    "envs": {"gymnasium": "rlplug-envs"},
+    "wrappers": {},
+    "hooks": {"mlflow": "rlplug-cli"},
+}
+
+
+def install_line(distribution: str) -> str:
+    """What to type to get a distribution."""
+    return f"python -m pip install {distribution}"

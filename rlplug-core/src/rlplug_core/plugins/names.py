@@ -1,0 +1,69 @@
+"""From what a user types to one record: `id`, `distribution/id`, an alias; never a silent winner between two."""
+
+from __future__ import annotations
+
+from rlplug_core.errors import PluginError, UsageError, did_you_mean
+from rlplug_core.plugins.discovery import records
+from rlplug_core.plugins.index import aliases
+from rlplug_core.plugins.known import KNOWN, install_line
+from rlplug_core.plugins.records import NOUNS, Group, Record, canonical
+
+
+def find(group: Group, name: str) -> Record:
+    """The record that `name` means, usable or not.
+
+    Raises:
+        UsageError: nothing has this name, or several distributions have.
+    """
+    matches = _matches(group, name)
+    if len(matches) > 1:
+        full = " or ".join(f"'{record.full_name}'" for record in matches)
+        raise UsageError(f"{NOUNS[group]} '{name}' is in several plugins; say {full}")
+    if not matches:
+        raise UsageError(_unknown(group, name))
+    return matches[0]
+
+
+def usable(group: Group, name: str) -> Record:
+    """As `find`, for a record that may be loaded.
+
+    Raises:
+        PluginError: the plugin is disabled, incompatible or broken; it says which, why and what to type.
+    """
+    record = find(group, name)
+    if record.status in ("ok", "shadowed"):
+        return record
+    raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
+
+
+def remedy(record: Record) -> str:
+    """What to type about a record that cannot be used."""
+    if record.status == "disabled":
+        return "remove it there to use it"
+    if record.status == "incompatible":
+        return f"python -m pip install --upgrade rlplug-core {record.distribution}"
+    return f"python -m pip install --force-reinstall {record.distribution}, or ask its author"
+
+
+def _matches(group: Group, name: str) -> list[Record]:
+    distribution, slash, id = name.rpartition("/")
+    here = [record for record in records() if record.group == group]
+    if slash:
+        return [record for record in here if (record.distribution, record.id) == (canonical(distribution), id)]
+    found = [record for record in here if record.id == name and record.status != "shadowed"]
+    found = found or [record for record in here if record.status == "ok" and name in aliases(record)]
+    enabled = [record for record in found if record.status != "disabled"]
+    return enabled or found[:1]
+
+
+def _unknown(group: Group, name: str) -> str:
+    here = [record for record in records() if record.group == group]
+    names = {record.id for record in here} | set(KNOWN[group])
+    if "/" in name:
+        names = {record.full_name for record in here}
+    for record in here:
+        names.update(aliases(record) if record.status == "ok" else ())
+    sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
+    if name in KNOWN[group]:
+        return f"{sentence.partition(';')[0]}; it comes with: {install_line(KNOWN[group][name])}"
+    return f"{sentence} ('rlplug {'list' if group == 'algorithms' else 'plugins'}' shows all)"

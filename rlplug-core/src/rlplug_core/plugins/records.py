@@ -1,0 +1,77 @@
+"""What discovery says about one contribution of one plugin: an algorithm, a provider, a wrapper or a set of hooks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Group: TypeAlias = Literal["algorithms", "envs", "wrappers", "hooks"]
+Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowed"]
+
+GROUPS: tuple[Group, ...] = ("algorithms", "envs", "wrappers", "hooks")
+#: How a sentence calls one contribution of each group.
+NOUNS: dict[Group, str] = {
+    "algorithms": "algorithm", "envs": "environment provider", "wrappers": "wrapper", "hooks": "hook plugin",
+}
+#: The distributions whose ids are reserved.
+FIRST_PARTY = frozenset({"rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli"})
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One entry point, found without importing anything.
+
+    `id` is the entry point's name, `target` its `module:attribute`; `reason` says why `status` is not `ok`.
+    """
+
+    group: Group
+    id: str
+    target: str
+    distribution: str
+    version: str
+    summary: str = ""
+    status: Status = "ok"
+    reason: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """`distribution/id`, which names this contribution whatever else is installed."""
+        return f"{self.distribution}/{self.id}"
+
+    @property
+    def first_party(self) -> bool:
+        return self.distribution in FIRST_PARTY
+
+    @property
+    def top_level(self) -> str:
+        """The package in which the target, the index and the presets lie."""
+        return self.target.partition(":")[0].partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{NOUNS[self.group]} '{self.id}' of {self.distribution} {self.version}"
+
+
+def canonical(name: str) -> str:
+    """A distribution's name as the package index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def plain(text: str, limit: int = 200) -> str:
+    """Foreign text for a terminal: one line, no control characters (so no escape codes), at most `limit` characters."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def malformed(group: Group, id: str, target: str) -> str:
+    """Why an entry point cannot be used at all, or an empty string."""
+    if not _ID.fullmatch(id):
+        return f"the name {plain(id)!r} is not made of letters, digits, '-', '_' and '.'"
+    if not _TARGET.fullmatch(target):
+        return f"the target {plain(target)!r} is not of the form module:name"
+    if group != "hooks" and ":" not in target:
+        return f"the target '{target}' names a module; {NOUNS[group]}s need module:name"
+    return ""

@@ -1,0 +1,103 @@
+"""What runs inside a worker process of the asynchronous runner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlplug_core.events import TICK
+from rlplug_core.plan import Plan
+from rlplug_core.runners.asynchronous import Shared, Worker
+from rlplug_core.runners.sync import loop
+from rlplug_core.seeds import global_state, load_global_state, seed_globals
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything a worker needs; the plan travels as the words the user typed, so that no class is pickled."""
+
+    algorithm: str
+    env: str
+    values: dict[str, Any]
+    rank: int
+    shared: Shared
+    slots: Tensor
+    flags: Tensor
+
+
+#: Positions in `Task.flags`: all shall stop; all shall hand over their state and wait.
+STOP, PAUSE = 0, 1
+
+
+def work(task: Task, parent: Connection, lifeline: Connection) -> None:
+    """Build a worker, tell the parent, and train until the clock is done. Every exit leaves a message or an exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
+    threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    try:
+        _Work(task, parent).run()
+    except (EOFError, BrokenPipeError):
+        os._exit(1)  # the parent is gone, nobody is left to tell
+    except BaseException:  # whatever it was, the parent must learn of it
+        parent.send(("error", traceback.format_exc()))
+        raise SystemExit(1) from None
+
+
+def _end_with_parent(lifeline: Connection) -> None:
+    """The parent never writes to the lifeline; reading ends when it dies, even if an environment hangs."""
+    try:
+        lifeline.recv_bytes()
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+class _Work:
+    """A worker's loop and its talk with the parent."""
+
+    def __init__(self, task: Task, parent: Connection) -> None:
+        plan = Plan.make(task.algorithm, task.env, task.values)
+        torch.set_num_threads(plan.options.threads)
+        seed_globals(plan.seeds().child("globals", task.rank))
+        self.flags = memoryview(task.flags.numpy())
+        self.worker = Worker(plan, task.shared, memoryview(task.slots.numpy()), self.flags, task.rank)
+        self.parent = parent
+        self.wake = 0.0
+
+    def run(self) -> None:
+        clock = self.worker.clock
+        self.parent.send(("ready", self.worker.actor.env.spec.inexact))
+        clock.limit, clock.total, state = self.parent.recv()
+        if state is not None:
+            limit, total = clock.limit, clock.total
+            load_global_state(state["globals"])
+            self.worker.load_state_dict(state)
+            clock.limit, clock.total = limit, total
+        loop(self.worker.actor, clock, self.worker.meter, self.poll)
+        self.report()
+        self.parent.send(("done", self.state()))
+        self.worker.actor.env.close()
+
+    def poll(self) -> None:
+        if self.flags[PAUSE]:
+            self.report()
+            self.parent.send(("state", self.state()))
+            self.parent.recv()
+        if time.monotonic() >= self.wake:
+            self.wake = time.monotonic() + TICK
+            self.report()
+
+    def report(self) -> None:
+        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes the worker wait."""
+        episodes = self.worker.actor.take_episodes()
+        self.parent.send(("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())))
+
+    def state(self) -> dict[str, Any]:
+        return {**self.worker.state_dict(), "globals": global_state()}

@@ -1,0 +1,213 @@
+"""One process's work on a run: builds it from a plan, trains it, and writes down everything that happens."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from rlplug_core.checkpoint import Checkpoints
+from rlplug_core.clock import Clock
+from rlplug_core.errors import Interrupted, WorkerFailed
+from rlplug_core.evaluate import Evaluation, evaluate
+from rlplug_core.events import Events, Progress, Runner
+from rlplug_core.journal import Journal
+from rlplug_core.plan import Plan
+from rlplug_core.plugins import Hooks
+from rlplug_core.protocols import Env, Learner, SupportsFinish
+from rlplug_core.rundir import RunDirectory
+from rlplug_core.runners.build import build
+from rlplug_core.seeds import seed_globals
+from rlplug_core.types import State
+
+if TYPE_CHECKING:
+    from rlplug_core.run import Run
+
+Watch = Callable[[Progress], None]
+
+
+class Trainable(Runner, Protocol):
+    """A runner as a session drives it; `inexact` says why a resumed run would not give the same bits, or is empty."""
+
+    inexact: str
+
+    def run(self, poll: Callable[[], None]) -> None: ...
+    def load_state_dict(self, state: State) -> None: ...
+    def close(self) -> None: ...
+
+
+class Session:
+    """Trains `plan` in `directory`; the sink of all events."""
+
+    def __init__(self, plan: Plan, run: Run, hooks: Hooks, watch: Watch | None) -> None:
+        self.plan, self.run, self.hooks, self.on_watch = plan, run, hooks, watch
+        self.directory: RunDirectory = run.directory
+        self.checkpoints = Checkpoints(self.directory.checkpoints_path, plan.options.keep)
+        self.eval_env: Env | None = None
+        self.signal = 0
+
+    def train(self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False) -> None:
+        """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
+
+        Raises:
+            Interrupted: a signal stopped it, after a checkpoint. RlplugError: it failed.
+        """
+        self.directory.lock()
+        self.journal = Journal(self.directory.journal_path, resumed[0] if resumed else None)
+        self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
+        status = "failed"
+        self.clock = Clock(self.plan.options.total_steps)
+        try:
+            with one_place_for_threads(self.plan.options.threads), self._signals():
+                self._start(resumed, limit, rescale)
+                self._run()
+            status = "interrupted" if self.signal else "finished"
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            self._end(status)
+        if self.signal:
+            name = signal.Signals(self.signal).name
+            raise Interrupted(
+                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; `rlplug resume {self.run.path}` goes on",
+                self.signal,
+            )
+
+    def _start(self, resumed: tuple[int, Mapping[str, State]] | None, limit: int | None, rescale: bool) -> None:
+        self.record("start", resumed[0] if resumed else 0, {"resumed": resumed is not None, **self.directory.config})
+        seed_globals(self.plan.seeds().child("globals"))
+        self.runner: Trainable = build(self.plan, self.clock)
+        self.events = Events(self.runner, self.plan.options, self)
+        if resumed:
+            self.runner.load_state_dict(dict(resumed[1]))
+            self.clock.limit = limit or self.clock.limit
+            if rescale:
+                self.clock.total = self.clock.limit
+            self.events.load_state_dict(resumed[1]["events"])
+        self.hooks.run_start(self.run)
+
+    def _run(self) -> None:
+        try:
+            self.runner.run(self.events.poll)
+            if self.signal:
+                self.events.checkpoint("step", "interrupted")
+                return
+            learner = self.runner.snapshot()
+            if isinstance(learner, SupportsFinish):
+                learner.finish(self.clock)
+            self.events.finish()
+            self.events.checkpoint("final", "final")
+        finally:
+            self.runner.close()
+        if self.plan.options.verdict_episodes:
+            self._verdict()
+
+    def _verdict(self) -> None:
+        self.watch(self.events.progress("verdict"))
+        seed = self.plan.seeds().child("verdict").integer()
+        result = self.run.evaluate(self.plan.options.verdict_episodes, seed)
+        best = self.checkpoints.list("best")[0]
+        self.record("verdict", self.clock.steps, {
+            "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
+            "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum,
+        })  # fmt: skip
+
+    def _failed(self, error: BaseException) -> None:
+        path = self.directory.path / "error.txt"
+        details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
+        path.write_text("".join(details + traceback.format_exception(error)), encoding="utf-8")
+        self.record("error", self.clock.steps, {"type": type(error).__name__, "message": str(error)})
+        self.hooks.run_error(self.run, error)
+
+    def _end(self, status: str) -> None:
+        if self.eval_env is not None:
+            self.eval_env.close()
+        self.record("end", self.clock.steps, {"status": status})
+        self.journal.sync()
+        self.hooks.run_end(self.run, status)
+        self.journal.close()
+        self.directory.unlock()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM stop between two batches; a second SIGINT stops at once. Only the main thread may ask for this."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: Any) -> None:
+            if self.signal and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.signal, self.clock.stop = number, True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # What events ask for.
+
+    def record(self, kind: str, step: int, data: Mapping[str, Any]) -> None:
+        written = self.journal.write(kind, step, data)
+        if written and kind in ("metrics", "evaluation"):
+            self.hooks.run_log(self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)})
+
+    def evaluate(self, learner: Learner[Any]) -> Evaluation:
+        if self.eval_env is None:
+            self.eval_env = self.plan.make_env(self.plan.options.eval_episodes)
+        seed = self.plan.seeds().child("evaluation").integer()
+        return evaluate(learner.agent(), self.eval_env, seed, self.clock)
+
+    def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None:
+        about = {
+            "reason": reason, "exact": not self.runner.inexact, "inexact": self.runner.inexact,
+            "environment": environment(self.plan), "created": time.time(),
+        }  # fmt: skip
+        saved = self.checkpoints.save(kind, step, components, about)
+        self.journal.sync()
+        self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})
+        self.hooks.run_checkpoint(self.run, saved.path, reason)
+
+    def watch(self, progress: Progress) -> None:
+        if self.on_watch is not None:
+            self.on_watch(progress)
+
+
+def environment(plan: Plan) -> dict[str, Any]:
+    """What the same bits depend on, besides the configuration."""
+    packages = ("rlplug-core", "torch", "numpy", "gymnasium")
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "machine": platform.machine(),
+        "threads": plan.options.threads,
+        "device": plan.options.device,
+        "acting": plan.options.acting,
+    }
+
+
+@contextmanager
+def one_place_for_threads(count: int) -> Iterator[None]:
+    """Give torch `count` threads; the caller's number comes back afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def warn(sentence: str) -> None:
+    """Tell the user something that is no error."""
+    print(f"rlplug: {sentence}", file=sys.stderr)  # noqa: T201

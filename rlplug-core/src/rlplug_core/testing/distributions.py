@@ -1,0 +1,41 @@
+"""Writes small real distributions (a package and its installed metadata) into a directory, for tests of plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+def write_distribution(
+    root: Path,
+    name: str,
+    entry_points: Mapping[str, Mapping[str, str]],
+    files: Mapping[str, str],
+    version: str = "1.0",
+    requires: Iterable[str] = (),
+    summary: str = "A plugin for tests",
+) -> Path:
+    """What an installer would leave behind in `root`, a directory on the path.
+
+    Args:
+        entry_points: group (such as `rlplug.algorithms`) to names to targets.
+        files: paths relative to `root` to their text.
+
+    Returns:
+        The `.dist-info` directory.
+    """
+    info = root / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    required = "".join(f"Requires-Dist: {line}\n" for line in requires)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.3\nName: {name}\nVersion: {version}\nSummary: {summary}\n{required}", encoding="utf-8"
+    )
+    sections = (
+        f"[{group}]\n" + "".join(f"{key} = {target}\n" for key, target in points.items())
+        for group, points in entry_points.items()
+    )
+    (info / "entry_points.txt").write_text("\n".join(sections), encoding="utf-8")
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    return info
