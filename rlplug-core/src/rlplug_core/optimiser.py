@@ -139,3 +139,8 @@ def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
         parameter.grad = gradient[offset : offset + count].view_as(parameter)
         offset += count
     return flat, gradient
+
+
+def host(value: Tensor) -> float:
+    """Read a number from the device: the one declared way to do so inside an update, because it waits for the device."""
+    return float(value)

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted, WorkerFailed
@@ -27,6 +25,7 @@ from rlplug_core.protocols import Env, Learner, SupportsFinish
 from rlplug_core.rundir import RunDirectory
 from rlplug_core.runners.build import build
 from rlplug_core.seeds import seed_globals
+from rlplug_core.settings import torch_settings
 from rlplug_core.types import State
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Session:
         status = "failed"
         self.clock = Clock(self.plan.options.total_steps)
         try:
-            with one_place_for_threads(self.plan.options.threads), self._signals():
+            with torch_settings(self.plan.options.threads), self._signals():
                 self._start(resumed, limit, rescale)
                 self._run()
             status = "interrupted" if self.signal else "finished"
@@ -195,17 +194,6 @@ def environment(plan: Plan) -> dict[str, Any]:
         "device": plan.options.device,
         "acting": plan.options.acting,
     }
-
-
-@contextmanager
-def one_place_for_threads(count: int) -> Iterator[None]:
-    """Give torch `count` threads; the caller's number comes back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def warn(sentence: str) -> None:

@@ -21,7 +21,7 @@ from rlplug_core.errors import WorkerFailed
 from rlplug_core.plan import Plan
 from rlplug_core.protocols import Learner
 from rlplug_core.runners.asynchronous import mean_of, pulled, share
-from rlplug_core.runners.worker import PAUSE, STOP, Task, work
+from rlplug_core.runners.worker import PAUSE, STOP, Task, fetch, post, work
 from rlplug_core.types import Episode, State
 
 #: Seconds between two looks at the workers when they are silent.
@@ -85,7 +85,7 @@ class Processes:
     def run(self, poll: Callable[[], None]) -> None:
         self._until(lambda remote: remote.ready, lambda: None)
         for remote, state in zip(self.remotes, self.saved or [None] * len(self.remotes), strict=True):
-            remote.connection.send((self.clock.limit, self.clock.total, state))
+            post(remote.connection, (self.clock.limit, self.clock.total, state))
         self._until(lambda remote: remote.done, poll)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
@@ -113,7 +113,7 @@ class Processes:
         for remote in self.remotes:
             if not remote.done:
                 remote.state = None
-                remote.connection.send("go on")
+                post(remote.connection, "go on")
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -145,7 +145,7 @@ class Processes:
 
     def _hear(self, remote: Remote) -> None:
         try:
-            kind, content = remote.connection.recv()
+            kind, content = fetch(remote.connection)
         except (EOFError, ConnectionResetError):
             remote.process.join()
             raise self._died(remote) from None
