@@ -18,10 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from rlplug_cli import episodes, store
 from rlplug_core.errors import UsageError
 from rlplug_core.journal import Record
-
-from rlplug_cli import episodes, store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
 from rlplug_core.config import Option, parse
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.presets import flat, merge

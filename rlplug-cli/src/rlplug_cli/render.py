@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Group
+
     from rlplug_core.events import Progress
 
 PHASES = {"training": "training", "evaluating": "evaluating", "verdict": "playing the verdict's episodes"}

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from rlplug_core.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from rlplug_core.run import Run
-
     from rlplug_cli.mirror import Mirror
+    from rlplug_core.run import Run
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.
 EVERY, LONGEST = 1.0, 60.0

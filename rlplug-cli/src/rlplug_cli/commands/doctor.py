@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 
 import click
+
+from rlplug_cli import __version__, store
 from rlplug_core import plugins
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import core_version
 from rlplug_core.plugins.names import remedy
-
-from rlplug_cli import __version__, store
 
 
 @click.command("doctor")

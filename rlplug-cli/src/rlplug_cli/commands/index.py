@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import click
+
+from rlplug_cli.runs import shortened
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins.names import remedy
 from rlplug_core.plugins.records import Record, canonical
-
-from rlplug_cli.runs import shortened
 
 
 @click.command("index")

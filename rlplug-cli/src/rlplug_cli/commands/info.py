@@ -7,16 +7,16 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+
+from rlplug_cli.commands.run import options_of
+from rlplug_cli.listing import table
+from rlplug_cli.parameters import TYPES, shown
 from rlplug_core.config import Option, schema
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
 from rlplug_core.presets import preset
-
-from rlplug_cli.commands.run import options_of
-from rlplug_cli.listing import table
-from rlplug_cli.parameters import TYPES, shown
 
 
 @click.command("info")

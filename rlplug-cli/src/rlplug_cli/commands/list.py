@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rlplug_core.plugins.records import GROUPS
 
 from rlplug_cli.listing import rows, table
+from rlplug_core.plugins.records import GROUPS
 
 
 @click.command("list")

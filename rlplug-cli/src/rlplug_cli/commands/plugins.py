@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import click
-from rlplug_core import plugins
-from rlplug_core.plugins.names import remedy
 
 from rlplug_cli.listing import row, table
+from rlplug_core import plugins
+from rlplug_core.plugins.names import remedy
 
 
 @click.command("plugins")

@@ -9,6 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
+
+from rlplug_cli.parameters import SchemaOption, gathered
 from rlplug_core import plugins
 from rlplug_core.config import Option, schema
 from rlplug_core.options import RunOptions
@@ -16,8 +18,6 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
 from rlplug_core.presets import resolve
-
-from rlplug_cli.parameters import SchemaOption, gathered
 
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import click
-from rlplug_core.errors import RlplugError
 
 from rlplug_cli.runs import located, records
+from rlplug_core.errors import RlplugError
 
 
 @click.command("sync")
 @click.argument("run")
 def command(run: str) -> None:
     """Send to MLflow what it has not got of RUN, a path or a name in runs/."""
-    from rlplug_core.rundir import RunDirectory
-
     from rlplug_cli.mirror import Mirror
+    from rlplug_core.rundir import RunDirectory
 
     path = located(run).absolute()
     mirror = Mirror(path)

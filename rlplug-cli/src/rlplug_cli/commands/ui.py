@@ -13,9 +13,9 @@ import urllib.error
 import urllib.request
 
 import click
-from rlplug_core.errors import RlplugError, UsageError
 
 from rlplug_cli import store
+from rlplug_core.errors import RlplugError, UsageError
 
 HOST = "127.0.0.1"
 #: Seconds in which the server must answer.
@@ -32,7 +32,7 @@ def command(port: int) -> None:
         return
     path = store.sqlite_path(uri)
     if path is not None and not path.exists():
-        raise UsageError(f"there is no MLflow store at {path}; 'rlplug run' makes it; call this where the runs were made")
+        raise UsageError(f"there is no MLflow store at {path}; 'rlplug run' makes it, in its own directory")
     _refuse_taken(port)
     _serve(uri, port)
 
