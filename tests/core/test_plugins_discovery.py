@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.plugins.policy import Policy

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from rlplug_core import plugins
 from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv
 from rlplug_core.testing.distributions import write_distribution

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from rlplug_core import plugins
 from rlplug_core.hooks import hookimpl
 from rlplug_core.plugins.hooks_manager import Hooks

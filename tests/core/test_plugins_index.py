@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rlplug_core import plugins
 from rlplug_core.config import schema
 from rlplug_core.errors import PluginError

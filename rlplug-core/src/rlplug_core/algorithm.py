@@ -62,7 +62,7 @@ class Algorithm(nn.Module, Generic[B]):
             torch.manual_seed(context.seeds.child("networks").integer())
             self.build()
         if context.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[assignment]
+            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
     def build(self) -> None:
         """Make networks, then optimisers; called once, with the seed for initial weights set."""

@@ -56,7 +56,7 @@ class Checkpoints:
         self._prune(kind)
         return Saved(kind, step, final)
 
-    def list(self, *kinds: str) -> list[Saved]:
+    def kept(self, *kinds: str) -> list[Saved]:
         """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
         found = []
         for path in self.directory.glob("[!.]*-*") if self.directory.exists() else ():
@@ -76,7 +76,7 @@ class Checkpoints:
             BadCheckpoint: none is left that can be read.
         """
         warnings: list[str] = []
-        for saved in self.list(*kinds):
+        for saved in self.kept(*kinds):
             try:
                 components, manifest = read(saved.path, *only)
             except BadCheckpoint as error:
@@ -97,7 +97,7 @@ class Checkpoints:
         _sync_directory(self.directory)
 
     def _prune(self, kind: str) -> None:
-        for saved in self.list(kind)[self.keep if kind == "step" else 1 :]:
+        for saved in self.kept(kind)[self.keep if kind == "step" else 1 :]:
             shutil.rmtree(saved.path)
         for stale in self.directory.glob(".tmp-*"):
             if not stale.name.endswith(f"-{os.getpid()}"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Iterator
+from typing import Protocol
 
 from rlplug_core.types import State
 
@@ -45,6 +46,14 @@ class Clock:
         self.updates, self.scale = state["updates"], state["scale"]
 
 
+class Counters(Protocol):
+    """Integers that processes may share: a list, or a view of shared memory."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+    def __iter__(self) -> Iterator[int]: ...
+
+
 class SharedClock(Clock):
     """One worker's view of a clock with a slot per worker, summed without a lock.
 
@@ -57,7 +66,7 @@ class SharedClock(Clock):
 
     __slots__ = ("flags", "rank", "slots")
 
-    def __init__(self, total: int, slots: MutableSequence[int], flags: MutableSequence[int], rank: int) -> None:
+    def __init__(self, total: int, slots: Counters, flags: Counters, rank: int) -> None:
         self.slots, self.flags, self.rank = slots, flags, rank
         super().__init__(total, sum(slots))
 
@@ -69,7 +78,7 @@ class SharedClock(Clock):
     def done(self) -> bool:
         return self.steps >= self.limit or bool(self.flags[0])
 
-    @property  # type: ignore[override]
+    @property
     def stop(self) -> bool:
         return bool(self.flags[0])
 

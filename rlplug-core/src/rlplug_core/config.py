@@ -165,7 +165,7 @@ def _sentence(message: str, where: str) -> str:
 
 def _options(config: type[Any], prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
     hints = typing.get_type_hints(config, include_extras=True)
-    helps = _helps(config)
+    helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
     for field in dataclasses.fields(config):
         name = prefix + field.name
         if dataclasses.is_dataclass(hints[field.name]):

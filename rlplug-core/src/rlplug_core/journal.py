@@ -43,7 +43,7 @@ class Journal:
         if resumed_at is not None:
             self._remember(records, resumed_at)
         self._truncate_torn_line()
-        self._file = open(path, "a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # open as long as the run
 
     def write(self, kind: str, step: int, data: Mapping[str, Any]) -> Record | None:
         """Append one record and hand it to the operating system; None where all of it was recorded before."""

@@ -92,7 +92,7 @@ class Optimiser:
     def minimise(self, loss: Tensor, clock: Clock) -> Tensor:
         """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the gradient's norm before the clip."""
         loss.backward()
-        norm = torch.linalg.vector_norm(self.gradient)
+        norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
         self.rule.step(self.target, self.gradient, self.state, self.lr(clock.progress) * clock.scale)

@@ -43,7 +43,7 @@ class Plan:
         Raises:
             UsageError: unknown algorithm, unsound runner. BadConfig: a wrong option. PluginError: an unusable plugin.
         """
-        learner = find_algorithm(algorithm)
+        learner: type[Any] = find_algorithm(algorithm)
         names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
         if clash := names & own:
             raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")

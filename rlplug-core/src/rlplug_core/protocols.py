@@ -121,6 +121,15 @@ class SupportsFinish(Protocol):
 
 
 @runtime_checkable
+class SupportsTranslate(Protocol):
+    """An environment whose own actions differ from the canonical ones that agents give."""
+
+    def translate(self, action: Array) -> Array:
+        """Canonical actions [N, ...] as the environment's documentation means them."""
+        ...
+
+
+@runtime_checkable
 class Controller(Stateful, Protocol):
     """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else."""
 
@@ -128,5 +137,5 @@ class Controller(Stateful, Protocol):
 
 
 __all__ = [
-    "Agent", "Buffer", "Controller", "Env", "Learner", "Link", "Provider", "Stateful", "SupportsFinish",
+    "Agent", "Buffer", "Controller", "Env", "Learner", "Link", "Provider", "Stateful", "SupportsFinish", "SupportsTranslate",
 ]

@@ -23,7 +23,7 @@ from rlplug_core.evaluate import Evaluation, evaluate
 from rlplug_core.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.presets import resolve
-from rlplug_core.protocols import Agent, Env, Learner
+from rlplug_core.protocols import Agent, Env, Learner, SupportsTranslate
 from rlplug_core.rundir import RunDirectory, group_of
 from rlplug_core.session import Session, Watch, environment, warn
 from rlplug_core.types import Array, Obs, tree_map
@@ -89,7 +89,7 @@ class Policy:
         batch = tree_map(lambda array: np.asarray(array)[None], obs) if single else tree_map(np.asarray, obs)
         act = self._agent.act(batch, self._first, self._carry, self._clock, explore=False)
         self._carry, self._first = act.carry, np.zeros(1, dtype=bool)
-        action: Array = self._env.translate(act.action)
+        action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
         return action[0] if single else action
 
     def _is_single(self, obs: Obs) -> bool:

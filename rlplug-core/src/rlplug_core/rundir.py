@@ -75,7 +75,7 @@ class RunDirectory:
         Raises:
             RlplugError: another process holds it.
         """
-        self._lock = open(self.path / "lock", "a+", encoding="utf-8")
+        self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # held until released
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -70,7 +70,7 @@ class Draws:
 
 def global_state() -> State:
     """The process's own generators (torch, numpy, Python), which foreign code may draw from."""
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # type: ignore[misc]
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, extra = random.getstate()
     state: State = {
         "torch": torch.get_rng_state(),

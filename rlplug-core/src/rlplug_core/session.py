@@ -52,6 +52,7 @@ class Session:
         self.directory: RunDirectory = run.directory
         self.checkpoints = Checkpoints(self.directory.checkpoints_path, plan.options.keep)
         self.eval_env: Env | None = None
+        self.clock = Clock(plan.options.total_steps)
         self.signal = 0
 
     def train(self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False) -> None:
@@ -64,7 +65,6 @@ class Session:
         self.journal = Journal(self.directory.journal_path, resumed[0] if resumed else None)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         status = "failed"
-        self.clock = Clock(self.plan.options.total_steps)
         try:
             with torch_settings(self.plan.options.threads), self._signals():
                 self._start(resumed, limit, rescale)
@@ -115,7 +115,7 @@ class Session:
         self.watch(self.events.progress("verdict"))
         seed = self.plan.seeds().child("verdict").integer()
         result = self.run.evaluate(self.plan.options.verdict_episodes, seed)
-        best = self.checkpoints.list("best")[0]
+        best = self.checkpoints.kept("best")[0]
         self.record("verdict", self.clock.steps, {
             "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
             "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum,

@@ -109,12 +109,11 @@ class ReplayBuffer:
         next_obs = data.take(data.obs, following)
         if ended.any():
             data.put_finals(next_obs, np.flatnonzero(ended), last)
-        batch = Transitions(
-            *to_tensors_all(self.device, data.take(data.obs, index), data.flat("action")[index], reward, discount, next_obs),
-            weight=torch.ones(len(index), device=self.device), index=torch.from_numpy(index),
-            extras=to_tensors({name: data.take(array, index) for name, array in data.extras.items()}, self.device),
-        )  # fmt: skip
-        return batch
+        obs, action = data.take(data.obs, index), data.flat("action")[index]
+        extras = {name: data.take(array, index) for name, array in data.extras.items()}
+        fields = to_tensors_all(self.device, obs, action, reward, discount, next_obs)
+        weight = torch.ones(len(index), device=self.device)
+        return Transitions(*[*fields, weight, torch.from_numpy(index), to_tensors(extras, self.device)])
 
     def _window(self, index: Array, reward: Array) -> tuple[Array, Array, Array]:
         """Sums of up to n rewards, where each window ends, and gamma^k for its k steps."""
@@ -169,7 +168,9 @@ class _Ring:
 
     @classmethod
     def like(cls, step: Step, slots: int) -> _Ring:
-        space = lambda like: tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)  # noqa: E731
+        def space(tree: Any) -> Any:
+            return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), tree)
+
         fields = {
             "obs": space(step.obs), "action": space(step.action), "reward": space(step.reward),
             "terminated": space(step.terminated), "ended": space(step.terminated), "extras": space(step.extras),

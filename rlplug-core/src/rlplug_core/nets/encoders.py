@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -107,7 +107,7 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     return nn.Sequential(inputs, *layers), features
 
 
-def _is_image(space: spaces.Space[Any]) -> bool:
+def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
 
 

@@ -49,10 +49,12 @@ class Categorical:
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """The Gumbel-max trick: argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
-        return (outputs + noise).argmax(-1)
+        action: Array = (outputs + noise).argmax(-1)
+        return action
 
     def mode(self, outputs: Array) -> Array:
-        return outputs.argmax(-1)
+        action: Array = outputs.argmax(-1)
+        return action
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         shifted = outputs - outputs.max(-1, keepdims=True)
@@ -84,7 +86,8 @@ class Gaussian:
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
-        return (mean + np.exp(log_std) * noise).reshape(-1, *self.shape)
+        action: Array = mean + np.exp(log_std) * noise
+        return action.reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
         return outputs[:, : self.dims].reshape(-1, *self.shape)

@@ -6,7 +6,7 @@ pulled back. `Inline` runs the workers in turn in one process, deterministically
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlplug_core.actor import Actor, Lane
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.clock import Clock, SharedClock
+from rlplug_core.clock import Clock, Counters, SharedClock
 from rlplug_core.errors import UsageError
 from rlplug_core.events import Meter
 from rlplug_core.optimiser import Optimiser, OptimiserFactory, Rule, SharedState
@@ -66,7 +66,7 @@ class Worker:
     """One worker: its environment, its learner on shared parameters, its own agent and buffer."""
 
     def __init__(
-        self, plan: Plan, shared: Shared, slots: MutableSequence[int], flags: MutableSequence[int], rank: int,
+        self, plan: Plan, shared: Shared, slots: Counters, flags: Counters, rank: int,
         env: Env | None = None,
     ) -> None:  # fmt: skip
         ranks = plan.options.workers

@@ -84,7 +84,8 @@ class Processes:
 
     def run(self, poll: Callable[[], None]) -> None:
         self._until(lambda remote: remote.ready, lambda: None)
-        for remote, state in zip(self.remotes, self.saved or [None] * len(self.remotes), strict=True):
+        states: Sequence[State | None] = self.saved or [None] * len(self.remotes)
+        for remote, state in zip(self.remotes, states, strict=True):
             post(remote.connection, (self.clock.limit, self.clock.total, state))
         self._until(lambda remote: remote.done, poll)
 
@@ -182,7 +183,7 @@ def without_main() -> Iterator[None]:
     """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script without
     an `if __name__ == "__main__"` guard would start training once more in each of them."""
     main = sys.modules["__main__"]
-    hidden = {name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__}
+    hidden: dict[str, Any] = {name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__}
     main.__spec__ = None
     try:
         yield

@@ -58,7 +58,7 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
         _Work(task, parent).run()
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the parent is gone, nobody is left to tell
-    except BaseException:  # whatever it was, the parent must learn of it
+    except BaseException:  # noqa: BLE001  # whatever it was, the parent must learn of it
         post(parent, ("error", traceback.format_exc()))
         raise SystemExit(1) from None
 
@@ -78,8 +78,8 @@ class _Work:
         plan = Plan.make(task.algorithm, task.env, task.values)
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", task.rank))
-        self.flags = memoryview(task.flags.numpy())
-        self.worker = Worker(plan, task.shared, memoryview(task.slots.numpy()), self.flags, task.rank)
+        self.flags = task.flags.numpy().data
+        self.worker = Worker(plan, task.shared, task.slots.numpy().data, self.flags, task.rank)
         self.parent = parent
         self.wake = 0.0
 
