@@ -1,4 +1,4 @@
-"""What learners are handed: rollouts [T, N] as collected on the host, and batches of samples or transitions on the device."""
+"""What learners are handed: rollouts [T, N] as collected on the host, samples or transitions on the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound="Batch")
 
 @dataclass(slots=True)
 class Batch:
-    """The base of batches on the device: every field is a tensor, a (nested) dictionary of tensors, or None, leading with [B]."""
+    """The base of batches on the device: every field is a tensor [B, ...], a (nested) dictionary of them, or None."""
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
@@ -115,7 +115,9 @@ class Rollout:
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
         steps, rows = self.reward.shape
-        value = critic(tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), self.obs)).reshape(steps + 1, rows)
+        value = critic(tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), self.obs)).reshape(
+            steps + 1, rows
+        )
         successor = value[1:]
         if self.cuts.count:
             successor = successor.copy()

@@ -11,8 +11,8 @@ from rlplug_core.types import State
 class Clock:
     """Counts valid env steps (advanced by actors) and updates (advanced by the runner).
 
-    Schedules are pure functions of `progress`, which runs over `total`; the run ends at `limit`, which is the total unless a
-    resumed run goes beyond it. Controllers may set `scale` (multiplies every step size) and `stop`.
+    Schedules are pure functions of `progress`, which runs over `total`; the run ends at `limit`, which is the total
+    unless a resumed run goes beyond it. Controllers may set `scale` (multiplies every step size) and `stop`.
     """
 
     __slots__ = ("limit", "scale", "steps", "stop", "total", "updates")
@@ -39,7 +39,13 @@ class Clock:
         return min(1.0, self.steps / self.total)
 
     def state_dict(self) -> State:
-        return {"total": self.total, "limit": self.limit, "steps": self.steps, "updates": self.updates, "scale": self.scale}
+        return {
+            "total": self.total,
+            "limit": self.limit,
+            "steps": self.steps,
+            "updates": self.updates,
+            "scale": self.scale,
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]

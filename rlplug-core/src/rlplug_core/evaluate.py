@@ -1,4 +1,4 @@
-"""Evaluation: greedy episodes on an environment of their own; touches no training state and no training random numbers."""
+"""Evaluation: greedy episodes on an environment of their own; touches neither training state nor its random numbers."""
 
 from __future__ import annotations
 

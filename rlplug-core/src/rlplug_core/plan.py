@@ -72,7 +72,8 @@ class Plan:
         sound = self.learner.runners
         if self.runner not in sound:
             raise UsageError(
-                f"{self.algorithm} does not run under '{self.runner}': {UNSOUND.get(self.runner, 'it does not support it')}; "
+                f"{self.algorithm} does not run under '{self.runner}': "
+                f"{UNSOUND.get(self.runner, 'it does not support it')}; "
                 f"use --runner {sound[0]}"
             )
         try:

@@ -12,7 +12,7 @@ Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, 
             for batch in lane.buffer.batches(clock):
                 lane.buffer.feedback(batch, lane.learner.update(batch, clock))
 
-All protocols are structural: a plugin that inherits nothing is as good as one that does. They are provisional until 1.0.
+All protocols are structural: a plugin that inherits nothing is as good as one that does. Provisional until 1.0.
 A published protocol never gains a method; further abilities are the separate `SupportsX` protocols at the end.
 """
 
@@ -137,5 +137,14 @@ class Controller(Stateful, Protocol):
 
 
 __all__ = [
-    "Agent", "Buffer", "Controller", "Env", "Learner", "Link", "Provider", "Stateful", "SupportsFinish", "SupportsTranslate",
+    "Agent",
+    "Buffer",
+    "Controller",
+    "Env",
+    "Learner",
+    "Link",
+    "Provider",
+    "Stateful",
+    "SupportsFinish",
+    "SupportsTranslate",
 ]

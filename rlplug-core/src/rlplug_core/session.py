@@ -55,7 +55,9 @@ class Session:
         self.clock = Clock(plan.options.total_steps)
         self.signal = 0
 
-    def train(self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False) -> None:
+    def train(
+        self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False
+    ) -> None:
         """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
 
         Raises:
@@ -78,7 +80,8 @@ class Session:
         if self.signal:
             name = signal.Signals(self.signal).name
             raise Interrupted(
-                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; `rlplug resume {self.run.path}` goes on",
+                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; "
+                f"`rlplug resume {self.run.path}` goes on",
                 self.signal,
             )
 
@@ -139,7 +142,7 @@ class Session:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop between two batches; a second SIGINT stops at once. Only the main thread may ask for this."""
+        """SIGINT and SIGTERM stop between two batches, a second SIGINT at once. Only the main thread may do this."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -65,7 +65,10 @@ class RolloutBuffer:
             "position": t,
             "data": {name: tree_map(head, getattr(data, name)) for name in fields},
             "carry": data.carry,
-            "cuts": {"obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs), "index": data.cuts.index[:used]},
+            "cuts": {
+                "obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs),
+                "index": data.cuts.index[:used],
+            },
         }
 
     def load_state_dict(self, state: State) -> None:

@@ -1,7 +1,7 @@
 """Action heads: what a network's outputs mean as a distribution over actions.
 
-Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads are
-plain arithmetic: torch's validated `Categorical` costs 2.6 times as much (architecture notes, 4.2).
+Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads
+are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much (architecture notes, 4.2).
 """
 
 from __future__ import annotations

@@ -72,9 +72,16 @@ def _algorithm(record: Record) -> Index:
         if option.name in RESERVED:
             raise PluginError(f"{record} has an option '{option.name}', which is reserved for every run; rename it")
     return Index(
-        FORMAT, "algorithms", record.id, _summary(cls), *_made_of(record, [cls, cls.Config]), _paper(cls),
-        aliases=tuple(getattr(cls, "aliases", ())), runners=tuple(cls.runners),
-        spaces=tuple(getattr(cls, "spaces", ())), abilities=tuple(getattr(cls, "abilities", ())),
+        FORMAT,
+        "algorithms",
+        record.id,
+        _summary(cls),
+        *_made_of(record, [cls, cls.Config]),
+        _paper(cls),
+        aliases=tuple(getattr(cls, "aliases", ())),
+        runners=tuple(cls.runners),
+        spaces=tuple(getattr(cls, "spaces", ())),
+        abilities=tuple(getattr(cls, "abilities", ())),
         options=tuple(asdict(option) for option in options),
     )
 

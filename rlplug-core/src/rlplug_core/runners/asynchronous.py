@@ -1,7 +1,8 @@
 """The asynchronous runner: the synchronous loop once per worker, over shared parameters (Mnih et al., 2016).
 
-The seam is `Optimiser.minimise`: a worker's gradients are applied to the shared parameters without a lock, and the result is
-pulled back. `Inline` runs the workers in turn in one process, deterministically; `processes.Processes` runs them at once.
+The seam is `Optimiser.minimise`: a worker's gradients are applied to the shared parameters without a lock, and the
+result is pulled back. `Inline` runs the workers in turn in one process, deterministically; `processes.Processes` runs
+them at once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rlplug_core.types import Episode, State
 
 @dataclass(frozen=True)
 class Shared:
-    """What workers share: every optimiser's parameters and state, in order, and all tensors that no optimiser trains."""
+    """What workers share: every optimiser's parameters and state, in order, and tensors that no optimiser trains."""
 
     states: list[SharedState]
     others: dict[str, Tensor]
@@ -99,7 +100,7 @@ class Worker:
 
 
 class Inline:
-    """The workers one vector step each in turn, in this process: deterministic, and with one worker the same bits as `sync`."""
+    """The workers one vector step each in turn, in this process: deterministic; one worker gives the bits of `sync`."""
 
     name = "async"
 
@@ -111,9 +112,7 @@ class Inline:
         self.shared = share(self.master, lambda tensor: tensor)
         self.slots, self.flags = [0] * plan.options.workers, [0]
         envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
-        self.workers = [
-            Worker(plan, self.shared, self.slots, self.flags, rank, env) for rank, env in enumerate(envs)
-        ]
+        self.workers = [Worker(plan, self.shared, self.slots, self.flags, rank, env) for rank, env in enumerate(envs)]
         self.next = 0
 
     def run(self, poll: Callable[[], None]) -> None:

@@ -51,7 +51,7 @@ STOP, PAUSE = 0, 1
 
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
-    """Build a worker, tell the parent, and train until the clock is done. Every exit leaves a message or an exit code."""
+    """Build a worker, tell the parent, train until the clock is done. Every exit leaves a message or an exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
@@ -107,7 +107,7 @@ class _Work:
             self.report()
 
     def report(self) -> None:
-        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes the worker wait."""
+        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""
         episodes = self.worker.actor.take_episodes()
         post(self.parent, ("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())))
 
