@@ -49,7 +49,7 @@ def build(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and formatting with ruff."""
-    install(session, (), "ruff>=0.14")
+    install(session, (), "ruff")
     with timed(session, checks):
         session.run("ruff", "check", ".")
         session.run("ruff", "format", "--check", ".")
@@ -59,7 +59,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the sources with mypy, then the typing tests against the installed wheels alone."""
     stubs = ("click>=8.2", "rich>=13.9", "types-psutil")
-    install(session, PACKAGES[:3], "mypy>=1.14", "pytest>=8.3", *stubs)
+    install(session, PACKAGES[:3], "mypy", "pytest>=8.3", *stubs)
     with timed(session, checks):
         session.run("mypy", *SOURCES)
         session.run("mypy", "--strict", "--config-file=", "tests/typing")
