@@ -18,7 +18,6 @@ import nox
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "venv"
-nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / ".nox" / "wheelhouse"
@@ -26,9 +25,9 @@ PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 PYTEST = ("pytest>=8.3", "hypothesis>=6.100")
 
-#: What would make a session see another checkout or another store than its own.
-for leak in ("PYTHONPATH", "PYTHONSAFEPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS"):
-    os.environ.pop(leak, None)
+#: What would lead a session to packages, plugins or stores that are not its own.
+for variable in ("PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_CONFIG"):
+    os.environ.pop(variable, None)
 
 #: Seconds that each session spent on its pip command, and on its checks.
 installs: dict[str, float] = {}
