@@ -1,7 +1,7 @@
-"""Steps per second beside Stable-Baselines3 and PFRL: same machine, same settings, runs alternated, one markdown table out.
+"""Steps per second beside Stable-Baselines3 and PFRL: same machine and settings, runs in turn, one markdown table.
 
     python bench/peers.py                       # everything, five pairs each: about an hour on two cores
-    python bench/peers.py --only a2c,ppo        # some pairs; the table takes the rest from earlier runs of this revision
+    python bench/peers.py --only a2c,ppo        # some; the table takes the rest from earlier runs of this revision
     python bench/peers.py --pairs 0             # only the table
 
 rlplug is measured as it is installed for the Python that runs this script. Each peer gets an environment of its own.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -86,7 +87,7 @@ class Memory(threading.Thread):
 
 
 def proportional(process: psutil.Process) -> float:
-    """The memory of one process in MiB, shared pages divided among those that share them (PSS) where the system tells."""
+    """Memory of one process in MiB, shared pages divided among those that share them (PSS) where the system tells."""
     try:
         full = process.memory_full_info()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -101,7 +102,8 @@ def measured(command: Sequence[str]) -> dict[str, Any]:
         SystemExit: it failed; its own messages are printed.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        single = os.environ | {"OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=single)
         memory = Memory(process.pid)
         memory.start()
         output, _ = process.communicate()
@@ -132,7 +134,7 @@ def row(pair: Pair, runs: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     ratio = statistics.median(ratios)
     return [
         pair.name, f"{pair.title}: {pair.what}", spread([line["steps_per_s"] for line in theirs]),
-        spread([line["steps_per_s"] for line in ours]), f"**{ratio:.2f}** ({min(ratios):.2f}–{max(ratios):.2f})",
+        spread([line["steps_per_s"] for line in ours]), f"**{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})",
         f"≥ {pair.bar:g} {'✓' if ratio >= pair.bar else '✗ missed'}",
         f"{middle(theirs, 'tree_mb')} / {middle(ours, 'tree_mb')}",
         f"{middle(theirs, 'return_after')} / {middle(ours, 'return_after')}", str(len(runs)),
@@ -144,18 +146,18 @@ def middle(lines: Sequence[dict[str, Any]], key: str) -> str:
 
 
 def spread(values: Sequence[int]) -> str:
-    return f"{statistics.median(values):,.0f} ({min(values):,}–{max(values):,})"
+    return f"{statistics.median(values):,.0f} ({min(values):,} to {max(values):,})"
 
 
 HEADER = [
-    "pair", "peer and settings", "peer, steps/s", "rlplug, steps/s", "ratio per pair", "bar", "peak memory, MiB (peer / rlplug)",
-    "return after (peer / rlplug)", "pairs",
+    "pair", "peer and settings", "peer, steps/s", "rlplug, steps/s", "ratio per pair", "bar",
+    "peak memory, MiB (peer / rlplug)", "return after (peer / rlplug)", "pairs",
 ]  # fmt: skip
 NOTE = """Medians, smallest and largest in brackets; the ratio is taken within each pair of runs and then its median.
-CartPole-v1; the peer runs first, then rlplug, and so on; one torch thread per process; {steps:,} timed env steps after the
-warm-up, when all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both sides:
-`bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers), shared pages
-counted once. The return is of 20 greedy episodes after training, to show that both sides learn.
+CartPole-v1; the peer runs first, then rlplug, and so on; one thread per process; {steps:,} timed env steps after a
+warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both
+sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers), with shared
+pages counted once. The return is of 20 greedy episodes after training, to show that both sides learn.
 {tuned}
 {machine}; {versions}; rlplug at {revision}."""
 
@@ -170,9 +172,9 @@ def section(records: list[dict[str, Any]], tuned: bool) -> str:
             last = runs[-1]
     if last is None:
         return "Nothing measured yet."
-    versions = {name: number for record in records for line in record["runs"] for name, number in line["versions"].items()}
+    versions = dict(item for record in records for line in record["runs"] for item in line["versions"].items())
     heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
-    by_hand = "The peers run with what a user can set by hand: fused Adam, no checks in distributions, denormals as zero.\n"
+    by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
     note = NOTE.format(
         steps=last[0]["steps"], machine=machine(), revision=revision(), tuned=by_hand if tuned else "",
         versions=", ".join(f"{name} {number}" for name, number in sorted(versions.items()) if name != "python"),
@@ -187,7 +189,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="a3c,a2c,ppo,dqn", help="which algorithms, with commas")
     parser.add_argument("--steps", type=int, help="timed env steps instead of the settings' (for trying things out)")
     parser.add_argument("--tuned", action="store_true", help="peers with what a user could still speed up by hand")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="where environments and raw results go")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for environments and raw results")
     parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
     return parser.parse_args()
 
