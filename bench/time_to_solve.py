@@ -27,7 +27,7 @@ SOLVED = 475.0
 HEADING = """## Time to solve: `rlplug run a3c CartPole-v1`
 
 `python bench/time_to_solve.py`"""
-NOTE = """Times run from the start of the process (imports, tracking store and workers included) to the journal's record of
+NOTE = """Times run from the start of the process (imports, tracking store, workers included) to the journal's record of
 the evaluation, which takes 100 episodes. {machine}; rlplug at {revision}."""
 
 
