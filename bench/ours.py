@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).with_name("peers")))
 import measure
+
 import rlplug_core
 from rlplug_core.events import Progress
 from rlplug_core.journal import read

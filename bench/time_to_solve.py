@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from results import machine, revision, table, write_section
+
 from rlplug_core.journal import Record, read
 
 #: The mean return over 100 episodes at which CartPole-v1 counts as solved (Gymnasium's reward threshold).
