@@ -1,0 +1,299 @@
+"""Small numpy environments with known answers, built as `Chain(rows)`; in commands, `rlplug_core.testing.envs:Chain`.
+
+Each is a complete `Env` with exact state. All of them hold callers to the contract: what a call returned is overwritten
+with garbage two calls later. The last ones fail on purpose, for tests of what happens then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from multiprocessing import parent_process
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+
+
+class Vector:
+    """What the environments below share: a SAME_STEP vector whose whole state is `self.state` and one generator.
+
+    A subclass says its spaces, how episodes `open`, what is to be seen (`observe`) and what an action does (`move`).
+    """
+
+    obs: ClassVar[spaces.Space[Any]]
+    action: ClassVar[spaces.Space[Any]] = spaces.Discrete(2)
+
+    def __init__(self, rows: int) -> None:
+        self.spec = Spec(self.obs, self.action, rows, type(self).__name__)
+        self.rows = rows
+        self.generator = np.random.default_rng(0)
+        self.state: dict[str, Array] = {"length": np.zeros(rows, np.int64), "total": np.zeros(rows)}
+        self._handed: list[Any] = []
+
+    def open(self, rows: Array) -> None:
+        """Begin an episode in the rows of the mask `rows` [N]."""
+
+    def observe(self) -> Obs:
+        """Fresh arrays [N, ...]."""
+        raise NotImplementedError
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        """Reward, terminated and truncated [N] of the actions."""
+        raise NotImplementedError
+
+    def reset(self, seed: int) -> Timestep:
+        self.generator = np.random.default_rng(seed)
+        never, always = np.zeros(self.rows, np.bool_), np.ones(self.rows, np.bool_)
+        self._open(always)
+        obs = self.observe()
+        return self._hand_out(obs, obs, np.zeros(self.rows), never, never, always, never, [])
+
+    def step(self, action: Array) -> Timestep:
+        reward, terminated, truncated = self.move(action)
+        self.state["length"] += 1
+        self.state["total"] += reward
+        ended = terminated | truncated
+        final = obs = self.observe()
+        episodes = [
+            Episode(int(row), float(self.state["total"][row]), int(self.state["length"][row]))
+            for row in np.flatnonzero(ended)
+        ]
+        if episodes:
+            self._open(ended)
+            obs = self.observe()
+        valid = np.ones(self.rows, np.bool_)
+        return self._hand_out(obs, final, reward, terminated, truncated & ~terminated, ended, valid, episodes)
+
+    def _open(self, rows: Array) -> None:
+        self.state["length"][rows] = 0
+        self.state["total"][rows] = 0
+        self.open(rows)
+
+    def _hand_out(
+        self, obs: Obs, final: Obs, reward: Array, terminated: Array, truncated: Array, first: Array, valid: Array,
+        episodes: list[Episode],
+    ) -> Timestep:  # fmt: skip
+        """Fresh copies of everything; what was handed out two calls ago is overwritten."""
+        final_is_obs = final is obs
+        terminated, truncated, first, valid = (flag.copy() for flag in (terminated, truncated, first, valid))
+        obs, reward = tree_map(np.copy, obs), reward.astype(np.float32)
+        final = obs if final_is_obs else tree_map(np.copy, final)
+        self._handed.append((obs, final, reward, terminated, truncated, first, valid))
+        if len(self._handed) > 2:
+            for tree in self._handed.pop(0):
+                tree_map(_scribble, tree)
+        ended, count = bool(episodes), int(valid.sum())
+        return Timestep(obs, final, reward, terminated, truncated, first, valid, episodes, ended, count)
+
+    def state_dict(self) -> State:
+        state = {name: array.copy() for name, array in self.state.items()}
+        return {"state": state, "generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        self.state = {name: np.array(array) for name, array in state["state"].items()}
+        self.generator.bit_generator.state = state["generator"]
+
+    def close(self) -> None:
+        pass
+
+
+def _scribble(array: Array) -> None:
+    array[...] = np.nan if array.dtype.kind == "f" else True if array.dtype.kind == "b" else np.iinfo(array.dtype).max
+
+
+class Chain(Vector):
+    """A row of five places, from the middle to either end: 1 for leaving at the right, 0 at the left; both terminate.
+
+    Acting at random from place s in 0…4 the value is (s + 1) / 6 without discount; always going right it is γ^(4 - s).
+    An episode is cut after 32 steps, which moves no value.
+    """
+
+    places: ClassVar[int] = 5
+    obs = spaces.Box(0, 1, (5,), np.float32)
+
+    def open(self, rows: Array) -> None:
+        self.state.setdefault("place", np.zeros(self.rows, np.int64))[rows] = self.places // 2
+
+    def observe(self) -> Obs:
+        """One-hot; all zeros outside."""
+        place = self.state["place"]
+        seen = np.zeros((self.rows, self.places), np.float32)
+        inside = np.flatnonzero((place >= 0) & (place < self.places))
+        seen[inside, place[inside]] = 1
+        return seen
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        place = self.state["place"]
+        place += 2 * action - 1
+        won = place == self.places
+        return won.astype(np.float64), won | (place == -1), self.state["length"] + 1 >= 32
+
+
+class Truncated(Vector):
+    """A reward of 1 for ever, cut after 10 steps: the value is 1 / (1 - γ), but only if truncation bootstraps."""
+
+    limit: ClassVar[int] = 10
+    obs = spaces.Box(1, 1, (1,), np.float32)
+
+    def observe(self) -> Obs:
+        return np.ones((self.rows, 1), np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        return np.ones(self.rows), np.zeros(self.rows, np.bool_), self.state["length"] + 1 >= self.limit
+
+
+class Recall(Vector):
+    """A cue of 1 or -1 in the first observation, asked for in the fifth; 1 for the right answer (action 1 for cue 1).
+
+    The best return is 1, without memory 0.5. A dictionary observation.
+    """
+
+    length: ClassVar[int] = 5
+    obs = spaces.Dict({"cue": spaces.Box(-1, 1, (1,), np.float32), "asked": spaces.Box(0, 1, (1,), np.float32)})
+
+    def open(self, rows: Array) -> None:
+        cue = self.state.setdefault("cue", np.zeros(self.rows, np.int64))
+        cue[rows] = 2 * self.generator.integers(0, 2, self.rows)[rows] - 1
+
+    def observe(self) -> Obs:
+        age = self.state["length"]
+        cue, asked = np.where(age == 0, self.state["cue"], 0), age == self.length - 1
+        return {"cue": cue[:, None].astype(np.float32), "asked": asked[:, None].astype(np.float32)}
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        last = self.state["length"] + 1 >= self.length
+        right = (2 * action - 1) == self.state["cue"]
+        return (last & right).astype(np.float64), last, np.zeros(self.rows, np.bool_)
+
+
+class Masked(Vector):
+    """Three actions, of which a random two are allowed: 1 for the lower of them. A forbidden action raises ValueError.
+
+    Episodes have four steps; the best return is 4, at random among the allowed 2.
+    """
+
+    action = spaces.Discrete(3)
+    obs = spaces.Dict({"obs": spaces.Box(0, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(3)})
+
+    def open(self, rows: Array) -> None:
+        self._draw(rows)
+
+    def _draw(self, rows: Array) -> None:
+        forbidden = self.state.setdefault("forbidden", np.zeros(self.rows, np.int64))
+        forbidden[rows] = self.generator.integers(0, 3, self.rows)[rows]
+
+    def observe(self) -> Obs:
+        mask = (np.arange(3) != self.state["forbidden"][:, None]).astype(np.int8)
+        return {"obs": mask.astype(np.float32), "action_mask": mask}
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        forbidden = self.state["forbidden"]
+        if (action == forbidden).any():
+            raise ValueError(f"forbidden actions were taken in the rows {np.flatnonzero(action == forbidden).tolist()}")
+        reward = (action == np.where(forbidden == 0, 1, 0)).astype(np.float64)
+        self._draw(np.ones(self.rows, np.bool_))
+        return reward, self.state["length"] + 1 >= 4, np.zeros(self.rows, np.bool_)
+
+
+class Pixels(Vector):
+    """A bright column in a 10 × 10 image: 1 for action 0 where it is in the left half, for 1 in the right half."""
+
+    obs = spaces.Box(0, 255, (1, 10, 10), np.uint8)
+
+    def open(self, rows: Array) -> None:
+        column = self.state.setdefault("column", np.zeros(self.rows, np.int64))
+        column[rows] = self.generator.integers(0, 10, self.rows)[rows]
+
+    def observe(self) -> Obs:
+        image = np.zeros((self.rows, 1, 10, 10), np.uint8)
+        image[np.arange(self.rows), 0, :, self.state["column"]] = 255
+        return image
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        right = action == (self.state["column"] >= 5)
+        return right.astype(np.float64), np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class Bandit(Vector):
+    """Two arms, one pull per episode: arm 0 pays 1 with probability 0.1, arm 1 with 0.9; those are their values."""
+
+    obs = spaces.Box(1, 1, (1,), np.float32)
+
+    def observe(self) -> Obs:
+        return np.ones((self.rows, 1), np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        paid = self.generator.random(self.rows) < np.where(action == 1, 0.9, 0.1)
+        return paid.astype(np.float64), np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class Continuous(Vector):
+    """See x in [-1, 1], act once: the reward is -(a - x / 2)², so the best action is x / 2 and its value 0."""
+
+    action = spaces.Box(-1, 1, (1,), np.float32)
+    obs = spaces.Box(-1, 1, (1,), np.float32)
+
+    def open(self, rows: Array) -> None:
+        seen = self.state.setdefault("x", np.zeros(self.rows))
+        seen[rows] = self.generator.uniform(-1, 1, self.rows)[rows]
+
+    def observe(self) -> Obs:
+        return self.state["x"][:, None].astype(np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        taken = np.clip(action[:, 0], -1, 1)
+        reward = -np.square(taken - self.state["x"] / 2)
+        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class Faulty(Chain):
+    """A chain that fails after 20 steps of this instance."""
+
+    after: ClassVar[int] = 20
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.steps = 0
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        self.steps += 1
+        if self.steps > self.after:
+            self.fail()
+        return super().move(action)
+
+    def fail(self) -> None:
+        raise NotImplementedError
+
+
+class Crashing(Faulty):
+    """Raises RuntimeError."""
+
+    def fail(self) -> None:
+        raise RuntimeError(f"the environment broke after {self.after} steps")
+
+
+class CrashingWorker(Crashing):
+    """Raises RuntimeError, but only in a worker process, so that the parent can evaluate."""
+
+    def fail(self) -> None:
+        if parent_process() is not None:
+            super().fail()
+
+
+class Exiting(Faulty):
+    """Ends its worker process without a word, with exit code 7; does nothing in the parent."""
+
+    def fail(self) -> None:
+        if parent_process() is not None:
+            os._exit(7)
+
+
+class Hanging(Faulty):
+    """Blocks its worker process for ever; does nothing in the parent."""
+
+    def fail(self) -> None:
+        if parent_process() is not None:
+            threading.Event().wait()

@@ -1,0 +1,206 @@
+"""`Adapter`: any Gymnasium vector environment, in any of the three autoreset modes, as one kind of `Timestep`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.spaces import MASK, View, merge, same, write
+from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed, two_sets
+
+MakeVector: TypeAlias = Callable[[], VectorEnv[Any, Any, Any]]
+
+
+class Adapter:
+    """A foreign vector environment behind `rlplug_core.protocols.Env`.
+
+    The vector environment says in `metadata["autoreset_mode"]` when it resets a row whose episode ended; one that does
+    not is refused. In each mode `final` is the true successor of the last action:
+
+    - NEXT_STEP resets the row in the next call, and ignores its action: that call's row has `valid=False` and reward 0.
+    - SAME_STEP resets it in the same call; the successor comes from `info["final_obs"]`.
+    - DISABLED leaves it to us: one masked reset, whose first use is checked, since some environments ignore the mask.
+
+    Args:
+        make: builds the vector environment.
+        id: the name in messages and in `spec.id`.
+        inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
+    """
+
+    def __init__(self, make: MakeVector, id: str = "", inexact: str | None = None) -> None:
+        if inexact is None:
+            inexact = self_test(lambda: Adapter(make, id, inexact=""))
+        self.venv = venv = make()
+        id = id or type(venv.unwrapped).__name__
+        self._finish = self._in_mode(id)
+        _, info = venv.reset(seed=0)
+        self._view = View(venv.single_observation_space, venv.single_action_space, info, id, batched=True)
+        rows = venv.num_envs
+        self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact)
+        self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
+        self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+        self._now, self._next = two_sets(self.spec, self._never, self._always)
+        self._verified = False
+        self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
+
+    def _in_mode(self, id: str) -> Callable[..., Timestep]:
+        mode = self.venv.metadata.get("autoreset_mode")
+        if mode is AutoresetMode.NEXT_STEP:
+            return self._next_step
+        if mode is AutoresetMode.SAME_STEP:
+            return self._same_step
+        if mode is AutoresetMode.DISABLED:
+            return self._disabled
+        raise BadEnv(
+            f"{id}: the vector environment does not say when it resets a row whose episode ended; set "
+            "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED in its class"
+        )
+
+    def _begin(self, lengths: Array, totals: Array, resetting: Array) -> None:
+        """Set the running episodes, and which rows a NEXT_STEP environment resets in its next call."""
+        self._time = 0
+        self._begun = -lengths
+        self._totals = totals
+        self._resetting = resetting
+        self._loud = bool(resetting.any())
+
+    def reset(self, seed: int) -> Timestep:
+        """Start every row; from its own seed where the vector environment takes one for each."""
+        rows, never = self.spec.rows, self._never
+        self._begin(np.zeros(rows, np.int64), np.zeros(rows), never)
+        self._action_shape = self._view.action_shape(rows)
+        self._now, self._next = self._next, self._now
+        _, obs, reward = self._now
+        reward[:] = 0
+        each = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        seeds: Any = [row_seed(seed, row) for row in range(rows)] if each else row_seed(seed, 0)
+        value, info = self.venv.reset(seed=seeds)
+        self._write(obs, value, info, False)
+        return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
+
+    def step(self, action: Array) -> Timestep:
+        """Step every row with its action [N, ...]."""
+        if action.shape != self._action_shape:
+            raise refusal(self.spec.id, action, self._action_shape)
+        self._now, self._next = self._next, self._now
+        quiet, obs, reward = self._now
+        to_env = self._view.to_env
+        value, gain, terminated, truncated, info = self.venv.step(action if to_env is None else to_env(action))
+        ended = np.logical_or(terminated, truncated)
+        loud = self._loud or bool(np.count_nonzero(ended))
+        self._write(obs, value, info, loud)
+        reward[:] = gain
+        self._totals += gain
+        self._time += 1
+        if not loud:
+            return quiet
+        return self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
+
+    def _next_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
+        """Rows that ended in the last call were reset in this one, and hold no transition."""
+        first, valid = self._resetting, ~self._resetting
+        reward[first], self._totals[first], self._begun[first] = 0, 0, self._time
+        ended = ended & valid
+        self._resetting, self._loud = ended, bool(ended.any())
+        return self._timestep(obs, obs, reward, terminated & valid, ended, first, valid)
+
+    def _same_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
+        """Rows that ended are reset already; their true successors are in `info`."""
+        if "final_obs" not in info:
+            raise BadEnv(f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended")
+        final, successors = tree_map(np.copy, obs), info["final_obs"]
+        body = self._view.body(final)
+        if isinstance(successors, np.ndarray) and successors.dtype == object:
+            for row in np.flatnonzero(ended):
+                write(body, row, successors[row])
+        else:
+            merge(body, ended, successors)
+        if self._view.masked:
+            masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final[MASK].shape)
+            merge(final[MASK], ended, masks)
+        return self._timestep(obs, final, reward, terminated, ended, ended, self._always)
+
+    def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
+        """Rows that ended are reset by us."""
+        final = tree_map(np.copy, obs)
+        # A fresh dictionary and mask: Gymnasium pops the one, and both may be kept.
+        value, reset_info = self.venv.reset(options={"reset_mask": ended.copy()})
+        self._write(obs, value, reset_info, True)
+        self._verify(final, obs, ~ended)
+        merge(obs, ~ended, final)
+        return self._timestep(obs, final, reward, terminated, ended, ended, self._always)
+
+    def _verify(self, before: Obs, after: Obs, running: Array) -> None:
+        """A masked reset must leave the rows outside the mask alone; without such rows nothing is shown yet."""
+        if self._verified or not running.any():
+            return
+        if not same(self._view.body(before), self._view.body(after), running):
+            raise BadEnv(
+                f"{self.spec.id}: reset(options={{'reset_mask': …}}) also changed rows outside the mask, which cuts "
+                "running episodes; honour the mask in its reset, or build it in the mode SAME_STEP or NEXT_STEP"
+            )
+        self._verified = True
+
+    def _timestep(
+        self, obs: Obs, final: Obs, reward: Array, terminated: Array, ended: Array, first: Array, valid: Array
+    ) -> Timestep:
+        """The Timestep of a call in which an episode ended or opened; closes the statistics of those that ended."""
+        time, rows = self._time, np.flatnonzero(ended)
+        episodes = [Episode(int(row), float(self._totals[row]), int(time - self._begun[row])) for row in rows]
+        self._totals[rows], self._begun[rows] = 0, time
+        if episodes:
+            check_numbers(final, episodes, self.spec.id)
+        truncated = ended & ~terminated
+        return Timestep(
+            obs,
+            final,
+            reward,
+            terminated,
+            truncated,
+            first,
+            valid,
+            episodes,
+            bool(episodes),
+            int(np.count_nonzero(valid)),
+        )
+
+    def _write(self, obs: Obs, value: Any, info: Any, ended: bool) -> None:
+        write(self._view.body(obs), ..., value)
+        if self._view.masked:
+            obs[MASK][...] = self._mask(info, ended)
+
+    def _mask(self, info: Any, ended: bool) -> Any:
+        """The masks of allowed actions; a row without one, which Gymnasium fills with zeros, allows everything."""
+        given = self._view.mask(info, ended)
+        rows = info.get(f"_{MASK}", self._always)
+        return np.where(rows.reshape(-1, *[1] * (np.ndim(given) - 1)), given, 1) if MASK in info else given
+
+    def state_dict(self) -> State:
+        """The vector's state and the running episodes; for an inexact environment only the reason."""
+        if self.spec.inexact:
+            return {"inexact": self.spec.inexact}
+        try:
+            venv = capture(self.venv)
+        except Uncapturable as error:
+            return {"inexact": f"{self.spec.id}: {error}"}
+        lengths = self._time - self._begun
+        return {"venv": venv, "lengths": lengths, "totals": self._totals.copy(), "resetting": self._resetting.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
+
+        Raises BadEnv for a state that was not captured ("inexact"): such an environment can only be reset.
+        """
+        check_state(state, len(state.get("lengths", ())), self.spec)
+        self.reset(0)  # what environments make on their first reset must exist before it is filled
+        restore(self.venv, state["venv"])
+        self._begin(np.array(state["lengths"]), np.array(state["totals"]), np.array(state["resetting"]))
+
+    def close(self) -> None:
+        self.venv.close()

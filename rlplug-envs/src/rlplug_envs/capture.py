@@ -1,0 +1,345 @@
+"""Capture and restore the state of Gymnasium environments explicitly, attribute by attribute, without pickle.
+
+A state is a tree of arrays, numbers, strings, booleans and None that survives JSON and array files; nothing in it can
+run code. Restoring fills an environment that was built the same way. What cannot be captured faithfully raises
+`Uncapturable` with the attribute's name: a guess would be a silently wrong resume.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import random
+import types
+from collections import deque
+from collections.abc import Callable
+from copy import deepcopy
+from math import isfinite
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from rlplug_core.protocols import Env
+from rlplug_core.seeds import global_state, load_global_state, untouched
+from rlplug_core.types import Array, State, Timestep
+
+Path: TypeAlias = tuple[str, ...]
+
+#: The key that marks a dictionary as an encoded value of another type.
+KIND = "~"
+#: Arrays of these types are stored as they are; others as bytes.
+STORED = frozenset("?bBhHiIlLqQefd")
+#: Attributes of Gymnasium's own classes that never change behaviour.
+IMMATERIAL = frozenset({"env_fns", "_saved_kwargs", "_cached_spec", "spec", "_ezpickle_args", "_ezpickle_kwargs"})
+BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
+#: Code, not state: the environment that is restored keeps its own.
+CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
+#: Instances of this size hold nothing but their `__dict__`; larger ones have slots or a part written in C.
+PLAIN_SIZE = type("Plain", (), {}).__basicsize__
+
+
+class Uncapturable(Exception):
+    """A value cannot be captured or restored; the message names it."""
+
+
+def capture(root: Any) -> Any:
+    """The state of an environment, a vector environment or a list of them, through all their wrappers.
+
+    Objects that occur twice, such as a generator shared by wrapper and environment, are shared again after `restore`.
+    Raises Uncapturable for what is not a plain value, array, generator or Python object made of these.
+    """
+    return _Encoder().encode(root, ())
+
+
+def restore(root: Any, state: Any) -> None:
+    """Put `root`, built as the captured environment was, into the captured state; raises Uncapturable if it differs."""
+    _Decoder().decode(state, root, ())
+
+
+class _Encoder:
+    def __init__(self) -> None:
+        self.seen: dict[int, Path] = {}
+        self.arrays: list[tuple[Path, Array]] = []
+
+    def encode(self, value: Any, path: Path) -> Any:
+        kind = type(value)
+        if value is None or kind is bool or kind is int or kind is str:
+            return value
+        if kind is float:
+            return value if isfinite(value) else {KIND: "float", "value": repr(value)}
+        if isinstance(value, np.generic):
+            return {KIND: "scalar", "value": _encode_array(np.array([value]), path)}
+        if isinstance(value, enum.Enum):
+            return {KIND: "enum", "name": value.name}
+        if isinstance(value, CODE) or (kind is types.FunctionType and value.__closure__ is None):
+            return {KIND: "kept"}
+        if kind is tuple:
+            return {KIND: "tuple", "items": self._items(value, path)}
+        if kind is bytes:
+            return {KIND: "bytes", "value": np.frombuffer(value, np.uint8).copy()}
+        if id(value) in self.seen:
+            return {KIND: "same", "path": list(self.seen[id(value)])}
+        self.seen[id(value)] = path
+        return self._encode_object(value, kind, path)
+
+    def _encode_object(self, value: Any, kind: type, path: Path) -> Any:
+        """What has an identity: it may occur twice."""
+        if kind is np.ndarray:
+            self._refuse_views(value, path)
+            return _encode_array(value, path)
+        if kind is dict:
+            return self._encode_dict(value, path)
+        if kind is list:
+            return self._items(value, path)
+        if kind is deque:
+            return {KIND: "deque", "items": self._items(value, path), "maxlen": value.maxlen}
+        if isinstance(value, spaces.Space):
+            return self._encode_space(value, path)
+        if kind is np.random.Generator:
+            return {KIND: "generator", "state": self.encode(value.bit_generator.state, path)}
+        if kind is np.random.RandomState:
+            return {KIND: "legacy", "state": self.encode(value.get_state(legacy=False), path)}
+        if kind is random.Random:
+            return {KIND: "random", "state": self.encode(value.getstate(), path)}
+        if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
+            attributes = {name: inner for name, inner in vars(value).items() if name not in IMMATERIAL}
+            inner = {name: self.encode(part, (*path, name)) for name, part in attributes.items()}
+            return {KIND: "object", "type": _name(kind), "attributes": inner}
+        what = "a function with a closure" if kind is types.FunctionType else f"a {_name(kind)}"
+        raise Uncapturable(f"{_where(path)} is {what}, which cannot be captured")
+
+    def _items(self, values: Any, path: Path) -> list[Any]:
+        return [self.encode(value, (*path, str(number))) for number, value in enumerate(values)]
+
+    def _encode_dict(self, value: dict[Any, Any], path: Path) -> Any:
+        if all(type(key) is str for key in value) and KIND not in value:
+            return {key: self.encode(inner, (*path, key)) for key, inner in value.items()}
+        return {KIND: "dict", "keys": self._items(value, (*path, "keys")), "values": self._items(value.values(), path)}
+
+    def _encode_space(self, space: spaces.Space[Any], path: Path) -> Any:
+        """A space is constant but for the generator it samples with, None until it is used."""
+        parts = [self._encode_space(part, (*path, str(number))) for number, part in enumerate(_parts(space))]
+        generator = self.encode(space._np_random, (*path, "random"))
+        return {KIND: "space", "random": generator, "parts": parts}
+
+    def _refuse_views(self, array: Array, path: Path) -> None:
+        """Two arrays on the same memory would be torn apart by restoring."""
+        for other_path, other in self.arrays:
+            if (array.base is not None or other.base is not None) and np.may_share_memory(array, other):
+                raise Uncapturable(f"{_where(path)} shares memory with {_where(other_path)}, which cannot be captured")
+        self.arrays.append((path, array))
+
+
+def _encode_array(array: Array, path: Path) -> Any:
+    """Common C-ordered arrays as they are; text, long doubles and Fortran order as bytes."""
+    if array.dtype.hasobject:
+        raise Uncapturable(f"{_where(path)} is an array of objects, which cannot be captured")
+    if array.dtype.char in STORED and array.dtype.isnative and array.flags.c_contiguous:
+        return array.copy()
+    fortran = array.flags.f_contiguous and not array.flags.c_contiguous
+    data = np.frombuffer(array.tobytes(order="F" if fortran else "C"), np.uint8).copy()
+    record = {"dtype": array.dtype.str, "shape": list(array.shape), "order": "F" if fortran else "C"}
+    return {KIND: "array", **record, "data": data}
+
+
+class _Decoder:
+    """Builds values anew; environments, objects and spaces are filled in place, which is why `current` goes along."""
+
+    def __init__(self) -> None:
+        self.made: dict[Path, Any] = {}
+
+    def decode(self, state: Any, current: Any, path: Path) -> Any:
+        if isinstance(state, list):
+            values: list[Any] = []
+            self.made[path] = values
+            values.extend(self._items(state, current, path))
+            return values
+        if isinstance(state, dict):
+            decode = self._decode_record if KIND in state else self._decode_dict
+            return decode(state, current, path)
+        if isinstance(state, np.ndarray):
+            self.made[path] = state.copy()
+            return self.made[path]
+        return state
+
+    def _items(self, states: list[Any], current: Any, path: Path) -> list[Any]:
+        fits = isinstance(current, list | tuple | deque) and len(current) == len(states)
+        return [
+            self.decode(state, current[number] if fits else None, (*path, str(number)))
+            for number, state in enumerate(states)
+        ]
+
+    def _decode_dict(self, state: State, current: Any, path: Path) -> Any:
+        values: dict[str, Any] = {}
+        self.made[path] = values
+        known = current if isinstance(current, dict) else {}
+        for key, inner in state.items():
+            values[key] = self.decode(inner, known.get(key), (*path, key))
+        return values
+
+    def _decode_record(self, state: State, current: Any, path: Path) -> Any:
+        """A marked dictionary; in the order of the encoder."""
+        kind = state[KIND]
+        if kind == "float":
+            return float(state["value"])
+        if kind == "scalar":
+            return self._array(state["value"])[0]
+        if kind == "enum":
+            if not isinstance(current, enum.Enum):
+                raise Uncapturable(f"{_where(path)} was the enum member {state['name']}, here it is {current!r}")
+            return type(current)[state["name"]]
+        if kind == "kept":
+            if current is None:
+                raise Uncapturable(f"{_where(path)} is missing in the environment to restore")
+            return current
+        if kind == "tuple":
+            return tuple(self._items(state["items"], current, path))
+        if kind == "bytes":
+            return np.asarray(state["value"], np.uint8).tobytes()
+        if kind == "same":
+            return self.made[tuple(state["path"])]
+        return self._decode_object(kind, state, current, path)
+
+    def _decode_object(self, kind: str, state: State, current: Any, path: Path) -> Any:
+        """What has an identity, and is remembered for a second occurrence."""
+        if kind == "object":
+            return self._fill(state, current, path)
+        if kind == "space":
+            return self._fill_space(state, current, path)
+        if kind == "dict":
+            return self._decode_keys(state, current, path)
+        made: Any
+        if kind == "array":
+            made = self._array(state)
+        elif kind == "deque":
+            made = deque(self._items(state["items"], current, path), state["maxlen"])
+        elif kind == "generator":
+            made = _generator(self.decode(state["state"], None, path), path)
+        elif kind == "legacy":
+            made = np.random.RandomState()
+            made.set_state(self.decode(state["state"], None, path))
+        elif kind == "random":
+            made = random.Random()
+            made.setstate(self.decode(state["state"], None, path))
+        else:
+            raise Uncapturable(f"{_where(path)} was saved as '{kind}', which this version does not know")
+        self.made[path] = made
+        return made
+
+    def _fill(self, state: State, current: Any, path: Path) -> Any:
+        if _name(type(current)) != state["type"]:
+            raise Uncapturable(f"{_where(path)} was a {state['type']}, here it is a {_name(type(current))}")
+        self.made[path] = current
+        attributes, saved = vars(current), state["attributes"]
+        values = {name: self.decode(part, attributes.get(name), (*path, name)) for name, part in saved.items()}
+        for name in attributes.keys() - values.keys() - IMMATERIAL:
+            del attributes[name]
+        attributes.update(values)
+        return current
+
+    def _fill_space(self, state: State, current: Any, path: Path) -> Any:
+        if not isinstance(current, spaces.Space):
+            raise Uncapturable(f"{_where(path)} was a space, here it is a {_name(type(current))}")
+        self.made[path] = current
+        current._np_random = self.decode(state["random"], None, (*path, "random"))
+        for number, (part, inner) in enumerate(zip(state["parts"], _parts(current), strict=True)):
+            self.decode(part, inner, (*path, str(number)))
+        return current
+
+    def _decode_keys(self, state: State, current: Any, path: Path) -> Any:
+        values: dict[Any, Any] = {}
+        self.made[path] = values
+        known = current if isinstance(current, dict) else {}
+        keys = self._items(state["keys"], None, (*path, "keys"))
+        for number, (key, inner) in enumerate(zip(keys, state["values"], strict=True)):
+            values[key] = self.decode(inner, known.get(key), (*path, str(number)))
+        return values
+
+    def _array(self, state: Any) -> Array:
+        if isinstance(state, dict):
+            data = np.asarray(state["data"], np.uint8).tobytes()
+            return np.frombuffer(data, np.dtype(state["dtype"])).reshape(state["shape"], order=state["order"]).copy("K")
+        return np.array(state)
+
+
+def _generator(state: State, path: Path) -> np.random.Generator:
+    name = state["bit_generator"]
+    if name not in BIT_GENERATORS:
+        raise Uncapturable(f"{_where(path)} draws from {name}, which this version does not know")
+    bits = getattr(np.random, name)()
+    bits.state = state
+    return np.random.Generator(bits)
+
+
+def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.values())
+    return list(space.spaces) if isinstance(space, spaces.Tuple) else []
+
+
+def _name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _where(path: Path) -> str:
+    """The path as one would write it, without the row number and the wrappers above the environment."""
+    names = [name for name in path if name != "env" and not name.isdigit()]
+    return f"attribute '{'.'.join(names)}'" if names else "the environment"
+
+
+def self_test(make: Callable[[], Env], steps: int = 64) -> str:
+    """Why the environment that `make` builds cannot be resumed exactly; "" if it can.
+
+    One instance runs ahead; its state goes into a second, fresh instance, and later back into the first. All three
+    continuations must agree in every output. The process's random generators are left as they were.
+    """
+    with untouched():
+        first, second = make(), make()
+        try:
+            return _compare(first, second, steps)
+        finally:
+            first.close()
+            second.close()
+
+
+def _compare(first: Env, second: Env, steps: int) -> str:
+    space = deepcopy(first.spec.action)
+    space.seed(0)
+    actions = [np.stack([np.asarray(space.sample()) for _ in range(first.spec.rows)]) for _ in range(steps)]
+    first.reset(0)
+    for action in actions[: steps // 2]:
+        first.step(action)
+    state, generators = first.state_dict(), global_state()
+    if "inexact" in state:
+        return str(state["inexact"])
+    expected = _outputs(first, actions)
+    for env in (second, first):
+        try:
+            env.load_state_dict(state)
+        except Uncapturable as error:
+            return str(error)
+        load_global_state(generators)
+        for number, (one, other) in enumerate(zip(expected, _outputs(env, actions), strict=True)):
+            if one != other:
+                return f"{first.spec.id} differs {number + 1} steps after its state was restored: part of it is hidden"
+    return ""
+
+
+def _outputs(env: Env, actions: list[Array]) -> list[list[bytes]]:
+    return [_bytes(env.step(action)) for action in actions]
+
+
+def _bytes(timestep: Timestep) -> list[bytes]:
+    """Everything the timestep says, so that equal means equal to the bit."""
+    found: list[bytes] = [f"{timestep.episodes} {timestep.ended} {timestep.count}".encode()]
+    trees: list[Any] = [timestep.obs, timestep.final, timestep.reward, timestep.terminated, timestep.truncated]
+    trees += [timestep.first, timestep.valid]
+    while trees:
+        tree = trees.pop()
+        if isinstance(tree, dict):
+            trees.extend(tree.values())
+        else:
+            found.append(np.asarray(tree).tobytes())
+    return found

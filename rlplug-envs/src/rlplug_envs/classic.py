@@ -1,0 +1,137 @@
+"""The provider of what Gymnasium's registry holds: classic control, toy text, what other packages register."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, parse_env_id
+
+from rlplug_core.errors import MissingPackage, UnknownEnv, did_you_mean
+from rlplug_core.protocols import Env
+from rlplug_envs.adapter import Adapter
+from rlplug_envs.capture import self_test
+from rlplug_envs.vector import Rows
+
+#: Environments whose own vector is at least half again as fast as `Rows` from this many rows on (`bench/env_step.py`).
+#: Fewer rows are better served by `Rows`: every row of every step is a transition, and each row has its own seed.
+NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
+#: What to install, by the module that defines an environment or the namespace of its id.
+INSTALL = {
+    "gymnasium.envs.box2d": "'rlplug-envs[box2d]'",
+    "gymnasium.envs.mujoco": "'gymnasium[mujoco]'",
+    "gymnasium.envs.phys2d": "'gymnasium[jax]'",
+    "gymnasium.envs.tabular": "'gymnasium[jax]'",
+    "ALE": "ale-py",
+}
+#: Packages that register their environments only once they are imported, by namespace.
+IMPORTS = {"ALE": "ale_py"}
+
+
+class Gymnasium:
+    """Makes environments from Gymnasium's registry; an id may name the module that registers it: "module:Name-v0"."""
+
+    def ids(self) -> Iterable[str]:
+        return sorted(id for id, spec in gymnasium.registry.items() if not _is_gone(spec))
+
+    def make(self, id: str, rows: int) -> Env:
+        """`rows` rows of the environment, as one native vector where that is measured to be faster.
+
+        Raises UnknownEnv with the nearest names, MissingPackage with the line that installs what is missing.
+        """
+        spec = find(id)
+        native = spec.entry_point is None or rows >= NATIVE_FROM.get(spec.id, rows + 1)
+        try:
+            reason = inexactness(spec.id, native)
+            if native:
+                return Adapter(lambda: _vector(spec, rows), spec.id, reason)
+            return Rows(lambda: _single(spec), rows, spec.id, _limit(spec), reason)
+        except ImportError as error:  # Gymnasium's DependencyNotInstalled is not an ImportError everywhere
+            raise _missing(spec, error) from error
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise _missing(spec, error) from error
+
+
+@cache
+def inexactness(id: str, native: bool) -> str:
+    """Why the state of this environment cannot be captured; tested once per process."""
+    spec = gymnasium.registry[id]
+    if native:
+        return self_test(lambda: Adapter(lambda: _vector(spec, 2), id, ""))
+    limit = _limit(spec)
+    return self_test(lambda: Rows(lambda: _single(spec), 1, id, min(limit, 20), ""))
+
+
+def find(id: str) -> EnvSpec:
+    """The registry's entry for an id, after importing the module that it names, if it names one."""
+    module, _, name = id.rpartition(":")
+    namespace = name.partition("/")[0] if "/" in name else ""
+    for needed in filter(None, (module, IMPORTS.get(namespace))):
+        try:
+            import_module(needed)
+        except ModuleNotFoundError as error:
+            package = INSTALL.get(namespace, error.name)
+            raise MissingPackage(
+                f"'{id}' needs the Python module '{error.name}', which is not installed; "
+                f"install it: python -m pip install {package}"
+            ) from error
+    spec = gymnasium.registry.get(name)
+    if spec is None or _is_gone(spec):
+        raise UnknownEnv(_unknown(name))
+    return spec
+
+
+def _unknown(id: str) -> str:
+    """What to say about an id that is not in the registry: other versions, then near names, then the namespace."""
+    known = {name for name, spec in gymnasium.registry.items() if not _is_gone(spec)}
+    try:
+        namespace, name, _ = parse_env_id(id)
+    except gymnasium.error.Error:
+        return f"'{id}' is not an environment id; one looks like 'CartPole-v1' or 'ALE/Pong-v5'"
+    versions = sorted(
+        other
+        for other in known
+        if (gymnasium.registry[other].namespace, gymnasium.registry[other].name) == (namespace, name)
+    )
+    if versions:
+        return f"unknown environment '{id}'; there is {' and '.join(repr(other) for other in versions)}"
+    namespaces = {gymnasium.registry[other].namespace for other in known}
+    hint = did_you_mean(id, known)
+    if namespace not in namespaces and not hint:
+        hint = f": no installed package provides the namespace '{namespace}'"
+    return f"unknown environment '{id}'{hint}"
+
+
+def _is_gone(spec: EnvSpec) -> bool:
+    """Gymnasium keeps the ids of MuJoCo's v2 and v3 environments only to say that they moved away."""
+    return getattr(spec.entry_point, "__name__", "") == "_raise_mujoco_py_error"
+
+
+def _limit(spec: EnvSpec) -> int:
+    """The time limit that `Rows` can keep itself: wrappers above Gymnasium's own TimeLimit may depend on it."""
+    return 0 if spec.additional_wrappers else spec.max_episode_steps or 0
+
+
+def _single(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
+    """One environment without the checker, and without the wrappers whose work `Rows` does for all rows at once."""
+    if not _limit(spec):
+        return gymnasium.make(spec, disable_env_checker=True)
+    bare = copy.copy(spec)
+    bare.order_enforce = False
+    return gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True)
+
+
+def _vector(spec: EnvSpec, rows: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    return gymnasium.make_vec(spec, num_envs=rows, vectorization_mode="vector_entry_point")
+
+
+def _missing(spec: EnvSpec, error: Exception) -> MissingPackage:
+    where = str(spec.entry_point or spec.vector_entry_point)
+    known = (package for prefix, package in INSTALL.items() if where.startswith(prefix) or spec.namespace == prefix)
+    package = next(known, getattr(error, "name", None))
+    remedy = f"python -m pip install {package}" if package else str(error)
+    return MissingPackage(f"'{spec.id}' needs a package that is not installed; install it: {remedy}")

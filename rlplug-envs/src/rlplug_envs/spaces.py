@@ -1,0 +1,191 @@
+"""What an environment's spaces mean inside rlplug: canonical observations and actions, and the way back.
+
+Observations are arrays or nested dictionaries of arrays; a Tuple becomes a dictionary keyed "0", "1", …, and float64
+becomes float32. Actions are canonical: Discrete counts from 0, Box lies in [-1, 1] wherever the true bounds are finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.types import Array, Obs
+
+Space: TypeAlias = spaces.Space[Any]
+#: The name of a mask of allowed actions, in `info` and in a dictionary observation.
+MASK = "action_mask"
+#: A bound beyond this is "no bound", written as the largest float.
+UNBOUNDED = 1e30
+
+
+class View:
+    """One row's spaces as agents see them, and how to get there.
+
+    Args:
+        obs, action: the environment's spaces.
+        info: what its first reset said; a mask of allowed actions in it moves into the observation, which becomes a
+            dictionary, `{"obs": …, "action_mask": …}` if it was an array.
+        batched: whether `info` speaks of all rows at once.
+        id: the environment's name in messages.
+
+    Attributes:
+        obs, action: the canonical spaces.
+        to_env: makes the environment's actions of canonical ones [N, ...]; None where they are the same.
+        masked: whether the mask comes from `info`.
+    """
+
+    def __init__(self, obs: Space, action: Space, info: Mapping[str, Any], id: str, batched: bool = False) -> None:
+        self.id = id
+        self.obs = canonical_obs(obs, id)
+        self.action, self.to_env = canonical_action(action, id)
+        nested = isinstance(self.obs, spaces.Dict)
+        self.masked = MASK in info and MASK not in (self.obs.spaces if isinstance(self.obs, spaces.Dict) else ())
+        self._wrapped = self.masked and not nested
+        if self.masked:
+            shape = np.shape(info[MASK])[1:] if batched else np.shape(info[MASK])
+            inner = dict(self.obs.spaces) if isinstance(self.obs, spaces.Dict) else {"obs": self.obs}
+            self.obs = spaces.Dict({**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])})
+
+    def action_shape(self, rows: int) -> tuple[int, ...]:
+        return (rows, *(self.action.shape or ()))
+
+    def body(self, obs: Obs) -> Obs:
+        """The part of a canonical observation that the environment itself calls its observation."""
+        if self._wrapped:
+            return obs["obs"]
+        return {name: inner for name, inner in obs.items() if name != MASK} if self.masked else obs
+
+    def mask(self, info: Mapping[str, Any], ended: bool) -> Any:
+        """The mask in `info`; where an episode has ended it may be absent, and all actions are allowed."""
+        if MASK not in info and not ended:
+            raise BadEnv(f"{self.id}: info has no '{MASK}' in the middle of an episode, though its reset gave one")
+        return info.get(MASK, 1)
+
+
+def canonical_obs(space: Space, id: str) -> Space:
+    """The observation space as agents see it; raises BadEnv for a space that holds no arrays of fixed shape."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: canonical_obs(sub, id) for name, sub in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Dict({str(number): canonical_obs(sub, id) for number, sub in enumerate(space.spaces)})
+    if isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+        return spaces.Box(low, high, dtype=np.float32)
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return space
+    raise BadEnv(
+        f"{id}: observations of type {type(space).__name__} have no fixed shape; "
+        "wrap the environment so that it gives Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple observations"
+    )
+
+
+def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], Array] | None]:
+    """The action space as agents see it, and what makes the environment's actions of theirs; None where they agree."""
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return spaces.Discrete(int(space.n)), (lambda action: action + start) if start else None
+    if isinstance(space, spaces.MultiDiscrete):
+        offset = space.start.astype(space.dtype)
+        return spaces.MultiDiscrete(space.nvec), lambda action: action.astype(offset.dtype) + offset
+    if isinstance(space, spaces.MultiBinary):
+        return space, lambda action: action.astype(np.int8)
+    if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+        rescale = Rescale(space)
+        return rescale.canonical, rescale
+    kind = "Box of integers" if isinstance(space, spaces.Box) else type(space).__name__
+    raise BadEnv(
+        f"{id}: actions of type {kind} are not supported; "
+        "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or floating-point Box actions"
+    )
+
+
+class Rescale:
+    """Canonical Box actions [N, ...] to the environment's own: scaled where both bounds are finite, always clipped."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        bounded = (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED)
+        self.dtype, self.low, self.high = space.low.dtype, space.low, space.high
+        with np.errstate(invalid="ignore", over="ignore"):
+            self.scale = np.where(bounded, (high - low) / 2, 1.0).astype(self.dtype)
+            self.shift = np.where(bounded, (high + low) / 2, 0.0).astype(self.dtype)
+        self.identity = bool((self.scale == 1).all() and (self.shift == 0).all())
+        bottom, top = np.where(bounded, -1, low), np.where(bounded, 1, high)
+        self.canonical = spaces.Box(bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type)
+
+    def __call__(self, action: Array) -> Array:
+        """A fresh array, which an environment may keep."""
+        if action.dtype != self.dtype:
+            action = action.astype(self.dtype)
+        if self.identity:
+            action = np.maximum(action, self.low)
+        else:
+            action = action * self.scale
+            action += self.shift
+            np.maximum(action, self.low, out=action)
+        return np.minimum(action, self.high, out=action)
+
+
+def allocate(space: Space, rows: int) -> Obs:
+    """Zeros for `rows` observations of a canonical space: an array [rows, ...] or a dictionary of them."""
+    if isinstance(space, spaces.Dict):
+        return {name: allocate(sub, rows) for name, sub in space.spaces.items()}
+    return np.zeros((rows, *(space.shape or ())), space.dtype)
+
+
+def part(value: Any, name: str) -> Any:
+    """One entry of a dictionary observation as the environment gives it: a dictionary or a tuple."""
+    return value[int(name)] if isinstance(value, tuple) else value[name]
+
+
+def write(target: Obs, row: Any, value: Any) -> None:
+    """Put one observation into the row `row` of `target` [N, ...]; with `...` as the row, one for each row."""
+    if isinstance(target, dict):
+        for name, inner in target.items():
+            write(inner, row, part(value, name))
+    else:
+        target[row] = value
+
+
+def merge(target: Obs, rows: Array, source: Any) -> None:
+    """Copy the rows that the mask `rows` [N] selects from a batch of observations into `target` [N, ...]."""
+    if isinstance(target, dict):
+        for name, inner in target.items():
+            merge(inner, rows, part(source, name))
+    else:
+        target[rows] = source[rows]
+
+
+def same(one: Obs, other: Obs, rows: Array) -> bool:
+    """Whether two batches of observations agree in the rows that the mask selects; NaN agrees with NaN."""
+    if isinstance(one, dict):
+        return all(same(inner, other[name], rows) for name, inner in one.items())
+    return bool(one[rows].tobytes() == other[rows].tobytes())
+
+
+def check_shape(target: Obs, value: Any, id: str, where: str = "") -> None:
+    """Raise BadEnv unless the single observation `value` has the shape that `target` [N, ...] has room for."""
+    if isinstance(target, dict):
+        for name, inner in target.items():
+            try:
+                entry = part(value, name)
+            except (KeyError, IndexError, TypeError):
+                raise BadEnv(f"{id}: the observation lacks the entry '{where}{name}' of its space") from None
+            check_shape(inner, entry, id, f"{where}{name}/")
+    elif np.shape(value) != target.shape[1:]:
+        name = f" '{where[:-1]}'" if where else ""
+        raise BadEnv(
+            f"{id}: the observation{name} has shape {np.shape(value)}, its observation space says {target.shape[1:]}"
+        )
+
+
+def has_nan(obs: Obs) -> bool:
+    """Whether any float in the observation is not a number."""
+    if isinstance(obs, dict):
+        return any(has_nan(inner) for inner in obs.values())
+    return bool(obs.dtype.kind == "f" and np.isnan(obs).any())

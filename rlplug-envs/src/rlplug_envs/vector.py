@@ -1,0 +1,200 @@
+"""`Rows`: plain Gymnasium environments, stepped one after the other, behind the one vector interface.
+
+The step path allocates nothing while no episode ends: two sets of arrays alternate, each with a ready-made `Timestep`.
+A row is reset in the step that ends its episode (SAME_STEP), so every row of every step is a valid transition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
+
+Make: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
+
+
+def row_seed(seed: int, row: int) -> int:
+    """The seed of one row: independent of the other rows', and of how many there are."""
+    return Seeds(seed).child("row", row).integer()
+
+
+def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array]]:
+    """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended."""
+    sets = []
+    for _ in range(2):
+        obs, reward = allocate(spec.obs, spec.rows), np.zeros(spec.rows, np.float32)
+        sets.append((Timestep(obs, obs, reward, never, never, never, always, (), False, spec.rows), obs, reward))
+    return sets
+
+
+class Rows:
+    """A serial SAME_STEP vector of Gymnasium environments; implements `rlplug_core.protocols.Env`.
+
+        env = Rows(lambda: gymnasium.make("Pendulum-v1", disable_env_checker=True), rows=8, id="Pendulum-v1")
+        timestep = env.reset(seed=1)
+        timestep = env.step(np.zeros((8, 1), np.float32))
+
+    What observations and actions look like, and where `info["action_mask"]` goes, is said in `rlplug_envs.spaces`.
+
+    Args:
+        make: builds one environment; called once per row.
+        rows: how many.
+        id: the name in messages and in `spec.id`.
+        limit: truncate episodes after this many steps; 0 leaves that to the environment. It costs nothing here, where
+            Gymnasium's TimeLimit wrapper is one more call per row and step.
+        inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
+    """
+
+    def __init__(self, make: Make, rows: int, id: str = "", limit: int = 0, inexact: str | None = None) -> None:
+        if rows < 1:
+            raise BadEnv(f"{id}: an environment has at least one row, not {rows}")
+        if inexact is None:
+            inexact = self_test(lambda: Rows(make, 1, id, min(limit, 20) if limit else 0, inexact=""))
+        self.envs = [make() for _ in range(rows)]
+        env = self.envs[0]
+        # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
+        _, info = env.reset(seed=0)
+        self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
+        self.spec = Spec(self._view.obs, self._view.action, rows, self._view.id, inexact)
+        self._steps = [env.step for env in self.envs]
+        self._flat = not isinstance(self._view.obs, spaces.Dict)
+        self._scalar = isinstance(self._view.action, spaces.Discrete)
+        self._to_env = self._view.to_env
+        self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
+        self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+        self._now, self._next = two_sets(self.spec, self._never, self._always)
+        self._limit = limit or inf
+        self._begin([0] * rows, [0.0] * rows)
+
+    def _begin(self, lengths: list[int], totals: list[float]) -> None:
+        """Set the running episodes: a length is the distance to the time at which a row began."""
+        self._time = 0
+        self._begun = [-length for length in lengths]
+        self._deadline = min(self._begun) + self._limit
+        self._totals = totals
+
+    def reset(self, seed: int) -> Timestep:
+        """Start every row from its own seed, derived from `seed`. No row holds a transition yet."""
+        rows, never = self.spec.rows, self._never
+        self._begin([0] * rows, [0.0] * rows)
+        self._action_shape = self._view.action_shape(rows)
+        self._now, self._next = self._next, self._now
+        _, obs, reward = self._now
+        reward[:] = 0
+        for row, env in enumerate(self.envs):
+            self._open(obs, row, *env.reset(seed=row_seed(seed, row)))
+        return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
+
+    def step(self, action: Array) -> Timestep:
+        """Step every row with its action [N, ...]; a row whose episode ends is reset in the same call."""
+        if action.shape != self._action_shape:
+            raise refusal(self.spec.id, action, self._action_shape)
+        self._now, self._next = self._next, self._now
+        quiet, obs, reward = self._now
+        choices: Any = action if self._to_env is None else self._to_env(action)
+        if self._scalar:
+            choices = choices.tolist()
+        flat, totals, ended = self._flat, self._totals, None
+        for row, step in enumerate(self._steps):
+            value, gain, terminated, truncated, info = step(choices[row])
+            if flat:
+                obs[row] = value
+            else:
+                self._write(obs, row, value, info, terminated or truncated)
+            reward[row] = gain
+            totals[row] += float(gain)
+            if terminated or truncated:
+                ended = ended or {}
+                ended[row] = bool(terminated)
+        self._time += 1
+        if ended is None and self._time < self._deadline:
+            return quiet
+        return self._end(obs, reward, ended or {})
+
+    def _end(self, obs: Obs, reward: Array, ended: dict[int, bool]) -> Timestep:
+        """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
+        rows, time = self.spec.rows, self._time
+        for row, begun in enumerate(self._begun):
+            if time - begun >= self._limit:
+                ended.setdefault(row, False)
+        terminated, first = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+        final, episodes = tree_map(np.copy, obs), []
+        for row in sorted(ended):
+            terminated[row], first[row] = ended[row], True
+            episodes.append(Episode(row, self._totals[row], time - self._begun[row]))
+            self._totals[row], self._begun[row] = 0.0, time
+            self._open(obs, row, *self.envs[row].reset())
+        self._deadline = min(self._begun) + self._limit
+        check_numbers(final, episodes, self.spec.id)
+        return Timestep(obs, final, reward, terminated, first & ~terminated, first, self._always, episodes, True, rows)
+
+    def _open(self, obs: Obs, row: int, value: Any, info: dict[str, Any]) -> None:
+        """Write a first observation; here, off the step path, wrong shapes are noticed."""
+        check_shape(self._view.body(obs), value, self.spec.id)
+        self._write(obs, row, value, info, False)
+
+    def _write(self, obs: Obs, row: int, value: Any, info: dict[str, Any], ended: bool) -> None:
+        write(self._view.body(obs), row, value)
+        if self._view.masked:
+            obs[MASK][row] = self._view.mask(info, ended)
+
+    def state_dict(self) -> State:
+        """The rows' states and running episodes; for an inexact environment only the reason."""
+        if self.spec.inexact:
+            return {"inexact": self.spec.inexact}
+        try:
+            envs = capture(self.envs)
+        except Uncapturable as error:
+            return {"inexact": f"{self.spec.id}: {error}"}
+        return {"envs": envs, "lengths": [self._time - begun for begun in self._begun], "totals": list(self._totals)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
+
+        Raises BadEnv for a state that was not captured ("inexact"): such an environment can only be reset.
+        """
+        check_state(state, len(state.get("lengths", ())), self.spec)
+        self.reset(0)  # what environments make on their first reset must exist before it is filled
+        restore(self.envs, state["envs"])
+        self._begin(list(state["lengths"]), list(state["totals"]))
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+def check_numbers(final: Obs, episodes: list[Episode], id: str) -> None:
+    """Raise BadEnv where an episode's return is not finite or its last observations are not numbers.
+
+    Looking at every step would cost as much as the rest of the step; a NaN stays in a state until its episode's end.
+    """
+    for episode in episodes:
+        if not isfinite(episode.total):
+            raise BadEnv(f"{id}: the rewards of an episode in row {episode.row} add up to {episode.total}")
+    if has_nan(final):
+        raise BadEnv(f"{id}: an observation is not a number (NaN)")
+
+
+def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:
+    """Why these actions cannot be taken; `expected` is None before the first reset."""
+    if expected is None:
+        return BadEnv(f"{id}: step was called before reset")
+    return BadEnv(f"{id}: the actions have shape {action.shape}, expected {expected}")
+
+
+def check_state(state: State, rows: int, spec: Spec) -> None:
+    """Raise BadEnv where a saved state cannot go into an environment."""
+    if "inexact" in state:
+        raise BadEnv(f"{spec.id}: its state was not saved ({state['inexact']}); reset it instead")
+    if rows != spec.rows:
+        raise BadEnv(f"{spec.id}: the saved state has {rows} rows, this environment has {spec.rows}")
