@@ -85,7 +85,7 @@ def _create(path: Path, artifacts: str) -> None:
     settle()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    store = SqlAlchemyStore(f"{_SQLITE}{path}", artifacts)  # type: ignore[no-untyped-call]
+    store = SqlAlchemyStore(f"{_SQLITE}{path}", artifacts)
     store.engine.dispose()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
