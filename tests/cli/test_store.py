@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlplug_cli import store
+from rlplug_core.errors import RlplugError
 
 PREPARE = "import sys; from rlplug_cli import store; store.prepare(sys.argv[1])"
 
@@ -54,9 +55,16 @@ def test_a_creation_that_was_killed_leaves_nothing_in_the_way(place: Path) -> No
 
 
 def test_a_store_that_is_there_is_left_alone(place: Path) -> None:
-    (place / "mlflow.db").write_text("mine")
+    sqlite3.connect(place / "mlflow.db").execute("create table mine (x)").connection.close()
+    before = (place / "mlflow.db").read_bytes()
     store.prepare(store.tracking_uri())
-    assert (place / "mlflow.db").read_text() == "mine"
+    assert (place / "mlflow.db").read_bytes() == before
+
+
+def test_a_damaged_store_is_refused_at_once(place: Path) -> None:
+    (place / "mlflow.db").write_text("not a database" * 100)
+    with pytest.raises(RlplugError, match=r"mlflow.db cannot be read: .*; move it away"):
+        store.prepare(store.tracking_uri())
 
 
 @pytest.mark.parametrize(
