@@ -31,8 +31,10 @@ Path: TypeAlias = tuple[str, ...]
 KIND = "~"
 #: Arrays of these types are stored as they are; others as bytes.
 STORED = frozenset("?bBhHiIlLqQefd")
-#: Attributes of Gymnasium's own classes that never change behaviour.
-IMMATERIAL = frozenset({"env_fns", "_saved_kwargs", "_cached_spec", "spec", "_ezpickle_args", "_ezpickle_kwargs"})
+#: Attributes of Gymnasium's own classes that never change behaviour: records of how something was built.
+IMMATERIAL = frozenset({"env_fns", "_saved_kwargs", "_cached_spec", "_ezpickle_args", "_ezpickle_kwargs"})
+#: Gymnasium's toy text environments keep a table of all transitions, up to thousands, made once from their arguments.
+TABLES = IMMATERIAL | {"P"}
 BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
 #: Code, not state: the environment that is restored keeps its own.
 CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
@@ -104,7 +106,8 @@ class _Encoder:
         if kind is random.Random:
             return {KIND: "random", "state": self.encode(value.getstate(), path)}
         if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
-            attributes = {name: inner for name, inner in vars(value).items() if name not in IMMATERIAL}
+            constant = _constant(kind)
+            attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
             inner = {name: self.encode(part, (*path, name)) for name, part in attributes.items()}
             return {KIND: "object", "type": _name(kind), "attributes": inner}
         what = "a function with a closure" if kind is types.FunctionType else f"a {_name(kind)}"
@@ -234,7 +237,7 @@ class _Decoder:
         self.made[path] = current
         attributes, saved = vars(current), state["attributes"]
         values = {name: self.decode(part, attributes.get(name), (*path, name)) for name, part in saved.items()}
-        for name in attributes.keys() - values.keys() - IMMATERIAL:
+        for name in attributes.keys() - values.keys() - _constant(type(current)):
             del attributes[name]
         attributes.update(values)
         return current
@@ -277,6 +280,10 @@ def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
     if isinstance(space, spaces.Dict):
         return list(space.spaces.values())
     return list(space.spaces) if isinstance(space, spaces.Tuple) else []
+
+
+def _constant(kind: type) -> frozenset[str]:
+    return TABLES if kind.__module__.startswith("gymnasium.envs.toy_text.") else IMMATERIAL
 
 
 def _name(kind: type) -> str:
