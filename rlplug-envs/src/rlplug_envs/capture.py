@@ -283,11 +283,17 @@ def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
 
 
 def _constant(kind: type) -> frozenset[str]:
-    return TABLES if kind.__module__.startswith("gymnasium.envs.toy_text.") else IMMATERIAL
+    return TABLES if _module(kind).startswith("gymnasium.envs.toy_text.") else IMMATERIAL
 
 
 def _name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    module = _module(kind)
+    return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"
+
+
+def _module(kind: type) -> str:
+    """The module of a class, "" for the odd one in C that has none."""
+    return str(getattr(kind, "__module__", ""))
 
 
 def _where(path: Path) -> str:
