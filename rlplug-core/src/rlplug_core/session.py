@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted, WorkerFailed
@@ -27,6 +25,7 @@ from rlplug_core.protocols import Env, Learner, SupportsFinish
 from rlplug_core.rundir import RunDirectory
 from rlplug_core.runners.build import build
 from rlplug_core.seeds import seed_globals
+from rlplug_core.settings import torch_settings
 from rlplug_core.types import State
 
 if TYPE_CHECKING:
@@ -53,9 +52,12 @@ class Session:
         self.directory: RunDirectory = run.directory
         self.checkpoints = Checkpoints(self.directory.checkpoints_path, plan.options.keep)
         self.eval_env: Env | None = None
+        self.clock = Clock(plan.options.total_steps)
         self.signal = 0
 
-    def train(self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False) -> None:
+    def train(
+        self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False
+    ) -> None:
         """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
 
         Raises:
@@ -65,9 +67,8 @@ class Session:
         self.journal = Journal(self.directory.journal_path, resumed[0] if resumed else None)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         status = "failed"
-        self.clock = Clock(self.plan.options.total_steps)
         try:
-            with one_place_for_threads(self.plan.options.threads), self._signals():
+            with torch_settings(self.plan.options.threads), self._signals():
                 self._start(resumed, limit, rescale)
                 self._run()
             status = "interrupted" if self.signal else "finished"
@@ -79,7 +80,8 @@ class Session:
         if self.signal:
             name = signal.Signals(self.signal).name
             raise Interrupted(
-                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; `rlplug resume {self.run.path}` goes on",
+                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; "
+                f"`rlplug resume {self.run.path}` goes on",
                 self.signal,
             )
 
@@ -116,7 +118,7 @@ class Session:
         self.watch(self.events.progress("verdict"))
         seed = self.plan.seeds().child("verdict").integer()
         result = self.run.evaluate(self.plan.options.verdict_episodes, seed)
-        best = self.checkpoints.list("best")[0]
+        best = self.checkpoints.kept("best")[0]
         self.record("verdict", self.clock.steps, {
             "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
             "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum,
@@ -140,7 +142,7 @@ class Session:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop between two batches; a second SIGINT stops at once. Only the main thread may ask for this."""
+        """SIGINT and SIGTERM stop between two batches, a second SIGINT at once. Only the main thread may do this."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -195,17 +197,6 @@ def environment(plan: Plan) -> dict[str, Any]:
         "device": plan.options.device,
         "acting": plan.options.acting,
     }
-
-
-@contextmanager
-def one_place_for_threads(count: int) -> Iterator[None]:
-    """Give torch `count` threads; the caller's number comes back afterwards."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def warn(sentence: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlplug_core.events import TICK
@@ -19,6 +19,7 @@ from rlplug_core.plan import Plan
 from rlplug_core.runners.asynchronous import Shared, Worker
 from rlplug_core.runners.sync import loop
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
+from rlplug_core.settings import set_torch
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,31 @@ class Task:
     flags: Tensor
 
 
+def post(connection: Connection, message: Any) -> None:
+    """Send a message by plain pickle: `Connection.send` would move every tensor in it to shared memory *in place*, away
+    from under the numpy views that act on it."""
+    connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def fetch(connection: Connection) -> Any:
+    """Receive what `post` sent; it comes from our own process."""
+    return pickle.loads(connection.recv_bytes())
+
+
 #: Positions in `Task.flags`: all shall stop; all shall hand over their state and wait.
 STOP, PAUSE = 0, 1
 
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
-    """Build a worker, tell the parent, and train until the clock is done. Every exit leaves a message or an exit code."""
+    """Build a worker, tell the parent, train until the clock is done. Every exit leaves a message or an exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         _Work(task, parent).run()
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the parent is gone, nobody is left to tell
-    except BaseException:  # whatever it was, the parent must learn of it
-        parent.send(("error", traceback.format_exc()))
+    except BaseException:  # noqa: BLE001  # whatever it was, the parent must learn of it
+        post(parent, ("error", traceback.format_exc()))
         raise SystemExit(1) from None
 
 
@@ -64,17 +76,17 @@ class _Work:
 
     def __init__(self, task: Task, parent: Connection) -> None:
         plan = Plan.make(task.algorithm, task.env, task.values)
-        torch.set_num_threads(plan.options.threads)
+        set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", task.rank))
-        self.flags = memoryview(task.flags.numpy())
-        self.worker = Worker(plan, task.shared, memoryview(task.slots.numpy()), self.flags, task.rank)
+        self.flags = task.flags.numpy().data
+        self.worker = Worker(plan, task.shared, task.slots.numpy().data, self.flags, task.rank)
         self.parent = parent
         self.wake = 0.0
 
     def run(self) -> None:
         clock = self.worker.clock
-        self.parent.send(("ready", self.worker.actor.env.spec.inexact))
-        clock.limit, clock.total, state = self.parent.recv()
+        post(self.parent, ("ready", self.worker.actor.env.spec.inexact))
+        clock.limit, clock.total, state = fetch(self.parent)
         if state is not None:
             limit, total = clock.limit, clock.total
             load_global_state(state["globals"])
@@ -82,22 +94,22 @@ class _Work:
             clock.limit, clock.total = limit, total
         loop(self.worker.actor, clock, self.worker.meter, self.poll)
         self.report()
-        self.parent.send(("done", self.state()))
+        post(self.parent, ("done", self.state()))
         self.worker.actor.env.close()
 
     def poll(self) -> None:
         if self.flags[PAUSE]:
             self.report()
-            self.parent.send(("state", self.state()))
-            self.parent.recv()
+            post(self.parent, ("state", self.state()))
+            fetch(self.parent)
         if time.monotonic() >= self.wake:
             self.wake = time.monotonic() + TICK
             self.report()
 
     def report(self) -> None:
-        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes the worker wait."""
+        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""
         episodes = self.worker.actor.take_episodes()
-        self.parent.send(("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())))
+        post(self.parent, ("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())))
 
     def state(self) -> dict[str, Any]:
         return {**self.worker.state_dict(), "globals": global_state()}

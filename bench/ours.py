@@ -1,0 +1,97 @@
+"""rlplug's side of a pair: the real product, through `rlplug_core.train`, timed from outside by its progress reports.
+
+`python bench/ours.py a3c` prints one JSON line, as the scripts in `peers/` do.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).with_name("peers")))
+import measure
+
+import rlplug_core
+from rlplug_core.events import Progress
+from rlplug_core.journal import read
+
+NEVER = 10**12
+#: Env steps beyond the timed ones: more than are made between two progress reports.
+SPARE = 30_000
+#: What is off on both sides while the clock runs: logs, evaluations, checkpoints, the verdict.
+QUIET = {
+    "log_every": NEVER, "eval_every": NEVER, "checkpoint_every": NEVER, "verdict_episodes": 0, "eval_episodes": 20,
+}  # fmt: skip
+#: How a pair's settings are called in rlplug's options.
+NAMES = {
+    "a2c": {"rollout": "steps", "gae_lambda": "lam", "entropy": "entropy", "value": "value", "clip": "clip"},
+    "a3c": {"rollout": "steps", "entropy": "entropy", "value": "value", "clip": "clip", "workers": "workers"},
+    "ppo": {
+        "rollout": "steps", "batch": "batch", "epochs": "epochs", "gae_lambda": "lam", "entropy": "entropy",
+        "value": "value", "clip": "gradient_clip", "ratio_clip": "clip",
+    },
+    "dqn": {
+        "every": "every", "gradient_steps": "updates", "batch": "batch", "replay": "capacity",
+        "learning_starts": "start", "exploration_fraction": "epsilon_until", "exploration_final": "epsilon_end",
+        "clip": "gradient_clip",
+    },
+}  # fmt: skip
+#: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
+FIXED: dict[str, dict[str, Any]] = {
+    "a2c": {"rule": "rmsprop", "standardise": False, "net.activation": "tanh", "runner": "sync"},
+    "a3c": {"rule": "rmsprop", "standardise": False, "net.activation": "tanh", "lam": 1.0, "runner": "async"},
+    "ppo": {"standardise": True, "net.activation": "tanh", "runner": "sync"},
+    "dqn": {"net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync"},
+}
+
+
+def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a pair as rlplug's options; some more steps than are timed, as reports come by wall time."""
+    named = {ours: setting[theirs] for theirs, ours in NAMES[pair].items()}
+    named |= {key: setting[key] for key in ("rows", "seed", "lr", "gamma")}
+    if pair == "dqn":  # the other side counts in env steps
+        named["target_every"] = setting["target_every"] * setting["gradient_steps"] // setting["every"]
+    total = setting["warmup"] + setting["steps"] + SPARE
+    return {**QUIET, **FIXED[pair], **named, "anneal": False, "net.hidden": setting["hidden"], "total_steps": total}
+
+
+class Stopwatch:
+    """Starts at the first report after the warm-up and stops at the first one that is `steps` further."""
+
+    def __init__(self, warmup: int, steps: int) -> None:
+        self.warmup, self.wanted = warmup, steps
+        self.begin: tuple[int, float] | None = None
+        self.end: tuple[int, float] | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.phase != "training" or self.end:
+            return
+        now = (progress.steps, time.perf_counter())
+        if self.begin is None and progress.steps >= self.warmup:
+            self.begin = now
+        elif self.begin and progress.steps >= self.begin[0] + self.wanted:
+            self.end = now
+
+    def result(self) -> tuple[int, float]:
+        """Env steps and seconds between the two reports."""
+        if self.begin is None or self.end is None:
+            raise RuntimeError("the run ended before the last timed step")
+        return self.end[0] - self.begin[0], self.end[1] - self.begin[1]
+
+
+def main() -> None:
+    pair = sys.argv.pop(1)
+    setting = measure.settings(pair)
+    watch = Stopwatch(setting["warmup"], setting["steps"])
+    with tempfile.TemporaryDirectory() as directory:
+        run = rlplug_core.train(pair, setting["env"], options(pair, setting), out=directory, hooks=False, watch=watch)
+        last = [record for record in read(run.journal) if record.kind == "evaluation"][-1]
+    packages = ["rlplug-core", "gymnasium", "torch", "numpy"]
+    measure.report(pair, "rlplug", *watch.result(), last.data["eval/return_mean"], packages)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Steps per second beside Stable-Baselines3 and PFRL: same machine and settings, runs in turn, one markdown table.
+
+    python bench/peers.py                       # everything, five pairs each: about an hour on two cores
+    python bench/peers.py --only a2c,ppo        # some; the table takes the rest from earlier runs of this revision
+    python bench/peers.py --pairs 0             # only the table
+
+rlplug is measured as it is installed for the Python that runs this script. Each peer gets an environment of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from results import ROOT, machine, revision, table, write_section
+
+HERE = Path(__file__).resolve().parent
+#: Seconds between two looks at a process tree; reading its memory stops the processes for some milliseconds.
+GLANCE = 2.0
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One comparison: the peer's environment and script, the ratio to reach, and what is trained."""
+
+    name: str
+    peer: str
+    title: str
+    script: str
+    bar: float
+    what: str
+
+
+PAIRS = [
+    Pair("a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", 3.0, "2 processes x 1 row, t_max 20, 64-64 tanh, shared RMSProp"),
+    Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", 2.0, "8 rows x 5 steps, 64-64 tanh, RMSProp"),
+    Pair("ppo", "sb3", "SB3 PPO", "sb3_ppo.py", 2.0, "8 rows x 32 steps, batch 256, 20 epochs, 64-64 tanh"),
+    Pair("dqn", "sb3", "SB3 DQN", "sb3_dqn.py", 1.5, "128 gradient steps per 256 env steps, batch 64, 256-256 ReLU"),
+]
+
+
+def peer_python(peer: str, cache: Path) -> str:
+    """The interpreter of a peer's environment, made with one pip command unless what it needs is unchanged."""
+    requirements, directory = HERE / "peers" / f"{peer}.txt", cache / peer
+    wanted = requirements.read_text() + (ROOT / "constraints.txt").read_text() + sys.version
+    stamp, python = directory / "made-for.txt", directory / "bin" / "python"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"making the environment of {peer} in {directory}", file=sys.stderr)
+        venv.create(directory, clear=True, with_pip=True)
+        install = ["install", "--quiet", "-c", str(ROOT / "constraints.txt"), "-r", str(requirements)]
+        subprocess.run([python, "-m", "pip", *install], check=True)
+        stamp.write_text(wanted)
+    return str(python)
+
+
+class Tree(threading.Thread):
+    """Watches a process and its descendants: peak memory, and how many cores they had."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.root, self.over = psutil.Process(pid), threading.Event()
+        self.memory: list[float] = [0.0]
+        self.cores: list[float] = [0.0]
+
+    def run(self) -> None:
+        before = (time.perf_counter(), 0.0)
+        while not self.over.wait(GLANCE):
+            tree = self.tree()
+            self.memory.append(sum(map(proportional, tree)))
+            now = (time.perf_counter(), sum(map(processor_time, tree)))
+            self.cores.append((now[1] - before[1]) / (now[0] - before[0]))
+            before = now
+
+    def seen(self) -> dict[str, float]:
+        """Peak memory of the whole tree in MiB; the median number of cores it kept busy."""
+        return {"tree_mb": round(max(self.memory)), "cores": round(statistics.median(self.cores), 2)}
+
+    def tree(self) -> list[psutil.Process]:
+        try:
+            return [self.root, *self.root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+
+def proportional(process: psutil.Process) -> float:
+    """Memory of one process in MiB, shared pages divided among those that share them (PSS) where the system tells."""
+    try:
+        full = process.memory_full_info()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0.0
+    return float(getattr(full, "pss", full.rss)) / 2**20
+
+
+def processor_time(process: psutil.Process) -> float:
+    """Seconds of processor time that one process has used."""
+    try:
+        times = process.cpu_times()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0.0
+    return float(times.user + times.system)
+
+
+def measured(command: Sequence[str]) -> dict[str, Any]:
+    """Run one script to its end: its JSON line, and what its process tree used.
+
+    Raises:
+        SystemExit: it failed; its own messages are printed.
+    """
+    with tempfile.TemporaryFile("w+") as errors:
+        single = os.environ | {"OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=single)
+        tree = Tree(process.pid)
+        tree.start()
+        output, _ = process.communicate()
+        tree.over.set()
+        tree.join()
+        if process.returncode:
+            errors.seek(0)
+            raise SystemExit(f"{' '.join(command)} failed with {process.returncode}:\n{errors.read()}")
+    line: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return line | tree.seen()
+
+
+def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The peer, then rlplug, with the same seed; for the pairs' medians, one after the other is what counts."""
+    extra = ["--seed", str(index + 1)] + (["--steps", str(arguments.steps)] if arguments.steps else [])
+    peer = [peer_python(pair.peer, arguments.cache), str(HERE / "peers" / pair.script), *extra]
+    ours = [sys.executable, str(HERE / "ours.py"), pair.name, *extra]
+    lines = [measured(peer + (["--tuned"] if arguments.tuned else [])), measured(ours)]
+    for line in lines:
+        speed = f"{line['steps_per_s']} steps/s on {line['cores']} cores"
+        print(f"{pair.name} {index + 1}: {line['side']} {speed}", file=sys.stderr)
+    return lines
+
+
+def row(pair: Pair, runs: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    """One line of the table from a pair's runs."""
+    theirs, ours = ([run[side] for run in runs] for side in (0, 1))
+    ratios = [b["steps_per_s"] / a["steps_per_s"] for a, b in zip(theirs, ours, strict=True)]
+    ratio = statistics.median(ratios)
+    return [
+        pair.name, f"{pair.title}: {pair.what}", spread([line["steps_per_s"] for line in theirs]),
+        spread([line["steps_per_s"] for line in ours]), f"**{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})",
+        f"≥ {pair.bar:g} {'✓' if ratio >= pair.bar else '✗ missed'}",
+        f"{middle(theirs, 'tree_mb')} / {middle(ours, 'tree_mb')}",
+        f"{middle(theirs, 'cores', 2)} / {middle(ours, 'cores', 2)}",
+        f"{middle(theirs, 'return_after')} / {middle(ours, 'return_after')}", str(len(runs)),
+    ]  # fmt: skip
+
+
+def middle(lines: Sequence[dict[str, Any]], key: str, digits: int = 0) -> str:
+    return f"{statistics.median(line[key] for line in lines):.{digits}f}"
+
+
+def spread(values: Sequence[int]) -> str:
+    return f"{statistics.median(values):,.0f} ({min(values):,} to {max(values):,})"
+
+
+HEADER = [
+    "pair", "peer and settings", "peer, steps/s", "rlplug, steps/s", "ratio per pair", "bar",
+    "peak memory, MiB (peer / rlplug)", "cores busy (peer / rlplug)", "return after (peer / rlplug)", "pairs",
+]  # fmt: skip
+NOTE = """Medians, smallest and largest in brackets; the ratio is taken within each pair of runs and then its median.
+CartPole-v1; the peer runs first, then rlplug, and so on; one thread per process; {steps:,} timed env steps after a
+warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both
+sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
+with shared pages counted once. Fewer busy cores than working processes mean that something else took the machine.
+The return is of 20 greedy episodes after training, to show that both sides learn.
+{tuned}
+{machine}; {versions}; rlplug at {revision}."""
+
+
+def section(records: list[dict[str, Any]], tuned: bool) -> str:
+    """The text for RESULTS.md from the recorded runs of this revision."""
+    rows, last = [], None
+    for pair in PAIRS:
+        runs = [record["runs"] for record in records if record["pair"] == pair.name and record["tuned"] == tuned]
+        if runs:
+            rows.append(row(pair, runs))
+            last = runs[-1]
+    if last is None:
+        return "Nothing measured yet."
+    versions = dict(item for record in records for line in record["runs"] for item in line["versions"].items())
+    heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
+    by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
+    note = NOTE.format(
+        steps=last[0]["steps"], machine=machine(), revision=revision(), tuned=by_hand if tuned else "",
+        versions=", ".join(f"{name} {number}" for name, number in sorted(versions.items()) if name != "python"),
+    )  # fmt: skip
+    command = "python bench/peers.py" + (" --tuned" if tuned else "")
+    return f"{heading}\n\n`{command}`\n\n{table(HEADER, rows)}\n\n{note}"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5, help="how many pairs of runs for each algorithm")
+    parser.add_argument("--only", default="a3c,a2c,ppo,dqn", help="which algorithms, with commas")
+    parser.add_argument("--steps", type=int, help="timed env steps instead of the settings' (for trying things out)")
+    parser.add_argument("--tuned", action="store_true", help="peers with what a user could still speed up by hand")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for environments and raw results")
+    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments()
+    given.cache.mkdir(parents=True, exist_ok=True)
+    raw, now = given.cache / "measurements.jsonl", revision()
+    for pair in (pair for pair in PAIRS if pair.name in given.only.split(",")):
+        for index in range(given.pairs):
+            record = {"revision": now, "steps": given.steps, "tuned": given.tuned, "pair": pair.name}
+            record["runs"] = run_pair(pair, index, given)
+            with raw.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+    lines = [json.loads(line) for line in raw.read_text().splitlines()] if raw.exists() else []
+    text = section([line for line in lines if line["revision"] == now and line["steps"] == given.steps], given.tuned)
+    print(text)
+    if given.write:
+        write_section("peers-tuned" if given.tuned else "peers", text)
+
+
+if __name__ == "__main__":
+    main()

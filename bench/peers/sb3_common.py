@@ -1,0 +1,65 @@
+"""The parts that the Stable-Baselines3 scripts share: environments, the stopwatch, the report."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium as gym
+import measure
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+torch.set_num_threads(1)
+
+
+def environments(setting: dict[str, Any]) -> DummyVecEnv:
+    """The rows, as bare as Stable-Baselines3 takes them: no Monitor, no environment checker."""
+    return DummyVecEnv([lambda: gym.make(setting["env"], disable_env_checker=True)] * setting["rows"])
+
+
+class Stopwatch(BaseCallback):
+    """Starts at the first rollout after the warm-up and stops with the last update; costs nothing per step."""
+
+    def __init__(self, warmup: int) -> None:
+        super().__init__()
+        self.warmup = warmup
+        self.started: tuple[float, int] | None = None
+        self.ended: tuple[float, int] = (0.0, 0)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        if self.started is None and self.num_timesteps >= self.warmup:
+            self.started = (time.perf_counter(), self.num_timesteps)
+
+    def _on_training_end(self) -> None:
+        self.ended = (time.perf_counter(), self.num_timesteps)
+
+
+def train(pair: str, setting: dict[str, Any], model: BaseAlgorithm) -> None:
+    """Train without logging or evaluation, and report."""
+    watch = Stopwatch(setting["warmup"])
+    model.learn(setting["warmup"] + setting["steps"], callback=watch, log_interval=None)
+    assert watch.started is not None
+    mean, _ = evaluate_policy(model, Monitor(gym.make(setting["env"])), n_eval_episodes=20)
+    steps, seconds = watch.ended[1] - watch.started[1], watch.ended[0] - watch.started[0]
+    packages = ["stable-baselines3", "gymnasium", "torch", "numpy"]
+    measure.report(pair, "stable-baselines3", steps, seconds, float(mean), packages)
+
+
+def by_hand(setting: dict[str, Any], adam: bool = True) -> dict[str, Any]:
+    """Keyword arguments for the policy; with `--tuned`, what a user can set without touching the library.
+
+    That is torch's fused Adam, no argument checks in its distributions, and denormal numbers taken as zero.
+    """
+    if not setting["tuned"]:
+        return {}
+    torch.set_flush_denormal(True)
+    torch.distributions.Distribution.set_default_validate_args(False)
+    return {"optimizer_kwargs": {"fused": True, "eps": 1e-5}} if adam else {}

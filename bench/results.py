@@ -1,0 +1,46 @@
+"""What the benchmarks share: markdown tables, a description of the machine, and the sections of RESULTS.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def machine() -> str:
+    """Cores, processor, system and Python, in one line."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}, {system}"
+
+
+def revision() -> str:
+    """The commit that is measured, marked where the working tree differs from it."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def write_section(name: str, text: str) -> None:
+    """Replace the section `name` of RESULTS.md, between its two marker comments, or add it at the end."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    section = f"{begin}\n{text.strip()}\n{end}"
+    old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "# Results\n"
+    if begin in old and end in old:
+        head, rest = old.split(begin, 1)
+        new = head + section + rest.split(end, 1)[1]
+    else:
+        new = old.rstrip() + "\n\n" + section + "\n"
+    RESULTS.write_text(new, encoding="utf-8")

@@ -1,0 +1,150 @@
+"""Every check of the repository: `python -m nox` runs the default ones, `python -m nox -l` lists them all.
+
+The four wheels are built once. Each test session installs the wheels of the packages it may use, and its tools, in one
+pip command under `constraints.txt`: an undeclared import or a file missing from a wheel fails there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "venv"
+
+ROOT = Path(__file__).parent
+WHEELS = ROOT / ".nox" / "wheelhouse"
+PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
+SOURCES = [f"{package}/src" for package in PACKAGES]
+PYTEST = ("pytest>=8.3", "hypothesis>=6.100")
+
+#: What would lead a session to packages, plugins or stores that are not its own.
+for variable in ("PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_CONFIG"):
+    os.environ.pop(variable, None)
+
+#: Seconds that each session spent on its pip command, and on its checks.
+installs: dict[str, float] = {}
+checks: dict[str, float] = {}
+
+
+@nox.session(reuse_venv=False, default=False)
+def build(session: nox.Session) -> None:
+    """Build the four wheels, once for all sessions that install them."""
+    install(session, (), "hatchling>=1.26")
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    with timed(session, checks):
+        for package in PACKAGES:
+            with session.chdir(package):
+                session.run("python", "-m", "hatchling", "build", "--target", "wheel", "--directory", str(WHEELS))
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting with ruff."""
+    install(session, (), "ruff")
+    with timed(session, checks):
+        session.run("ruff", "check", ".")
+        session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(reuse_venv=False, requires=["build"])
+def types(session: nox.Session) -> None:
+    """Check the sources with mypy, then the typing tests against the installed wheels alone."""
+    stubs = ("click>=8.2", "rich>=13.9", "types-psutil")
+    install(session, PACKAGES[:3], "mypy", "pytest>=8.3", *stubs)
+    with timed(session, checks):
+        session.run("mypy", *SOURCES)
+        session.run("mypy", "--strict", "--config-file=", "tests/typing")
+
+
+@nox.session(name="tests-core", reuse_venv=False, requires=["build"])
+def tests_core(session: nox.Session) -> None:
+    """Test rlplug-core, installed alone."""
+    test(session, "tests/core", "rlplug-core")
+
+
+@nox.session(name="tests-algos", reuse_venv=False, requires=["build"])
+def tests_algos(session: nox.Session) -> None:
+    """Test rlplug-algos with rlplug-core."""
+    test(session, "tests/algos", "rlplug-core", "rlplug-algos")
+
+
+@nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
+def tests_envs(session: nox.Session) -> None:
+    """Test rlplug-envs with rlplug-core."""
+    test(session, "tests/envs", "rlplug-core", "rlplug-envs")
+
+
+@nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
+def tests_cli(session: nox.Session) -> None:
+    """Test rlplug-cli and what only all four packages together can show."""
+    test(session, "tests/cli", *PACKAGES)
+
+
+@nox.session(reuse_venv=False, requires=["build"])
+def wheels(session: nox.Session) -> None:
+    """Look into the wheels, and do the main job with them outside the repository."""
+    session.env["RLPLUG_WHEELS"] = str(WHEELS)
+    test(session, "tests/wheels", *PACKAGES)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
+def faults(session: nox.Session) -> None:
+    """Kill, hang and starve runs at many points (minutes)."""
+    test(session, "tests/faults", *PACKAGES)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
+def learn(session: nox.Session) -> None:
+    """Hold the algorithms to their learning bars (an hour or more)."""
+    test(session, "tests/learn", *PACKAGES)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
+def bench(session: nox.Session) -> None:
+    """Measure the overhead over a bare loop; `bench/README.md` lists the other tables."""
+    install(session, PACKAGES)
+    with timed(session, checks):
+        session.run("python", "bench/overhead.py", *session.posargs)
+
+
+def test(session: nox.Session, folder: str, *packages: str) -> None:
+    """Install `packages` and pytest, and run the tests of `folder`."""
+    install(session, packages, *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", folder, *session.posargs)
+
+
+def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
+    """Fill the environment in one pip command; byte code is left to the first import, which halves the time."""
+    found = [str(wheel) for package in packages for wheel in WHEELS.glob(f"{package.replace('-', '_')}-*.whl")]
+    with timed(session, installs):
+        session.install("--no-compile", "--constraint", "constraints.txt", *found, *requirements)
+
+
+@contextmanager
+def timed(session: nox.Session, seconds: dict[str, float]) -> Iterator[None]:
+    """Note how long the block takes, also when it fails."""
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds[session.name] = time.monotonic() - started
+
+
+@atexit.register
+def report() -> None:
+    """Print where the time went, installs separately."""
+    if not installs:
+        return
+    print(f"\n{'session':<12} {'install':>9} {'checks':>9}")
+    for name, seconds in installs.items():
+        print(f"{name:<12} {seconds:>7.1f} s {checks.get(name, 0.0):>7.1f} s")
+    print(f"{'sum':<12} {sum(installs.values()):>7.1f} s {sum(checks.values()):>7.1f} s", flush=True)

@@ -1,0 +1,94 @@
+"""Proximal policy optimisation (Schulman et al., 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from rlplug_core.accelerate.forward import forward
+from rlplug_core.agents import PolicyAgent
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.batches import Rollout, Samples, standardise
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
+from rlplug_core.estimators import gae
+from rlplug_core.nets.modules import Critic, Policy
+from rlplug_core.nets.net import Net
+from rlplug_core.optimiser import host
+from rlplug_core.schedules import constant, linear
+from rlplug_core.types import Result
+
+
+@dataclass(frozen=True)
+class PPOConfig(Config):
+    """Options of PPO."""
+
+    steps: Count = 128  # rollout length per environment row
+    batch: Count = 256  # samples per minibatch
+    epochs: Count = 10  # passes over each rollout
+    gamma: Fraction = 0.99  # discount per step
+    lam: Fraction = 0.95  # GAE lambda
+    clip: Positive = 0.2  # how far the new policy may move, as a probability ratio
+    kl_stop: Positive | None = None  # stop a rollout's epochs when the policy's mean KL divergence exceeds this
+    lr: Positive = 3e-4  # step size of Adam
+    anneal: bool = True  # let the step size fall to 0 over the run
+    entropy: NonNegative = 0.0  # weight of the entropy bonus
+    value: NonNegative = 0.5  # weight of the value loss
+    gradient_clip: Positive = 0.5  # largest gradient norm
+    standardise: bool = True  # scale advantages to mean 0, deviation 1 in each minibatch
+    net: Net = Net()
+
+    search = {"lr": log(1e-5, 1e-2), "clip": uniform(0.1, 0.3), "entropy": log(1e-5, 0.1), "lam": uniform(0.8, 1.0)}
+
+
+class PPO(Algorithm[Rollout]):
+    """Several epochs of minibatch steps on each rollout, with the policy's change clipped."""
+
+    Config = PPOConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    config: PPOConfig
+
+    def build(self) -> None:
+        c = self.config
+        self.policy, self.critic = Policy(self.spec, c.net), Critic(self.spec, c.net)
+        lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
+        self.optim = self.optimiser([self.policy, self.critic], lr, c.gradient_clip)
+        self.values = forward(self.critic, self.acting)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return PolicyAgent(self.policy, self.agent_seeds(rank), self.acting, log_prob=True)
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(self.config.steps)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        c = self.config
+        value, successor = batch.values(self.values)
+        advantage, target = gae(batch, value, successor, c.gamma, c.lam)
+        samples = batch.samples(advantage, target, self.device)
+        metrics: dict[str, Tensor] = {}
+        for _ in range(c.epochs):
+            for minibatch in samples.minibatches(c.batch, self.generator):
+                loss, metrics = self.loss(minibatch)
+                metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+            if c.kl_stop is not None and host(metrics["loss/kl"]) > c.kl_stop:
+                break
+        return Result(metrics)
+
+    def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
+        """The clipped surrogate (eq. 7) with squared value error and entropy bonus (eq. 9)."""
+        c = self.config
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
+        log_ratio = log_prob - batch.extras["log_prob"]
+        ratio = log_ratio.exp()
+        advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
+        policy = -(ratio * advantage).minimum(ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
+        value = (self.critic(batch.obs) - batch.target).square()
+        loss = batch.mean(policy + c.value * value - c.entropy * entropy)
+        kl = ratio - 1 - log_ratio
+        metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy, "loss/kl": kl}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

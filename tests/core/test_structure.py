@@ -1,0 +1,198 @@
+"""The shape of the code base: one-way imports, short files and functions, light top levels, matching versions."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
+SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for package in PACKAGES}
+
+#: Modules and subpackages of rlplug_core from the ground up: each imports only from rows above its own, and two of one
+#: row know nothing of each other.
+LAYERS = (
+    ("errors", "hooks", "journal", "schedules", "types"),
+    ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
+    ("buffers", "controllers", "estimators", "nets", "optimiser", "options", "protocols"),
+    ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
+    ("agents", "events", "plan", "presets"),
+    ("runners",),
+    ("session",),
+    ("run",),
+    ("testing",),
+)
+
+#: The stations of the data flow; they meet only through the protocols, in the runners.
+STATIONS = {"actor", "buffers", "algorithm", "agents", "links"}
+
+#: Which packages each may import; the command line reaches algorithms and environments through entry points alone.
+ALLOWED = {
+    "rlplug-core": {"rlplug_core"},
+    "rlplug-algos": {"rlplug_core", "rlplug_algos"},
+    "rlplug-envs": {"rlplug_core", "rlplug_envs"},
+    "rlplug-cli": {"rlplug_core", "rlplug_cli"},
+}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted(SOURCES[package].rglob("*.py"))
+
+
+def dotted(path: Path, package: str) -> str:
+    parts = path.relative_to(SOURCES[package].parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """The absolute names that code imports anywhere, for type checkers alone excepted."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"line {child.lineno}: imports are absolute"
+            yield from (f"{child.module}.{alias.name}" for alias in child.names)
+        yield from imported(child)
+
+
+def imports(path: Path) -> set[str]:
+    return set(imported(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def unit(name: str) -> str | None:
+    """`rlplug_core.buffers.rollout` -> `buffers`; None for what lies outside rlplug_core."""
+    package, _, rest = name.partition(".")
+    return rest.partition(".")[0] if package == "rlplug_core" and rest else None
+
+
+def test_every_part_of_core_has_its_layer() -> None:
+    parts = {unit(dotted(path, "rlplug-core")) for path in modules("rlplug-core")} - {None}
+    layered = [part for layer in LAYERS for part in layer]
+    assert sorted(layered) == sorted(parts)  # type: ignore[type-var]
+
+
+def test_core_imports_one_way() -> None:
+    height = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+    wrong = [f"{importer} imports {part}" for importer, part in edges() if height[part] >= height[importer]]
+    assert not wrong, wrong
+
+
+def test_the_stations_of_the_data_flow_know_only_the_protocols() -> None:
+    assert not [f"{importer} imports {part}" for importer, part in edges() if {importer, part} <= STATIONS]
+
+
+def edges() -> set[tuple[str, str]]:
+    """Which part of core imports which other part; the package's own top level, a lazy facade, excepted."""
+    found = set()
+    for path in modules("rlplug-core"):
+        importer = unit(dotted(path, "rlplug-core"))
+        for part in map(unit, imports(path)):
+            if importer and part and part != importer:
+                found.add((importer, part))
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_imports_itself_through_others(package: str) -> None:
+    known = {dotted(path, package): path for path in modules(package)}
+    graph = {}
+    for name, path in known.items():
+        found = {target if target in known else target.rpartition(".")[0] for target in imports(path)}
+        graph[name] = (found & known.keys()) - {name, name.partition(".")[0]}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_no_sibling_but_core(package: str) -> None:
+    for path in modules(package):
+        siblings = {name.partition(".")[0] for name in imports(path) if name.startswith("rlplug_")}
+        assert siblings <= ALLOWED[package], path.relative_to(ROOT)
+
+
+def test_an_algorithm_file_fits_150_lines() -> None:
+    for path in modules("rlplug-algos"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 150, f"what {path.name} lacks belongs in core"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_functions_are_short(package: str) -> None:
+    long = []
+    for path in modules(package):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and length(node) > 40:
+                long.append(f"{path.name}: {node.name} has {length(node)} lines")
+    assert not long, long
+
+
+def length(function: ast.FunctionDef) -> int:
+    """The lines from `def` to the end, without the docstring."""
+    assert function.end_lineno is not None
+    docstring = function.body[0] if ast.get_docstring(function, clean=False) else None
+    described = docstring.end_lineno - docstring.lineno + 1 if docstring and docstring.end_lineno else 0
+    return function.end_lineno - function.lineno + 1 - described
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_says_what_it_is_for(package: str) -> None:
+    for path in modules(package):
+        text = path.read_text(encoding="utf-8")
+        assert not text or ast.get_docstring(ast.parse(text)), path.relative_to(ROOT)
+
+
+def test_the_top_level_of_core_is_light() -> None:
+    """Importing the package loads nothing beyond the standard library and itself."""
+    script = "import sys; before = set(sys.modules); import rlplug_core; print(*set(sys.modules) - before)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"rlplug_core"}
+    assert not foreign
+
+
+def project(package: str) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((ROOT / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_bounds_on_siblings_match_their_versions(package: str) -> None:
+    """A sibling is bounded from the minor version it has now to the next one, which may break."""
+    for requirement in map(Requirement, project(package)["dependencies"]):
+        if requirement.name in PACKAGES:
+            major, minor, *_ = project(requirement.name)["version"].split(".")
+            assert str(requirement.specifier) == f"<{major}.{int(minor) + 1},>={major}.{minor}", requirement
+
+
+def test_the_four_versions_agree() -> None:
+    assert len({project(package)["version"].rpartition(".")[0] for package in PACKAGES}) == 1
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_is_imported_is_declared(package: str) -> None:
+    """No package leans on what another one happens to bring along."""
+    table = project(package)
+    extras = [requirement for extra in table.get("optional-dependencies", {}).values() for requirement in extra]
+    declared = {Requirement(text).name.lower().replace("-", "_") for text in [*table["dependencies"], *extras]}
+    used = {name.partition(".")[0].lower() for path in modules(package) for name in imports(path)}
+    own = {package.replace("-", "_")}
+    assert used - sys.stdlib_module_names - own <= declared | {"__future__"}
+
+
+def test_nothing_names_a_path_of_one_machine() -> None:
+    machine = re.compile(r"(?<![\w.:/])/(?:home|root|work|tmp|opt|mnt|srv|Users)/\w+")
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*.t*"), ROOT / ".ci" / "run", ROOT / "noxfile.py"]
+    for folder in (*PACKAGES, "docs", "bench", "examples"):
+        pages += [path for kind in ("md", "py", "toml") for path in (ROOT / folder).rglob(f"*.{kind}")]
+    for page in pages:
+        found = machine.findall(page.read_text(encoding="utf-8"))
+        assert not found, f"{page.relative_to(ROOT)} names {found}"

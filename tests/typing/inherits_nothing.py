@@ -1,0 +1,221 @@
+"""A plugin that inherits nothing from rlplug, checked against the protocols by `nox -s types`.
+
+The lines marked with an ignored error must stay errors: strict mode reports an ignore that is not needed. The same
+classes are trained in `tests/core/test_inherits_nothing.py`, so what the checker accepts also runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rlplug_core.algorithm import Context
+from rlplug_core.clock import Clock
+from rlplug_core.config import Config
+from rlplug_core.protocols import Agent, Buffer, Env, Learner, Provider, Stateful, SupportsFinish
+from rlplug_core.types import Act, Array, Carry, Episode, Obs, Result, Spec, State, Step, Timestep
+
+
+class Corridor:
+    """Walk right `length` times; every step right is worth 1."""
+
+    length = 4
+
+    def __init__(self, rows: int) -> None:
+        self.spec = Spec(spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(2), rows, "corridor")
+        self.position = np.zeros(rows, dtype=np.int64)
+        self.total = np.zeros(rows)
+
+    def reset(self, seed: int) -> Timestep:
+        self.position[:] = 0
+        self.total[:] = 0
+        rows = self.spec.rows
+        return self._timestep(self._obs(), np.zeros(rows, np.float32), np.zeros(rows, bool), np.ones(rows, bool), [])
+
+    def step(self, action: Array) -> Timestep:
+        right = action == 1
+        self.position += right
+        self.total += right
+        final, over = self._obs(), self.position == self.length
+        episodes = [Episode(int(row), float(self.total[row]), self.length) for row in np.flatnonzero(over)]
+        self.position[over] = 0
+        self.total[over] = 0
+        return self._timestep(final, right.astype(np.float32), over, over.copy(), episodes)
+
+    def close(self) -> None:
+        pass
+
+    def state_dict(self) -> State:
+        return {"position": self.position.copy(), "total": self.total.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.position[:], self.total[:] = state["position"], state["total"]
+
+    def _obs(self) -> Array:
+        return (self.position / self.length).astype(np.float32)[:, None]
+
+    def _timestep(self, final: Array, reward: Array, over: Array, first: Array, episodes: list[Episode]) -> Timestep:
+        rows = self.spec.rows
+        never, always = np.zeros(rows, bool), np.ones(rows, bool)
+        obs = self._obs() if over.any() else final
+        return Timestep(obs, final, reward, over, never, first, always, episodes, bool(over.any()), rows)
+
+
+class Corridors:
+    """The provider of corridors."""
+
+    def ids(self) -> list[str]:
+        return ["corridor"]
+
+    def make(self, id: str, rows: int) -> Corridor:
+        return Corridor(rows)
+
+
+@dataclass
+class Tally:
+    """What the bandit learns from: how often each action was taken, and what it brought."""
+
+    count: Array
+    reward: Array
+
+
+class TallyBuffer:
+    """Hands out one tally per vector step."""
+
+    def __init__(self) -> None:
+        self.owed: list[Tally] = []
+
+    def add(self, step: Step, source: int = 0) -> None:
+        chosen = np.eye(2)[step.action] * step.valid[:, None]
+        self.owed.append(Tally(chosen.sum(0), (chosen * step.reward[:, None]).sum(0)))
+
+    def batches(self, clock: Clock) -> Iterator[Tally]:
+        while self.owed:
+            yield self.owed.pop(0)
+
+    def feedback(self, batch: Tally, result: Result) -> None:
+        pass
+
+    def state_dict(self) -> State:
+        return {"owed": [[tally.count, tally.reward] for tally in self.owed]}
+
+    def load_state_dict(self, state: State) -> None:
+        self.owed = [Tally(count, reward) for count, reward in state["owed"]]
+
+
+class BanditAgent:
+    """Takes the action that brought most so far; now and then any."""
+
+    def __init__(self, values: Array, seed: int) -> None:
+        self.values = values
+        self.generator = np.random.default_rng(seed)
+
+    def weights(self) -> State:
+        return {"values": self.values}
+
+    def initial(self, rows: int) -> Carry:
+        return None
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        rows = len(first)
+        best = np.full(rows, self.values.argmax())
+        if explore:
+            best = np.where(self.generator.random(rows) < 0.2, self.generator.integers(2, size=rows), best)
+        return Act(best)
+
+    def state_dict(self) -> State:
+        return {"generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        self.generator.bit_generator.state = state["generator"]
+
+
+@dataclass(frozen=True)
+class BanditConfig(Config):
+    """Options of the bandit."""
+
+    lr: float = 0.1  # step size
+
+
+class Bandit:
+    """Learns the mean reward of each action."""
+
+    Config = BanditConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+
+    def __init__(self, spec: Spec, config: BanditConfig, context: Context) -> None:
+        self.config, self.context = config, context
+        self.values = np.zeros(2)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> BanditAgent:
+        return BanditAgent(self.values, self.context.seeds.child("agent", rank).integer())
+
+    def buffer(self) -> TallyBuffer:
+        return TallyBuffer()
+
+    def update(self, batch: Tally, clock: Clock) -> Result:
+        self.values += self.config.lr * (batch.reward - batch.count * self.values)
+        return Result({"value": float(self.values.max())})
+
+    def finish(self, clock: Clock) -> None:
+        pass
+
+    def state_dict(self) -> State:
+        return {"values": self.values.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.values[:] = state["values"]
+
+
+class OtherBuffer(TallyBuffer):
+    """A buffer of something else."""
+
+    def batches(self, clock: Clock) -> Iterator[float]:  # type: ignore[override]
+        yield 0.0
+
+    def feedback(self, batch: float, result: Result) -> None:  # type: ignore[override]
+        pass
+
+
+class Mismatched(Bandit):
+    """A learner of tallies with a buffer of something else."""
+
+    def buffer(self) -> OtherBuffer:
+        return OtherBuffer()
+
+
+class Deaf(BanditAgent):
+    """An agent that cannot be asked not to explore."""
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock) -> Act:  # type: ignore[override]
+        return Act(np.zeros(len(first)))
+
+
+env: Env = Corridor(2)
+provider: Callable[[], Provider] = Corridors
+agent: Agent = BanditAgent(np.zeros(2), 0)
+buffer: Buffer[Tally] = TallyBuffer()
+stateful: Stateful = Corridor(1)
+
+
+def accepts(spec: Spec, context: Context) -> tuple[Any, ...]:
+    """What must be accepted."""
+    learner: Learner[Tally] = Bandit(spec, BanditConfig(), context)
+    built: Callable[[Spec, BanditConfig, Context], Learner[Tally]] = Bandit
+    finisher: SupportsFinish = Bandit(spec, BanditConfig(), context)
+    paired: Buffer[Tally] = learner.buffer()
+    return built, finisher, paired
+
+
+def refuses(spec: Spec, context: Context) -> tuple[Any, ...]:
+    """What must be refused: each line is an error, which strict mode holds."""
+    wrong_buffer: Buffer[Tally] = OtherBuffer()  # type: ignore[assignment]
+    wrong_pair: Learner[Tally] = Mismatched(spec, BanditConfig(), context)  # type: ignore[assignment]
+    other: Learner[float] = Bandit(spec, BanditConfig(), context)  # type: ignore[assignment]
+    deaf: Agent = Deaf(np.zeros(2), 0)  # type: ignore[assignment]
+    no_env: Env = Corridors()  # type: ignore[assignment]
+    return wrong_buffer, wrong_pair, other, deaf, no_env

@@ -1,0 +1,50 @@
+"""What is loaded, and when: a command line that answers at once imports neither torch nor gymnasium nor mlflow."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+IMPORTS = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
+
+#: What the commands that only show something may load besides the standard library.
+LIGHT = {*IMPORTS, "click", "packaging", "pluggy"}
+
+PACKAGE = "import {0}"
+COMMAND = """
+from rlplug_cli.__main__ import main
+sys.argv = ["rlplug", *{0}]
+try:
+    main()
+except SystemExit as error:
+    assert not error.code, error.code
+"""
+
+
+def loaded(code: str) -> set[str]:
+    """The top-level packages outside the standard library that `code` loads in a new interpreter."""
+    script = f"import sys\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    names = {name.partition(".")[0] for name in done.stderr.splitlines()[-1].split()}
+    return names - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("package", IMPORTS)
+def test_a_top_level_loads_only_itself(package: str, elsewhere: Path) -> None:
+    assert loaded(PACKAGE.format(package)) == {package}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["list"], ["plugins"]], ids=" ".join)
+def test_what_only_shows_something_stays_light(arguments: list[str], elsewhere: Path) -> None:
+    assert loaded(COMMAND.format(arguments)) <= LIGHT
+
+
+def test_the_packages_come_from_this_environment(elsewhere: Path) -> None:
+    for package in IMPORTS:
+        code = f"import {package}; print({package}.__file__)"
+        path = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        assert Path(path).is_relative_to(sys.prefix)
