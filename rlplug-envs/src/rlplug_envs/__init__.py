@@ -1,1 +1,1 @@
-"""The first-party environments of rlplug: Gymnasium behind one vector interface, with state that resumes to the same bits."""
+"""The first-party environments of rlplug: Gymnasium behind one vector interface, with state that resumes exactly."""
