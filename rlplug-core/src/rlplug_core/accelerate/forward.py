@@ -90,7 +90,7 @@ class NumpyForward:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A plain network as arrays: weights [in, out] and biases of each layer, and what is done in between and at the end."""
+    """A plain network as arrays: weights [in, out] and biases per layer, and what is done in between and at the end."""
 
     hidden: list[tuple[Array, Array]]
     activate: Callable[[Array, Array], Any]
@@ -112,7 +112,7 @@ def _plain(module: nn.Module) -> Plain | None:
     encoder, output = parts
     if type(encoder) is not MLP or encoder.vectors is not None or next(module.parameters()).device.type != "cpu":
         return None
-    finish = _first_column if type(module) is Critic else None
+    finish: Callable[[Array], Array] | None = _first_column if type(module) is Critic else None
     if not isinstance(output, nn.Linear):
         output, log_std = output.children()
         finish = _with_log_std(log_std)
