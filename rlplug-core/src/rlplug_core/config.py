@@ -138,7 +138,19 @@ def parse(option: Option, text: str) -> Any:
 
 def flatten(config: Any) -> dict[str, Any]:
     """Dotted names to plain values (tuples become lists), the inverse of `convert`."""
-    return dict(_flat(msgspec.to_builtins(config)))
+    return dict(_flat(_plain(config)))
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """All fields, by hand: msgspec leaves out those of a converted dataclass that have their defaults."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _plain(value)
+    return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -22,21 +22,20 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     Returns:
         advantage and target = advantage + value, both [T, N] float32.
     """
-    valid = rollout.weight > 0
     ended = rollout.terminated | rollout.truncated
-    whole = bool(valid.all())
-    if not whole:
+    if not rollout.whole:
+        valid = rollout.weight > 0
         successor = _next_valid(value, successor, ended, valid)
     delta = rollout.reward + gamma * successor * ~rollout.terminated - value
     decay = (gamma * lam) * ~ended
-    if not whole:
+    if not rollout.whole:
         delta, decay = np.where(valid, delta, 0), np.where(valid, decay, 1)
     advantage = np.empty(delta.shape, dtype=np.float32)
     running = np.zeros(delta.shape[1], dtype=np.float32)
     for t in range(len(delta) - 1, -1, -1):
         running = delta[t] + decay[t] * running
         advantage[t] = running
-    if not whole:
+    if not rollout.whole:
         advantage *= valid
     return advantage, advantage + value.astype(np.float32, copy=False)
 

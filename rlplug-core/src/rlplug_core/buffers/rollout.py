@@ -50,6 +50,7 @@ class RolloutBuffer:
         if self.position < self.steps or self.rollout is None:
             return ()
         self.position = 0
+        self.rollout.whole = bool(self.rollout.weight.all())
         return (self.rollout,)
 
     def feedback(self, batch: Rollout, result: Result) -> None:

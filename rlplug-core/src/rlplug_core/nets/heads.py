@@ -36,6 +36,7 @@ class Head(Protocol):
     def host_log_prob(self, outputs: Array, action: Array) -> Array: ...
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor: ...
     def entropy(self, outputs: Tensor) -> Tensor: ...
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class Categorical:
@@ -68,6 +69,12 @@ class Categorical:
     def entropy(self, outputs: Tensor) -> Tensor:
         log_probs = outputs.log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both from one normalisation."""
+        log_probs = outputs.log_softmax(-1)
+        chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return chosen, -(log_probs.exp() * log_probs).sum(-1)
 
 
 class Gaussian:
@@ -105,6 +112,9 @@ class Gaussian:
 
     def entropy(self, outputs: Tensor) -> Tensor:
         return outputs[:, self.dims :].sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        return self.log_prob(outputs, action), self.entropy(outputs)
 
 
 class LogStd(nn.Module):
