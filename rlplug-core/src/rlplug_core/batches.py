@@ -1,4 +1,4 @@
-"""What learners are handed: rollouts [T, N] as collected on the host, samples or transitions on the device."""
+"""What learners are handed: rollouts [T, N] as collected, and batches of samples or transitions on the device."""
 
 from __future__ import annotations
 

@@ -171,8 +171,8 @@ class _Ring:
 
     @classmethod
     def like(cls, step: Step, slots: int) -> _Ring:
-        def space(tree: Any) -> Any:
-            return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), tree)
+        def space(like: Any) -> Any:
+            return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)
 
         fields = {
             "obs": space(step.obs), "action": space(step.action), "reward": space(step.reward),
@@ -181,7 +181,7 @@ class _Ring:
         return cls(slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)})
 
     def write(self, slot: int, step: Step) -> None:
-        """Store a step, and its successors in the slot after it, where the next step writes what is acted on."""
+        """Store a step, and its successors in the next slot, which the next step overwrites with what is acted on."""
         self._forget(slot)
         put(self.obs, slot, step.obs)
         put(self.obs, (slot + 1) % self.slots, step.next_obs)
