@@ -43,10 +43,8 @@ class Batch:
     def take(self: T, index: Tensor) -> T:
         """The rows at `index` [b]; the others no longer count in their mean."""
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "share"}
-        return type(self)(
-            share=None,
-            **{name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()},
-        )
+        taken = {name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()}
+        return type(self)(share=None, **taken)
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
