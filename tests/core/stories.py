@@ -70,7 +70,9 @@ def scribble(step: Step) -> None:
 
 
 @st.composite
-def stories(draw: st.DrawFn, length: st.SearchStrategy[int], absent: bool = True, next_step: bool | None = None) -> Story:
+def stories(
+    draw: st.DrawFn, length: st.SearchStrategy[int], absent: bool = True, next_step: bool | None = None
+) -> Story:
     """Stories of 1 to 3 rows; with `next_step`, a row that holds no transition follows the end of every episode."""
     times, rows = draw(length), draw(st.integers(1, 3))
     resets = draw(st.booleans()) if next_step is None else next_step

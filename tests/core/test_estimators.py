@@ -60,7 +60,9 @@ def test_an_end_at_every_place_of_the_rollout(end: str, time: int) -> None:
     moments, now = [], next(numbers)
     for t in range(3):
         after = next(numbers)
-        moments.append(Moment(now, 1.0, after, end == "terminated" and t == time, end == "truncated" and t == time, True))
+        moments.append(
+            Moment(now, 1.0, after, end == "terminated" and t == time, end == "truncated" and t == time, True)
+        )
         now = next(numbers) if end != "neither" and t == time else after
     check(Story([moments]), 3, 0.9, 0.8)
 
