@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import EpsilonGreedy, PolicyAgent
 from rlplug_core.algorithm import RULES, Algorithm, RuleName, target_network
@@ -29,7 +31,6 @@ from rlplug_core.plan import Plan
 from rlplug_core.runners.build import build
 from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result, State
-from torch import Tensor
 
 HERE = Path(__file__).resolve()
 TINY, TINY_EPOCHS, TINY_Q = (f"{HERE}:{name}" for name in ("Tiny", "TinyEpochs", "TinyQ"))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from hypothesis import strategies as st
-from rlplug_core.types import Array, Step
 
+from rlplug_core.types import Array, Step
 from tests.reference.returns import Moment
 
 GO, TERMINATE, TRUNCATE, ABSENT = range(4)
@@ -103,6 +103,17 @@ def _row(
                 after = next(numbers)  # SAME_STEP: the next observation opens an episode
         now = after
     return row
+
+
+def dictionary_step(time: int, rows: int = 2) -> Step:
+    """A step of nested observations with a memory, truncated in row 0 at time 1."""
+    obs = {"image": np.full((rows, 2, 2), time, np.uint8), "inner": {"place": np.arange(rows) + 10 * time}}
+    after = {"image": np.full((rows, 2, 2), 100 + time, np.uint8), "inner": {"place": -np.arange(rows) - 10 * time}}
+    never = np.zeros(rows, dtype=bool)
+    truncated = np.array([time == 1, False])
+    carry = {"h": np.full((rows, 3), time, np.float32)}
+    action, reward = never.astype(np.int64), np.ones(rows, np.float32)
+    return Step(obs, action, reward, after, never, truncated, never, ~never, time == 1, {}, carry)
 
 
 def value(number: float | Array) -> Array:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.batches import Samples, Transitions, standardise
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
-
 from tests.core.fakes import Tiny, TinyConfig, TinyQ, TinyQConfig
 
 WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 10)), min_size=1, max_size=12)
@@ -77,6 +77,10 @@ def test_standardise_looks_only_at_rows_that_count(values: list[float], data: st
         np.testing.assert_allclose(result, (kept - kept.mean()) / kept.std(), rtol=1e-3, atol=1e-3)
     changed = torch.where(weight > 0, value, torch.tensor(1e6))
     np.testing.assert_array_equal(standardise(changed, weight)[weight > 0], standardise(value, weight)[weight > 0])
+
+
+CASES = [(Tiny, TinyConfig(), samples), (TinyQ, TinyQConfig(), transitions)]
+BOTH = pytest.mark.parametrize(("cls", "config", "make"), CASES, ids=["tiny", "tiny-q"])
 
 
 def learner(cls: type[Algorithm[Any]], config: Any) -> Algorithm[Any]:

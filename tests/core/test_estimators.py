@@ -1,4 +1,4 @@
-"""GAE and n-step returns against the definitions, one episode at a time, through the real buffer and its bookkeeping."""
+"""GAE and n-step returns against the definitions, one episode at a time, through the real buffer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.estimators import gae
-
 from tests.core.stories import Story, critic, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment

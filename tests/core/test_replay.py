@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Step
-
 from tests.core.fakes import assert_same, stored
-from tests.core.stories import Story, stories
-from tests.core.test_rollout import dictionary_step
+from tests.core.stories import Story, dictionary_step, stories
 from tests.reference import replay
 
 GAMMA = 0.9
@@ -73,15 +72,10 @@ def test_every_complete_window_is_drawn_some_time(story: Story, n: int) -> None:
         buffer.add(step)
     if not buffer.owed:
         return
-    seen = check(
-        next(iter(buffer.batches(CLOCK))), {k: v for row in story.moments for k, v in known_of(row, n).items()}
-    )
+    known = {k: v for row in story.moments for k, v in replay.memory(row, length, n, GAMMA).items()}
+    seen = check(next(iter(buffer.batches(CLOCK))), known)
     whole = {moment.obs for row in story.moments for moment in row[: length - n + 1] if moment.valid}
     assert seen == whole
-
-
-def known_of(row: list[replay.Moment], n: int) -> dict[int, replay.Transition]:
-    return replay.memory(row, len(row), n, GAMMA)
 
 
 def test_draws_are_uniform() -> None:
@@ -128,7 +122,7 @@ def test_what_is_owed_is_kept_through_a_stop() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
+@given(stories(st.integers(1, 20), absent=False), st.integers(1, 3), st.integers(0, 4), st.data())
 def test_stored_and_read_at_any_moment_it_goes_on_the_same(
     story: Story, n: int, extra: int, data: st.DataObject
 ) -> None:

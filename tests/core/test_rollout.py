@@ -9,14 +9,13 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.estimators import gae
-from rlplug_core.types import Step
-
 from tests.core.fakes import leaves, stored
-from tests.core.stories import Story, critic, stories
+from tests.core.stories import Story, critic, dictionary_step, stories
 
 
 def rollouts(story: Story, steps: int) -> list[Any]:
@@ -71,28 +70,6 @@ def test_it_holds_what_was_added_whatever_the_environment_does_to_its_arrays(sto
         assert rollout.action[:, row].tolist() == [moment.obs % 7 for moment in moments]
         assert rollout.terminated[:, row].tolist() == [moment.terminated for moment in moments]
         np.testing.assert_allclose(rollout.extras["log_prob"][:, row], [-moment.obs / 10 for moment in moments])
-
-
-def dictionary_step(time: int, rows: int = 2) -> Step:
-    """A step of nested observations with a memory, truncated in row 0 at time 1."""
-    obs = {"image": np.full((rows, 2, 2), time, np.uint8), "inner": {"place": np.arange(rows) + 10 * time}}
-    after = {"image": np.full((rows, 2, 2), 100 + time, np.uint8), "inner": {"place": -np.arange(rows) - 10 * time}}
-    never = np.zeros(rows, dtype=bool)
-    truncated = np.array([time == 1, False])
-    carry = {"h": np.full((rows, 3), time, np.float32)}
-    return Step(
-        obs,
-        never.astype(np.int64),
-        np.ones(rows, np.float32),
-        after,
-        never,
-        truncated,
-        never,
-        ~never,
-        time == 1,
-        {},
-        carry,
-    )
 
 
 def test_dictionaries_types_and_memory_stay_as_they_are() -> None:

@@ -32,11 +32,10 @@ def window(moments: Sequence[Moment], start: int, n: int, gamma: float) -> Trans
 
 
 def memory(moments: Sequence[Moment], capacity: int, n: int, gamma: float) -> dict[int, Transition]:
-    """The transitions that a memory of the last `capacity` moments of a row may hand out, by their first observation."""
-    oldest = max(0, len(moments) - capacity)
-    found = {
-        moments[start].obs: window(moments, start, n, gamma)
-        for start in range(oldest, len(moments))
-        if moments[start].valid
-    }
-    return {obs: transition for obs, transition in found.items() if transition is not None}
+    """The transitions that a memory of a row's last `capacity` moments may hand out, by their first observation."""
+    found = {}
+    for start in range(max(0, len(moments) - capacity), len(moments)):
+        transition = window(moments, start, n, gamma)
+        if moments[start].valid and transition is not None:
+            found[moments[start].obs] = transition
+    return found

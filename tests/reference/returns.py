@@ -1,7 +1,7 @@
 """Advantages and targets one episode at a time, by their definitions; slow, and meant to be obviously right.
 
-One row of a rollout is a list of `Moment`s in order of time. What an estimator may know of the moments beyond a rollout is
-the value of the observation that its last step led to.
+One row of a rollout is a list of `Moment`s in order of time. What an estimator may know of the moments beyond a rollout
+is the value of the observation that its last step led to.
 """
 
 from __future__ import annotations
