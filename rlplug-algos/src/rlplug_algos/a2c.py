@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import RULES, Algorithm, RuleName
@@ -17,7 +19,6 @@ from rlplug_core.nets.modules import Critic, Policy
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result
-from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor, nn
+
 from rlplug_core.agents import EpsilonGreedy
 from rlplug_core.algorithm import Algorithm, target_network
 from rlplug_core.batches import Transitions
@@ -16,7 +18,6 @@ from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result
-from torch import Tensor, nn
 
 
 @dataclass(frozen=True)

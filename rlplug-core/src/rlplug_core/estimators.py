@@ -9,10 +9,10 @@ from rlplug_core.types import Array
 
 
 def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: float) -> tuple[Array, Array]:
-    """Advantages and value targets by generalised advantage estimation (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
+    """Generalised advantage estimation: advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
 
-    `lam` = 1 gives n-step returns as targets, `lam` = 0 one-step ones. `terminated` zeroes the bootstrap, `terminated` or
-    `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage is 0 and changes no other.
+    `lam` = 1 gives n-step returns as targets, `lam` = 0 one-step ones. `terminated` zeroes the bootstrap, `terminated`
+    or `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage is 0 and changes no other.
 
     Args:
         rollout: T steps of N rows.

@@ -1,7 +1,7 @@
 """Action heads: what a network's outputs mean as a distribution over actions.
 
-Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads are
-plain arithmetic: torch's validated `Categorical` costs 2.6 times as much (architecture notes, 4.2).
+Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads
+are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much (architecture notes, 4.2).
 """
 
 from __future__ import annotations
@@ -50,10 +50,12 @@ class Categorical:
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """The Gumbel-max trick: argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
-        return (outputs + noise).argmax(-1)
+        action: Array = (outputs + noise).argmax(-1)
+        return action
 
     def mode(self, outputs: Array) -> Array:
-        return outputs.argmax(-1)
+        action: Array = outputs.argmax(-1)
+        return action
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         shifted = outputs - outputs.max(-1, keepdims=True)
@@ -91,7 +93,8 @@ class Gaussian:
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
-        return (mean + np.exp(log_std) * noise).reshape(-1, *self.shape)
+        action: Array = mean + np.exp(log_std) * noise
+        return action.reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
         return outputs[:, : self.dims].reshape(-1, *self.shape)
