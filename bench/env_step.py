@@ -1,4 +1,4 @@
-"""What one vector step costs: `Rows` and `Adapter` beside bare Gymnasium loops; microseconds, median of alternated rounds.
+"""What one vector step costs, `Rows` and `Adapter` beside bare Gymnasium loops: microseconds, medians of rounds.
 
     python bench/env_step.py [CartPole-v1 …]
 """

@@ -1,6 +1,6 @@
 """rlplug's side of a pair: the real product, through `rlplug_core.train`, timed from outside by its progress reports.
 
-    python bench/ours.py a3c            # one JSON line, as the scripts in peers/ print it
+`python bench/ours.py a3c` prints one JSON line, as the scripts in `peers/` do.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).with_name("peers")))
 import measure
+
 import rlplug_core
 from rlplug_core.events import Progress
 from rlplug_core.journal import read
 
 NEVER = 10**12
-#: What is off on both sides while the clock runs, and made once at the end: logs, evaluations, checkpoints, the verdict.
+#: Env steps beyond the timed ones: more than are made between two progress reports.
+SPARE = 30_000
+#: What is off on both sides while the clock runs: logs, evaluations, checkpoints, the verdict.
 QUIET = {
     "log_every": NEVER, "eval_every": NEVER, "checkpoint_every": NEVER, "verdict_episodes": 0, "eval_episodes": 20,
 }  # fmt: skip
@@ -46,12 +49,12 @@ FIXED: dict[str, dict[str, Any]] = {
 
 
 def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a pair as rlplug's options; a tenth more steps than are timed, since reports come by wall time."""
+    """The settings of a pair as rlplug's options; some more steps than are timed, as reports come by wall time."""
     named = {ours: setting[theirs] for theirs, ours in NAMES[pair].items()}
     named |= {key: setting[key] for key in ("rows", "seed", "lr", "gamma")}
     if pair == "dqn":  # the other side counts in env steps
         named["target_every"] = setting["target_every"] * setting["gradient_steps"] // setting["every"]
-    total = setting["warmup"] + setting["steps"] * 11 // 10
+    total = setting["warmup"] + setting["steps"] + SPARE
     return {**QUIET, **FIXED[pair], **named, "anneal": False, "net.hidden": setting["hidden"], "total_steps": total}
 
 
@@ -74,7 +77,8 @@ class Stopwatch:
 
     def result(self) -> tuple[int, float]:
         """Env steps and seconds between the two reports."""
-        assert self.begin is not None and self.end is not None, "the run ended before the last timed step"
+        if self.begin is None or self.end is None:
+            raise RuntimeError("the run ended before the last timed step")
         return self.end[0] - self.begin[0], self.end[1] - self.begin[1]
 
 

@@ -1,7 +1,7 @@
-"""Steps per second beside Stable-Baselines3 and PFRL: same machine, same settings, runs alternated, one markdown table out.
+"""Steps per second beside Stable-Baselines3 and PFRL: same machine and settings, runs in turn, one markdown table.
 
     python bench/peers.py                       # everything, five pairs each: about an hour on two cores
-    python bench/peers.py --only a2c,ppo        # some pairs; the table takes the rest from earlier runs of this revision
+    python bench/peers.py --only a2c,ppo        # some; the table takes the rest from earlier runs of this revision
     python bench/peers.py --pairs 0             # only the table
 
 rlplug is measured as it is installed for the Python that runs this script. Each peer gets an environment of its own.
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ import psutil
 from results import ROOT, machine, revision, table, write_section
 
 HERE = Path(__file__).resolve().parent
-#: Seconds between two looks at the memory of a process tree; reading it stops the processes for some milliseconds.
+#: Seconds between two looks at a process tree; reading its memory stops the processes for some milliseconds.
 GLANCE = 2.0
 
 
@@ -64,19 +66,27 @@ def peer_python(peer: str, cache: Path) -> str:
     return str(python)
 
 
-class Memory(threading.Thread):
-    """Watches a process and its descendants; `peaks` are the largest sums over them, in MiB."""
+class Tree(threading.Thread):
+    """Watches a process and its descendants: peak memory, and how many cores they had."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self.root, self.over = psutil.Process(pid), threading.Event()
-        self.peaks: dict[str, float] = {"tree_mb": 0.0, "root_mb": 0.0, "processes": 0.0}
+        self.memory: list[float] = [0.0]
+        self.cores: list[float] = [0.0]
 
     def run(self) -> None:
+        before = (time.perf_counter(), 0.0)
         while not self.over.wait(GLANCE):
-            sizes = [size for size in map(proportional, self.tree()) if size]
-            now = {"tree_mb": sum(sizes), "root_mb": sizes[0] if sizes else 0.0, "processes": float(len(sizes))}
-            self.peaks = {key: max(value, now[key]) for key, value in self.peaks.items()}
+            tree = self.tree()
+            self.memory.append(sum(map(proportional, tree)))
+            now = (time.perf_counter(), sum(map(processor_time, tree)))
+            self.cores.append((now[1] - before[1]) / (now[0] - before[0]))
+            before = now
+
+    def seen(self) -> dict[str, float]:
+        """Peak memory of the whole tree in MiB; the median number of cores it kept busy."""
+        return {"tree_mb": round(max(self.memory)), "cores": round(statistics.median(self.cores), 2)}
 
     def tree(self) -> list[psutil.Process]:
         try:
@@ -86,7 +96,7 @@ class Memory(threading.Thread):
 
 
 def proportional(process: psutil.Process) -> float:
-    """The memory of one process in MiB, shared pages divided among those that share them (PSS) where the system tells."""
+    """Memory of one process in MiB, shared pages divided among those that share them (PSS) where the system tells."""
     try:
         full = process.memory_full_info()
     except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -94,24 +104,34 @@ def proportional(process: psutil.Process) -> float:
     return float(getattr(full, "pss", full.rss)) / 2**20
 
 
+def processor_time(process: psutil.Process) -> float:
+    """Seconds of processor time that one process has used."""
+    try:
+        times = process.cpu_times()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0.0
+    return float(times.user + times.system)
+
+
 def measured(command: Sequence[str]) -> dict[str, Any]:
-    """Run one script to its end: its JSON line, and the peak memory of its process tree.
+    """Run one script to its end: its JSON line, and what its process tree used.
 
     Raises:
         SystemExit: it failed; its own messages are printed.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        memory = Memory(process.pid)
-        memory.start()
+        single = os.environ | {"OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=single)
+        tree = Tree(process.pid)
+        tree.start()
         output, _ = process.communicate()
-        memory.over.set()
-        memory.join()
+        tree.over.set()
+        tree.join()
         if process.returncode:
             errors.seek(0)
             raise SystemExit(f"{' '.join(command)} failed with {process.returncode}:\n{errors.read()}")
     line: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return line | {key: round(value) for key, value in memory.peaks.items()}
+    return line | tree.seen()
 
 
 def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -121,7 +141,8 @@ def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict
     ours = [sys.executable, str(HERE / "ours.py"), pair.name, *extra]
     lines = [measured(peer + (["--tuned"] if arguments.tuned else [])), measured(ours)]
     for line in lines:
-        print(f"{pair.name} {index + 1}: {line['side']} {line['steps_per_s']} steps/s", file=sys.stderr)
+        speed = f"{line['steps_per_s']} steps/s on {line['cores']} cores"
+        print(f"{pair.name} {index + 1}: {line['side']} {speed}", file=sys.stderr)
     return lines
 
 
@@ -132,30 +153,32 @@ def row(pair: Pair, runs: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     ratio = statistics.median(ratios)
     return [
         pair.name, f"{pair.title}: {pair.what}", spread([line["steps_per_s"] for line in theirs]),
-        spread([line["steps_per_s"] for line in ours]), f"**{ratio:.2f}** ({min(ratios):.2f}–{max(ratios):.2f})",
+        spread([line["steps_per_s"] for line in ours]), f"**{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})",
         f"≥ {pair.bar:g} {'✓' if ratio >= pair.bar else '✗ missed'}",
         f"{middle(theirs, 'tree_mb')} / {middle(ours, 'tree_mb')}",
+        f"{middle(theirs, 'cores', 2)} / {middle(ours, 'cores', 2)}",
         f"{middle(theirs, 'return_after')} / {middle(ours, 'return_after')}", str(len(runs)),
     ]  # fmt: skip
 
 
-def middle(lines: Sequence[dict[str, Any]], key: str) -> str:
-    return f"{statistics.median(line[key] for line in lines):.0f}"
+def middle(lines: Sequence[dict[str, Any]], key: str, digits: int = 0) -> str:
+    return f"{statistics.median(line[key] for line in lines):.{digits}f}"
 
 
 def spread(values: Sequence[int]) -> str:
-    return f"{statistics.median(values):,.0f} ({min(values):,}–{max(values):,})"
+    return f"{statistics.median(values):,.0f} ({min(values):,} to {max(values):,})"
 
 
 HEADER = [
-    "pair", "peer and settings", "peer, steps/s", "rlplug, steps/s", "ratio per pair", "bar", "peak memory, MiB (peer / rlplug)",
-    "return after (peer / rlplug)", "pairs",
+    "pair", "peer and settings", "peer, steps/s", "rlplug, steps/s", "ratio per pair", "bar",
+    "peak memory, MiB (peer / rlplug)", "cores busy (peer / rlplug)", "return after (peer / rlplug)", "pairs",
 ]  # fmt: skip
 NOTE = """Medians, smallest and largest in brackets; the ratio is taken within each pair of runs and then its median.
-CartPole-v1; the peer runs first, then rlplug, and so on; one torch thread per process; {steps:,} timed env steps after the
-warm-up, when all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both sides:
-`bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers), shared pages
-counted once. The return is of 20 greedy episodes after training, to show that both sides learn.
+CartPole-v1; the peer runs first, then rlplug, and so on; one thread per process; {steps:,} timed env steps after a
+warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both
+sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
+with shared pages counted once. Fewer busy cores than working processes mean that something else took the machine.
+The return is of 20 greedy episodes after training, to show that both sides learn.
 {tuned}
 {machine}; {versions}; rlplug at {revision}."""
 
@@ -170,9 +193,9 @@ def section(records: list[dict[str, Any]], tuned: bool) -> str:
             last = runs[-1]
     if last is None:
         return "Nothing measured yet."
-    versions = {name: number for record in records for line in record["runs"] for name, number in line["versions"].items()}
+    versions = dict(item for record in records for line in record["runs"] for item in line["versions"].items())
     heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
-    by_hand = "The peers run with what a user can set by hand: fused Adam, no checks in distributions, denormals as zero.\n"
+    by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
     note = NOTE.format(
         steps=last[0]["steps"], machine=machine(), revision=revision(), tuned=by_hand if tuned else "",
         versions=", ".join(f"{name} {number}" for name, number in sorted(versions.items()) if name != "python"),
@@ -187,7 +210,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="a3c,a2c,ppo,dqn", help="which algorithms, with commas")
     parser.add_argument("--steps", type=int, help="timed env steps instead of the settings' (for trying things out)")
     parser.add_argument("--tuned", action="store_true", help="peers with what a user could still speed up by hand")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="where environments and raw results go")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for environments and raw results")
     parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
     return parser.parse_args()
 

@@ -21,9 +21,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def machine() -> str:
     """Cores, processor, system and Python, in one line."""
     info = Path("/proc/cpuinfo")
-    models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
-    model = models[0] if models else platform.processor()
-    return f"{os.cpu_count()} cores, {model}, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}, {system}"
 
 
 def revision() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import resource
 import sys
@@ -12,11 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"  # read when torch and numpy are imported, which is after this module
-
 
 def settings(pair: str) -> dict[str, Any]:
-    """The settings of `pair`, with `--steps`, `--warmup`, `--seed` and `--tuned` from the command line laid over them."""
+    """The settings of `pair`, with `--steps`, `--warmup`, `--seed` and `--tuned` of the command line over them."""
     values: dict[str, Any] = json.loads(Path(__file__).with_name("settings.json").read_text())[pair]
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=values["steps"], help="timed env steps")

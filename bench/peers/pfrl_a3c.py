@@ -7,8 +7,8 @@ import time
 from itertools import pairwise
 from typing import Any
 
-import measure  # first: it sets the thread count that torch reads
 import gymnasium as gym
+import measure
 import numpy as np
 import pfrl
 import torch
@@ -67,7 +67,7 @@ def tower(sizes: list[int], last: list[nn.Module]) -> list[nn.Module]:
 
 
 def network(hidden: list[int], observation: int, actions: int, trunk: bool) -> nn.Module:
-    """Policy and value apart, as on the other side; with `trunk`, on shared hidden layers, as in PFRL's own A3C example."""
+    """Policy and value apart, as on the other side; with `trunk`, on shared layers, as in PFRL's A3C example."""
     sizes = [observation, *hidden]
     policy = [nn.Linear(sizes[-1], actions), SoftmaxCategoricalHead()]
     value = [nn.Linear(sizes[-1], 1)]

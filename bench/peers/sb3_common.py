@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import measure  # first: it sets the thread count that torch reads
 import gymnasium as gym
+import measure
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -49,7 +49,8 @@ def train(pair: str, setting: dict[str, Any], model: BaseAlgorithm) -> None:
     assert watch.started is not None
     mean, _ = evaluate_policy(model, Monitor(gym.make(setting["env"])), n_eval_episodes=20)
     steps, seconds = watch.ended[1] - watch.started[1], watch.ended[0] - watch.started[0]
-    measure.report(pair, "stable-baselines3", steps, seconds, float(mean), ["stable-baselines3", "gymnasium", "torch", "numpy"])
+    packages = ["stable-baselines3", "gymnasium", "torch", "numpy"]
+    measure.report(pair, "stable-baselines3", steps, seconds, float(mean), packages)
 
 
 def by_hand(setting: dict[str, Any], adam: bool = True) -> dict[str, Any]:

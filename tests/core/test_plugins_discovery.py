@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError
+from rlplug_core.plugins import names
 from rlplug_core.plugins.policy import Policy
 from rlplug_core.plugins.records import Record, plain
 from rlplug_core.testing.distributions import write_distribution
@@ -162,10 +164,22 @@ def test_an_allowlist_leaves_first_party_plugins_on() -> None:
 
 
 def test_first_party_ids_are_reserved(install: Callable[..., None]) -> None:
+    install("rlplug-algos", "ppo")
     install("rlplug-foo", "ppo")
     assert record("ppo").distribution == "rlplug-algos"
     assert record("rlplug-foo/ppo").status == "shadowed"
     assert plugins.algorithm("rlplug-foo/ppo").__module__ == "rlplug_foo.ppo"
+    assert plugins.algorithm("ppo").__module__ == "rlplug_algos.ppo"
+
+
+def test_a_reserved_id_stays_reserved_where_its_owner_is_not_installed(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "records", lambda: ())
+    with pytest.raises(
+        UsageError, match=r"no algorithm 'ppo' is installed; it comes with: .* pip install rlplug-algos"
+    ):
+        plugins.algorithm("ppo")
 
 
 def test_two_plugins_of_one_name_are_an_error_that_names_both(
@@ -208,23 +222,27 @@ def test_the_first_copy_on_the_path_counts(install: Callable[..., None], site: P
         ("[rlplug.algorithms]\nfoo = absent_top:X\n", "package 'absent_top' is not installed"),
     ],
 )
-def test_a_malformed_entry_point_is_broken_and_stops_nobody(site: Path, text: str, reason: str) -> None:
+def test_a_malformed_entry_point_is_broken_and_stops_nobody(
+    site: Path, install: Callable[..., None], text: str, reason: str
+) -> None:
+    install("rlplug-good", "good")
     info = write_distribution(site, "rlplug-foo", {}, {"rlplug_foo/__init__.py": ""})
     (info / "entry_points.txt").write_text(text)
     plugins.refresh()
     (found,) = [one for one in plugins.records() if one.distribution == "rlplug-foo"]
     assert found.status == "broken"
     assert reason in found.reason
-    assert record("a2c").status == "ok"
+    assert record("good").status == "ok"
 
 
-def test_unreadable_metadata_stops_nobody(site: Path) -> None:
+def test_unreadable_metadata_stops_nobody(site: Path, install: Callable[..., None]) -> None:
+    install("rlplug-good", "good")
     info = write_distribution(site, "rlplug-foo", {}, {})
     (info / "entry_points.txt").write_bytes(b"[rlplug.algorithms]\n\xff\xfe = x:y\n")
     (site / "half_removed-1.0.dist-info").mkdir()
     (site / "half_removed-1.0.dist-info" / "entry_points.txt").write_text("[rlplug.hooks]\nx = y\n")
     plugins.refresh()
-    assert record("a2c").status == "ok"
+    assert record("good").status == "ok"
 
 
 def test_metadata_reaches_the_terminal_without_escape_codes(install: Callable[..., None]) -> None:

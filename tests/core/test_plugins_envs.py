@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from rlplug_core import plugins
 from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv
 from rlplug_core.testing.distributions import write_distribution
@@ -28,11 +29,12 @@ class Provider:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A path whose only provider of plain ids is a small one under the name `gymnasium`."""
+    """A path with one provider; the default one is disabled."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "rlplug-envs")
     points = {"rlplug.envs": {"grid": "rlplug_grid:Provider"}}
     write_distribution(tmp_path, "rlplug-grid", points, {"rlplug_grid/__init__.py": PROVIDER})
+    write_distribution(tmp_path, "rlplug-envs", {"rlplug.envs": {"gymnasium": "rlplug_envs.x:X"}}, {})
     plugins.refresh()
     yield tmp_path
     monkeypatch.undo()

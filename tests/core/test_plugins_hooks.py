@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from rlplug_core import plugins
 from rlplug_core.hooks import hookimpl
 from rlplug_core.plugins.hooks_manager import Hooks
@@ -77,7 +78,11 @@ def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
     assert options == {"seen": True}
     assert report == ["well"]
     assert plugin.calls == [
-        ("start", RUN), ("log", 5, {"a": 1.0}), ("checkpoint", Path("x"), "best"), ("error", error), ("end", "failed"),
+        ("start", RUN),
+        ("log", 5, {"a": 1.0}),
+        ("checkpoint", Path("x"), "best"),
+        ("error", error),
+        ("end", "failed"),
     ]
 
 

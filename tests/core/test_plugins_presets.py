@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from rlplug_core import plugins, presets
 from rlplug_core.errors import PluginError
 from rlplug_core.testing.distributions import write_distribution

@@ -23,7 +23,7 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 #: row know nothing of each other.
 LAYERS = (
     ("errors", "hooks", "journal", "schedules", "types"),
-    ("batches", "checkpoint", "clock", "config", "rundir", "seeds"),
+    ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
     ("buffers", "controllers", "estimators", "nets", "optimiser", "options", "protocols"),
     ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
     ("agents", "events", "plan", "presets"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import RULES, Algorithm, RuleName
-from rlplug_core.batches import Rollout, Samples, standardise, wmean
+from rlplug_core.batches import Rollout, Samples, standardise
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
@@ -17,7 +19,6 @@ from rlplug_core.nets.modules import Critic, Policy
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result
-from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,10 @@ class A2C(Algorithm[Rollout]):
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         """Mnih et al. (2016), section 4: policy gradient, squared value error, entropy bonus."""
         c = self.config
-        outputs = self.policy(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
         advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
-        policy = -wmean(self.policy.head.log_prob(outputs, batch.action) * advantage, batch.weight)
-        value = wmean((self.critic(batch.obs) - batch.target).square(), batch.weight)
-        entropy = wmean(self.policy.head.entropy(outputs), batch.weight)
-        loss = policy + c.value * value - c.entropy * entropy
-        return loss, {"loss/policy": policy.detach(), "loss/value": value.detach(), "loss/entropy": entropy.detach()}
+        policy = -log_prob * advantage
+        value = (self.critic(batch.obs) - batch.target).square()
+        loss = batch.mean(policy + c.value * value - c.entropy * entropy)
+        metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

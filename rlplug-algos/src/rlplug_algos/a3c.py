@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rlplug_core.config import Count, Positive
-
 from rlplug_algos.a2c import A2C, A2CConfig
+from rlplug_core.config import Count, Positive
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor, nn
+
 from rlplug_core.agents import EpsilonGreedy
 from rlplug_core.algorithm import Algorithm, target_network
-from rlplug_core.batches import Transitions, wmean
+from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Config, Count, Fraction, Positive, integer, log
@@ -16,7 +18,6 @@ from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result
-from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -83,5 +84,5 @@ class DQN(Algorithm[Transitions]):
             following = self.target(batch.next_obs)
             chosen = (self.online(batch.next_obs) if self.config.double else following).argmax(1, keepdim=True)
             target = batch.reward + batch.discount * following.gather(1, chosen).squeeze(1)
-        loss = wmean(nn.functional.smooth_l1_loss(values, target, reduction="none"), batch.weight)
-        return loss, {"loss/value": loss.detach(), "loss/q_mean": values.detach().mean()}
+        loss = batch.mean(nn.functional.smooth_l1_loss(values, target, reduction="none"))
+        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(values.detach())}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.batches import Rollout, Samples, standardise, wmean
+from rlplug_core.batches import Rollout, Samples, standardise
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
@@ -18,7 +20,6 @@ from rlplug_core.nets.net import Net
 from rlplug_core.optimiser import host
 from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result
-from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,13 @@ class PPO(Algorithm[Rollout]):
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped surrogate (eq. 7) with squared value error and entropy bonus (eq. 9)."""
         c = self.config
-        outputs = self.policy(batch.obs)
-        log_ratio = self.policy.head.log_prob(outputs, batch.action) - batch.extras["log_prob"]
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
+        log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()
         advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
-        surrogate = (ratio * advantage).minimum(ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
-        policy = -wmean(surrogate, batch.weight)
-        value = wmean((self.critic(batch.obs) - batch.target).square(), batch.weight)
-        entropy = wmean(self.policy.head.entropy(outputs), batch.weight)
-        kl = wmean(ratio - 1 - log_ratio, batch.weight)
+        policy = -(ratio * advantage).minimum(ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
+        value = (self.critic(batch.obs) - batch.target).square()
+        loss = batch.mean(policy + c.value * value - c.entropy * entropy)
+        kl = ratio - 1 - log_ratio
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy, "loss/kl": kl}
-        return policy + c.value * value - c.entropy * entropy, {name: m.detach() for name, m in metrics.items()}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

@@ -1,1 +1,3 @@
-"""rlplug-cli."""
+"""rlplug-cli: the command line of rlplug and its mirror in MLflow."""
+
+__version__ = "0.1.0"

@@ -21,7 +21,7 @@ class Lane:
 
 
 class Actor:
-    """Steps `env` for one lane, advances the clock by the valid rows, and keeps the finished episodes until they are taken."""
+    """Steps `env` for one lane, advances the clock by the valid rows, keeps finished episodes until they are taken."""
 
     def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
         self.env, self.lane, self.clock = env, lane, clock

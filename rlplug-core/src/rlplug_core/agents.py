@@ -95,4 +95,5 @@ class EpsilonGreedy(NetworkAgent):
             return (uniform * actions).astype(np.int64)
         legal = np.asarray(obs[MASK], dtype=bool).reshape(rows_of(obs), actions)
         rank = np.cumsum(legal, -1)
-        return (rank > (uniform * rank[:, -1]).astype(np.int64)[:, None]).argmax(-1)
+        action: Array = (rank > (uniform * rank[:, -1]).astype(np.int64)[:, None]).argmax(-1)
+        return action

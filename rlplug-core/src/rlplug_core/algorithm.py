@@ -1,7 +1,7 @@
 """The base class of learners: networks and optimisers built, tracked and saved by torch's own means.
 
-A learner need not inherit it; whoever does gets parameters in flat memory, seeds, the learner's generator, compilation of
-`loss`, and a `state_dict` that covers networks, targets, optimisers and the generator.
+A learner need not inherit it; whoever does gets parameters in flat memory, seeds, the learner's generator, compilation
+of `loss`, and a `state_dict` that covers networks, targets, optimisers and the generator.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RuleName = Literal["adam", "rmsprop"]
 
 @dataclass(frozen=True)
 class Context:
-    """What a runner hands to a learner besides spec and config: seeds, device, the gradient seam, its place among ranks."""
+    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks."""
 
     seeds: Seeds
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -44,7 +44,7 @@ class Context:
 
 
 class Algorithm(nn.Module, Generic[B]):
-    """Subclasses write `build`, `agent`, `buffer`, `update` and usually `loss` (pure: batch in, loss and metrics out)."""
+    """Subclasses write `build`, `agent`, `buffer`, `update` and usually `loss` (pure: batch to loss and metrics)."""
 
     Config: ClassVar[type[Config]]
     runners: ClassVar[tuple[str, ...]] = ("sync",)
@@ -62,7 +62,7 @@ class Algorithm(nn.Module, Generic[B]):
             torch.manual_seed(context.seeds.child("networks").integer())
             self.build()
         if context.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[assignment]
+            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
     def build(self) -> None:
         """Make networks, then optimisers; called once, with the seed for initial weights set."""
@@ -84,16 +84,19 @@ class Algorithm(nn.Module, Generic[B]):
     def optimiser(
         self, modules: Iterable[nn.Module], lr: Schedule, clip: float | None = None, rule: Rule | None = None
     ) -> Optimiser:
-        """An optimiser of the modules' trainable parameters, moved to the device and into one flat tensor; saved with the learner."""
+        """An optimiser of the modules' trainable parameters, which move to the device and into one flat tensor."""
         parameters = [
-            parameter for module in modules for parameter in module.to(self.device).parameters() if parameter.requires_grad
+            parameter
+            for module in modules
+            for parameter in module.to(self.device).parameters()
+            if parameter.requires_grad
         ]
         made = self.context.optimiser(parameters, rule or Adam(), lr, clip)
         self.optimisers.append(made)
         return made
 
     def agent_seeds(self, rank: int) -> Seeds:
-        """Where an agent's random numbers come from: its rank, so that two agents of one learner draw alike but apart."""
+        """Where an agent's random numbers come from: its rank, so that agents of one learner draw apart."""
         return self.seeds.child("agent", rank)
 
     def get_extra_state(self) -> State:

@@ -17,15 +17,35 @@ T = TypeVar("T", bound="Batch")
 
 @dataclass(slots=True)
 class Batch:
-    """The base of batches on the device: every field is a tensor, a (nested) dictionary of tensors, or None, leading with [B]."""
+    """The base of batches on the device: every field is a tensor, a (nested) dictionary of tensors, or None, leading with [B].
+
+    `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `share` [B] is what each row
+    counts for in a mean, `weight / max(1, count(weight > 0))`: dividing by the sum of the weights would cancel their scale.
+    Whoever builds a batch passes it or None.
+    """
+
+    weight: Tensor
+    share: Tensor | None
+
+    def __post_init__(self) -> None:
+        if self.share is None:
+            self.share = self.weight / (self.weight > 0).sum().clamp_(min=1)
+
+    def mean(self, value: Tensor) -> Tensor:
+        """The weighted mean of `value` [B] that keeps the weights' scale."""
+        assert self.share is not None
+        return torch.dot(value, self.share)
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
-        return replace(self, **{field.name: tree_map(function, getattr(self, field.name)) for field in fields(self)})
+        return replace(self, **{f.name: tree_map(function, getattr(self, f.name)) for f in fields(self)})
 
     def take(self: T, index: Tensor) -> T:
-        """The rows at `index` [b]."""
-        return self.map(lambda tensor: tensor.index_select(0, index))
+        """The rows at `index` [b]; the others no longer count in their mean."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "share"}
+        return type(self)(
+            share=None, **{name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()}
+        )
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -39,7 +59,6 @@ class Transitions(Batch):
         obs, action, next_obs: [B, ...]; `next_obs` is where an n-step window ends.
         reward: [B] the (n-step, discounted) sum of rewards.
         discount: [B] gamma^k for k steps, 0 where the window ended in a terminal state.
-        weight: [B] 0 for rows that must not count, importance weights otherwise.
         index: [B] where the buffer keeps them; what `feedback` reports priorities for.
     """
 
@@ -48,7 +67,6 @@ class Transitions(Batch):
     reward: Tensor
     discount: Tensor
     next_obs: Any
-    weight: Tensor
     index: Tensor
     extras: dict[str, Tensor]
     carry: Any = None
@@ -60,7 +78,6 @@ class Samples(Batch):
 
     obs: Any
     action: Tensor
-    weight: Tensor
     advantage: Tensor
     target: Tensor
     extras: dict[str, Tensor]
@@ -99,6 +116,7 @@ class Rollout:
         cuts: the successors of rows that were truncated before the last step.
         extras: what the agent sent along, [T, N, ...] each.
         carry: the agent's memory at the first row, [N, ...] or None.
+        whole: whether every row holds a transition.
     """
 
     obs: Obs
@@ -111,6 +129,7 @@ class Rollout:
     cuts: Cuts
     extras: dict[str, Array]
     carry: Carry
+    whole: bool = True
 
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
@@ -130,8 +149,8 @@ class Rollout:
             return torch.from_numpy(array[:steps].reshape(steps * rows, *array.shape[2:]))
 
         batch = Samples(
-            tree_map(flat, self.obs), flat(self.action), flat(self.weight), flat(advantage), flat(target),
-            tree_map(flat, self.extras),
+            flat(self.weight), flat(self.weight / max(1, int(np.count_nonzero(self.weight)))), tree_map(flat, self.obs),
+            flat(self.action), flat(advantage), flat(target), tree_map(flat, self.extras),
         )  # fmt: skip
         return batch.to(device)
 
@@ -146,11 +165,6 @@ def to_tensors(tree: Any, device: torch.device) -> Any:
     if device.type == "cpu":
         return tree_map(torch.from_numpy, tree)
     return tree_map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), tree)
-
-
-def wmean(value: Tensor, weight: Tensor) -> Tensor:
-    """The weighted mean that keeps importance weights' scale: (w * x).sum() / max(1, count(w > 0))."""
-    return (weight * value).sum() / (weight > 0).sum().clamp(min=1)
 
 
 def standardise(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:

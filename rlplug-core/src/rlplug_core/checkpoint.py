@@ -1,7 +1,8 @@
 """Checkpoints: a tree of state as files with hashes, written so that a kill at any moment loses nothing that was there.
 
-A checkpoint is a directory `<kind>-<step>` with one `.json` and one `.safetensors` file per component and a `manifest.json`
-that holds every file's SHA-256. It is written under a temporary name, fsynced and renamed. Nothing in it can run code.
+A checkpoint is a directory `<kind>-<step>` with one `.json` and one `.safetensors` file per component and a
+`manifest.json` that holds every file's SHA-256. It is written under a temporary name, fsynced and renamed. Nothing in
+it can run code.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Saved:
 
 
 class Checkpoints:
-    """The checkpoints of one run directory; keeps the last `keep` of kind `step` and the last one of every other kind."""
+    """The checkpoints of one run directory; keeps the last `keep` of kind `step` and the last of every other kind."""
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
         self.directory, self.keep = directory, keep
@@ -56,7 +57,7 @@ class Checkpoints:
         self._prune(kind)
         return Saved(kind, step, final)
 
-    def list(self, *kinds: str) -> list[Saved]:
+    def kept(self, *kinds: str) -> list[Saved]:
         """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
         found = []
         for path in self.directory.glob("[!.]*-*") if self.directory.exists() else ():
@@ -66,7 +67,7 @@ class Checkpoints:
         return sorted(found, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0))
 
     def load(self, kinds: Sequence[str], *only: str) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
-        """The newest readable checkpoint of these kinds: where, components, manifest, and why newer ones were passed over.
+        """The newest readable checkpoint of these kinds: where, components, manifest, why newer ones were passed over.
 
         Args:
             kinds: such as `step`, `final`, `best`.
@@ -76,7 +77,7 @@ class Checkpoints:
             BadCheckpoint: none is left that can be read.
         """
         warnings: list[str] = []
-        for saved in self.list(*kinds):
+        for saved in self.kept(*kinds):
             try:
                 components, manifest = read(saved.path, *only)
             except BadCheckpoint as error:
@@ -97,7 +98,7 @@ class Checkpoints:
         _sync_directory(self.directory)
 
     def _prune(self, kind: str) -> None:
-        for saved in self.list(kind)[self.keep if kind == "step" else 1 :]:
+        for saved in self.kept(kind)[self.keep if kind == "step" else 1 :]:
             shutil.rmtree(saved.path)
         for stale in self.directory.glob(".tmp-*"):
             if not stale.name.endswith(f"-{os.getpid()}"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Iterator
+from typing import Protocol
 
 from rlplug_core.types import State
 
@@ -10,8 +11,8 @@ from rlplug_core.types import State
 class Clock:
     """Counts valid env steps (advanced by actors) and updates (advanced by the runner).
 
-    Schedules are pure functions of `progress`, which runs over `total`; the run ends at `limit`, which is the total unless a
-    resumed run goes beyond it. Controllers may set `scale` (multiplies every step size) and `stop`.
+    Schedules are pure functions of `progress`, which runs over `total`; the run ends at `limit`, which is the total
+    unless a resumed run goes beyond it. Controllers may set `scale` (multiplies every step size) and `stop`.
     """
 
     __slots__ = ("limit", "scale", "steps", "stop", "total", "updates")
@@ -38,11 +39,25 @@ class Clock:
         return min(1.0, self.steps / self.total)
 
     def state_dict(self) -> State:
-        return {"total": self.total, "limit": self.limit, "steps": self.steps, "updates": self.updates, "scale": self.scale}
+        return {
+            "total": self.total,
+            "limit": self.limit,
+            "steps": self.steps,
+            "updates": self.updates,
+            "scale": self.scale,
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]
         self.updates, self.scale = state["updates"], state["scale"]
+
+
+class Counters(Protocol):
+    """Integers that processes may share: a list, or a view of shared memory."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+    def __iter__(self) -> Iterator[int]: ...
 
 
 class SharedClock(Clock):
@@ -57,7 +72,7 @@ class SharedClock(Clock):
 
     __slots__ = ("flags", "rank", "slots")
 
-    def __init__(self, total: int, slots: MutableSequence[int], flags: MutableSequence[int], rank: int) -> None:
+    def __init__(self, total: int, slots: Counters, flags: Counters, rank: int) -> None:
         self.slots, self.flags, self.rank = slots, flags, rank
         super().__init__(total, sum(slots))
 
@@ -69,7 +84,7 @@ class SharedClock(Clock):
     def done(self) -> bool:
         return self.steps >= self.limit or bool(self.flags[0])
 
-    @property  # type: ignore[override]
+    @property
     def stop(self) -> bool:
         return bool(self.flags[0])
 

@@ -1,5 +1,7 @@
 """Configurations: frozen dataclasses whose field comments are the help text and whose types are checked strictly.
 
+An author writes:
+
     @dataclass(frozen=True)
     class MyConfig(Config):
         steps: Count = 128      # rollout length per environment row
@@ -72,7 +74,8 @@ class Config:
 class Option:
     """One option of a schema, as a command line or a form needs it.
 
-    `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`, `choice`, `ints`, `floats`, `strs`.
+    `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`,
+    `choice`, `ints`, `floats`, `strs`.
     """
 
     name: str
@@ -103,12 +106,14 @@ def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
     """Build a configuration from dotted or nested `values`; missing ones take the dataclass's defaults.
 
     Raises:
-        BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) names whose option it is.
+        BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) says whose option.
     """
     names = {option.name for option in schema(config)}
     for name in _flat(values):
         if name not in names:
-            raise BadConfig(f"{where} has no option '{name}'{did_you_mean(name, names)} (rlplug info {where} lists them)")
+            raise BadConfig(
+                f"{where} has no option '{name}'{did_you_mean(name, names)} (rlplug info {where} lists them)"
+            )
     try:
         return msgspec.convert(_nest(values), config, strict=True)
     except msgspec.ValidationError as error:
@@ -116,7 +121,7 @@ def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
 
 
 def parse(option: Option, text: str) -> Any:
-    """A value from the command line or a `--set`: the text in the option's type; a wrong one stays text for `convert`."""
+    """A value from the command line or a `--set`: the text in the option's type; a wrong one stays text."""
     if option.optional and text.lower() in ("none", "null"):
         return None
     scalar: dict[str, Any] = {"int": int, "ints": int, "float": float, "floats": float}
@@ -133,7 +138,19 @@ def parse(option: Option, text: str) -> Any:
 
 def flatten(config: Any) -> dict[str, Any]:
     """Dotted names to plain values (tuples become lists), the inverse of `convert`."""
-    return dict(_flat(msgspec.to_builtins(config)))
+    return dict(_flat(_plain(config)))
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """All fields, by hand: msgspec leaves out those of a converted dataclass that have their defaults."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _plain(value)
+    return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -165,7 +182,7 @@ def _sentence(message: str, where: str) -> str:
 
 def _options(config: type[Any], prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
     hints = typing.get_type_hints(config, include_extras=True)
-    helps = _helps(config)
+    helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
     for field in dataclasses.fields(config):
         name = prefix + field.name
         if dataclasses.is_dataclass(hints[field.name]):

@@ -1,4 +1,4 @@
-"""Controllers: what reacts to evaluation results. Stateful, saved, and able to set only `clock.scale` and `clock.stop`."""
+"""Controllers: what reacts to evaluation results; stateful, saved, able to set only `clock.scale` and `clock.stop`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """What can go wrong, as the user sees it: one clear sentence, an exit code, and what to type next.
 
+The tree, with exit codes:
+
     RlplugError           the run failed                                    exit 1
     ├── WorkerFailed      a worker process raised, hung or was killed
     ├── BadCheckpoint     no readable checkpoint is left

@@ -9,10 +9,10 @@ from rlplug_core.types import Array
 
 
 def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: float) -> tuple[Array, Array]:
-    """Advantages and value targets by generalised advantage estimation (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
+    """Generalised advantage estimation: advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
 
-    `lam` = 1 gives n-step returns as targets, `lam` = 0 one-step ones. `terminated` zeroes the bootstrap, `terminated` or
-    `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage is 0 and changes no other.
+    `lam` = 1 gives n-step returns as targets, `lam` = 0 one-step ones. `terminated` zeroes the bootstrap, `terminated`
+    or `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage is 0 and changes no other.
 
     Args:
         rollout: T steps of N rows.
@@ -22,21 +22,20 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     Returns:
         advantage and target = advantage + value, both [T, N] float32.
     """
-    valid = rollout.weight > 0
     ended = rollout.terminated | rollout.truncated
-    whole = bool(valid.all())
-    if not whole:
+    if not rollout.whole:
+        valid = rollout.weight > 0
         successor = _next_valid(value, successor, ended, valid)
     delta = rollout.reward + gamma * successor * ~rollout.terminated - value
     decay = (gamma * lam) * ~ended
-    if not whole:
+    if not rollout.whole:
         delta, decay = np.where(valid, delta, 0), np.where(valid, decay, 1)
     advantage = np.empty(delta.shape, dtype=np.float32)
     running = np.zeros(delta.shape[1], dtype=np.float32)
     for t in range(len(delta) - 1, -1, -1):
         running = delta[t] + decay[t] * running
         advantage[t] = running
-    if not whole:
+    if not rollout.whole:
         advantage *= valid
     return advantage, advantage + value.astype(np.float32, copy=False)
 

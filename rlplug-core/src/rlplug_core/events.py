@@ -150,13 +150,15 @@ class Events:
             self.evaluate()
 
     def log(self, exact: bool = False) -> None:
-        """Write the episodes and the metrics since the last record, at the last point of the grid (or the `exact` step)."""
+        """Write episodes and metrics since the last record, at the last point of the grid (or the `exact` step)."""
         self._collect()
         steps = self.clock.steps
         step = steps if exact else steps - steps % self.log_every
         if self.pending:
             columns = list(zip(*((s, w, e.total, e.length) for s, w, e in self.pending), strict=True))
-            self.sink.record("episodes", step, dict(zip(("steps", "workers", "returns", "lengths"), columns, strict=True)))
+            self.sink.record(
+                "episodes", step, dict(zip(("steps", "workers", "returns", "lengths"), columns, strict=True))
+            )
             self.pending = []
         metrics = {"rollout/episodes": float(self.episodes), **self.runner.metrics()}
         if self.returns:
@@ -214,7 +216,9 @@ class Events:
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
         self.began = self.now() - state["wall"]
-        self.pending = [(steps, worker, Episode(row, total, length)) for steps, worker, row, total, length in state["pending"]]
+        self.pending = [
+            (steps, worker, Episode(row, total, length)) for steps, worker, row, total, length in state["pending"]
+        ]
         for controller, saved in zip(self.controllers, state["controllers"], strict=True):
             controller.load_state_dict(saved)
         self.steps = self.marked_steps = self.clock.steps

@@ -1,7 +1,7 @@
 """The journal: one JSON record per line, append-only; the run directory's truth, mirrored by whoever reads it.
 
-A record is `{"seq": int, "time": int, "kind": str, "step": int, "data": {...}}`; `time` is milliseconds since the epoch, taken
-once. Kinds: `start`, `metrics`, `episodes`, `evaluation`, `checkpoint`, `verdict`, `tag`, `error`, `end`.
+A record is `{"seq": int, "time": int, "kind": str, "step": int, "data": {...}}`; `time` is milliseconds since the
+epoch, taken once. Kinds: `start`, `metrics`, `episodes`, `evaluation`, `checkpoint`, `verdict`, `tag`, `error`, `end`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Record:
 class Journal:
     """Appends records; the only writer of its file.
 
-    Opened again by a resumed run, it drops a torn last line, goes on counting, and remembers what was recorded beyond the
-    checkpoint: a metric that is emitted again at the same step keeps its first timestamp, so that mirrors stay free of
-    duplicates, and a time measurement is not written twice at all.
+    Opened again by a resumed run, it drops a torn last line, goes on counting, and remembers what was recorded beyond
+    the checkpoint: a metric that is emitted again at the same step keeps its first timestamp, so that mirrors stay free
+    of duplicates, and a time measurement is not written twice at all.
     """
 
     def __init__(self, path: Path, resumed_at: int | None = None) -> None:
@@ -43,7 +43,7 @@ class Journal:
         if resumed_at is not None:
             self._remember(records, resumed_at)
         self._truncate_torn_line()
-        self._file = open(path, "a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # open as long as the run
 
     def write(self, kind: str, step: int, data: Mapping[str, Any]) -> Record | None:
         """Append one record and hand it to the operating system; None where all of it was recorded before."""

@@ -1,4 +1,4 @@
-"""Gradient steps: parameters as one flat tensor, and `Optimiser.minimise`, the one seam between learners and runners."""
+"""Gradient steps: parameters as one flat tensor, and `Optimiser.minimise`, the seam between learners and runners."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class Optimiser:
         self.pull()
 
     def minimise(self, loss: Tensor, clock: Clock) -> Tensor:
-        """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the gradient's norm before the clip."""
+        """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the norm before the clip."""
         loss.backward()
-        norm = torch.linalg.vector_norm(self.gradient)
+        norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
         self.rule.step(self.target, self.gradient, self.state, self.lr(clock.progress) * clock.scale)
@@ -106,7 +106,7 @@ class Optimiser:
             self.flat.copy_(self.target)
 
     def share(self, place: Callable[[Tensor], Tensor]) -> SharedState:
-        """From now on step shared copies of parameters and state; `place` puts a tensor where the others can reach it."""
+        """From now on step shared copies of parameters and state; `place` puts a tensor where all can reach it."""
         self.target = place(self.flat.clone())
         self.state = {name: place(tensor) for name, tensor in self.state.items()}
         return SharedState(self.target, self.state)
@@ -142,5 +142,5 @@ def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
 
 
 def host(value: Tensor) -> float:
-    """Read a number from the device: the one declared way to do so inside an update, because it waits for the device."""
+    """Read a number from the device: the one declared way to do so inside an update, because it has to wait."""
     return float(value)

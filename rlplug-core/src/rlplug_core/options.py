@@ -20,7 +20,7 @@ class RunOptions(Config):
     inline: bool = False  # async in one process, workers in turn: deterministic, resumes to the same bits
     device: str = "cpu"  # where the learner lives: cpu, cuda, cuda:1
     threads: Count = 1  # torch threads per process; one is fastest for small networks
-    acting: Literal["auto", "numpy", "torch"] = "auto"  # what computes actions; numpy is fastest for small networks on CPU
+    acting: Literal["auto", "numpy", "torch"] = "auto"  # what computes actions; numpy is fastest for small networks
     compile: bool = False  # compile the loss with torch.compile
     eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
     eval_episodes: Count = 100  # greedy episodes per evaluation

@@ -43,7 +43,7 @@ class Plan:
         Raises:
             UsageError: unknown algorithm, unsound runner. BadConfig: a wrong option. PluginError: an unusable plugin.
         """
-        learner = find_algorithm(algorithm)
+        learner: type[Any] = find_algorithm(algorithm)
         names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
         if clash := names & own:
             raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")
@@ -72,7 +72,8 @@ class Plan:
         sound = self.learner.runners
         if self.runner not in sound:
             raise UsageError(
-                f"{self.algorithm} does not run under '{self.runner}': {UNSOUND.get(self.runner, 'it does not support it')}; "
+                f"{self.algorithm} does not run under '{self.runner}': "
+                f"{UNSOUND.get(self.runner, 'it does not support it')}; "
                 f"use --runner {sound[0]}"
             )
         try:

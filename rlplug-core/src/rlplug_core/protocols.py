@@ -12,7 +12,7 @@ Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, 
             for batch in lane.buffer.batches(clock):
                 lane.buffer.feedback(batch, lane.learner.update(batch, clock))
 
-All protocols are structural: a plugin that inherits nothing is as good as one that does. They are provisional until 1.0.
+All protocols are structural: a plugin that inherits nothing is as good as one that does. Provisional until 1.0.
 A published protocol never gains a method; further abilities are the separate `SupportsX` protocols at the end.
 """
 
@@ -121,6 +121,15 @@ class SupportsFinish(Protocol):
 
 
 @runtime_checkable
+class SupportsTranslate(Protocol):
+    """An environment whose own actions differ from the canonical ones that agents give."""
+
+    def translate(self, action: Array) -> Array:
+        """Canonical actions [N, ...] as the environment's documentation means them."""
+        ...
+
+
+@runtime_checkable
 class Controller(Stateful, Protocol):
     """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else."""
 
@@ -128,5 +137,14 @@ class Controller(Stateful, Protocol):
 
 
 __all__ = [
-    "Agent", "Buffer", "Controller", "Env", "Learner", "Link", "Provider", "Stateful", "SupportsFinish",
+    "Agent",
+    "Buffer",
+    "Controller",
+    "Env",
+    "Learner",
+    "Link",
+    "Provider",
+    "Stateful",
+    "SupportsFinish",
+    "SupportsTranslate",
 ]

@@ -1,5 +1,7 @@
 """What a user holds: `train` a run, `resume` it, `load` its policy.
 
+From Python:
+
     run = train("a3c", "CartPole-v1")
     print(run.evaluate().mean)
     policy = load(run)
@@ -23,7 +25,7 @@ from rlplug_core.evaluate import Evaluation, evaluate
 from rlplug_core.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.presets import resolve
-from rlplug_core.protocols import Agent, Env, Learner
+from rlplug_core.protocols import Agent, Env, Learner, SupportsTranslate
 from rlplug_core.rundir import RunDirectory, group_of
 from rlplug_core.session import Session, Watch, environment, warn
 from rlplug_core.types import Array, Obs, tree_map
@@ -89,7 +91,7 @@ class Policy:
         batch = tree_map(lambda array: np.asarray(array)[None], obs) if single else tree_map(np.asarray, obs)
         act = self._agent.act(batch, self._first, self._carry, self._clock, explore=False)
         self._carry, self._first = act.carry, np.zeros(1, dtype=bool)
-        action: Array = self._env.translate(act.action)
+        action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
         return action[0] if single else action
 
     def _is_single(self, obs: Obs) -> bool:
@@ -141,7 +143,8 @@ def train(
     stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
     run = Run(RunDirectory.create(Path(out), name, stem))
     run.directory.write_config({
-        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(word, env, plan.flat), "algorithm": word, "env": env,
+        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(word, env, plan.flat),
+        "algorithm": word, "env": env,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
     })  # fmt: skip
@@ -178,7 +181,8 @@ def resume(
     limit = total_steps or components["clock"]["limit"]
     if saved.step >= limit:
         raise UsageError(
-            f"run {run.name} is finished at step {saved.step}; `rlplug resume {run.path} --steps N` with a larger N goes on"
+            f"run {run.name} is finished at step {saved.step}; "
+            f"`rlplug resume {run.path} --steps N` with a larger N goes on"
         )
     for difference in _differences(manifest["environment"], environment(plan)):
         warn(f"this resume will not give the same bits: {difference}")
@@ -222,7 +226,9 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     flat = [
         {**{key: value for key, value in side.items() if key != "versions"}, **side["versions"]} for side in (then, now)
     ]
-    return [f"{key} was {flat[0][key]} and is {flat[1].get(key)}" for key in flat[0] if flat[0][key] != flat[1].get(key)]
+    return [
+        f"{key} was {flat[0][key]} and is {flat[1].get(key)}" for key in flat[0] if flat[0][key] != flat[1].get(key)
+    ]
 
 
 __all__ = ["Policy", "RlplugError", "Run", "load", "resume", "train"]

@@ -39,7 +39,8 @@ class RunDirectory:
             path = _make(path, unique=name is None)
         except FileExistsError as error:
             raise UsageError(
-                f"run directory {path} exists already; choose another --name, or `rlplug resume {path}` to go on with it"
+                f"run directory {path} exists already; "
+                f"choose another --name, or `rlplug resume {path}` to go on with it"
             ) from error
         except OSError as error:
             raise UsageError(
@@ -75,13 +76,14 @@ class RunDirectory:
         Raises:
             RlplugError: another process holds it.
         """
-        self._lock = open(self.path / "lock", "a+", encoding="utf-8")
+        self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # held until released
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._lock.seek(0)
             raise UsageError(
-                f"run {self.path} is being written by process {self._lock.read() or 'unknown'}; wait for it or stop it first"
+                f"run {self.path} is being written by process {self._lock.read() or 'unknown'}; "
+                "wait for it or stop it first"
             ) from error
         self._lock.truncate(0)
         self._lock.write(str(os.getpid()))
@@ -105,7 +107,7 @@ class RunDirectory:
         return False
 
     def status(self) -> str:
-        """`running`, or how the last process left it: `finished`, `failed`, `interrupted`, or `killed` without a word."""
+        """`running`, or how the last process left it: `finished`, `failed`, `interrupted`, `killed` without a word."""
         if self.running():
             return "running"
         status = "killed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 Schedule: TypeAlias = Callable[[float], float]
@@ -31,7 +32,7 @@ def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
     def at(progress: float) -> float:
         if progress <= ordered[0][0]:
             return ordered[0][1]
-        for (x0, y0), (x1, y1) in zip(ordered, ordered[1:], strict=False):
+        for (x0, y0), (x1, y1) in pairwise(ordered):
             if progress <= x1:
                 return y0 + (y1 - y0) * (progress - x0) / (x1 - x0)
         return ordered[-1][1]

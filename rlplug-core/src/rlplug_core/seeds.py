@@ -35,8 +35,8 @@ class Seeds:
 class Draws:
     """Random numbers drawn in blocks: a draw of its own costs twenty times its share of a block.
 
-    `draw(generator, size)` fills one block of `size` draws. The state is the generator before the block and the position
-    in it, so a resumed run continues with the same numbers.
+    `draw(generator, size)` fills one block of `size` draws. The state is the generator before the block and the
+    position in it, so a resumed run continues with the same numbers.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Draws:
 
 def global_state() -> State:
     """The process's own generators (torch, numpy, Python), which foreign code may draw from."""
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # type: ignore[misc]
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, extra = random.getstate()
     state: State = {
         "torch": torch.get_rng_state(),

@@ -52,9 +52,12 @@ class Session:
         self.directory: RunDirectory = run.directory
         self.checkpoints = Checkpoints(self.directory.checkpoints_path, plan.options.keep)
         self.eval_env: Env | None = None
+        self.clock = Clock(plan.options.total_steps)
         self.signal = 0
 
-    def train(self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False) -> None:
+    def train(
+        self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False
+    ) -> None:
         """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
 
         Raises:
@@ -64,7 +67,6 @@ class Session:
         self.journal = Journal(self.directory.journal_path, resumed[0] if resumed else None)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         status = "failed"
-        self.clock = Clock(self.plan.options.total_steps)
         try:
             with torch_settings(self.plan.options.threads), self._signals():
                 self._start(resumed, limit, rescale)
@@ -78,7 +80,8 @@ class Session:
         if self.signal:
             name = signal.Signals(self.signal).name
             raise Interrupted(
-                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; `rlplug resume {self.run.path}` goes on",
+                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; "
+                f"`rlplug resume {self.run.path}` goes on",
                 self.signal,
             )
 
@@ -115,7 +118,7 @@ class Session:
         self.watch(self.events.progress("verdict"))
         seed = self.plan.seeds().child("verdict").integer()
         result = self.run.evaluate(self.plan.options.verdict_episodes, seed)
-        best = self.checkpoints.list("best")[0]
+        best = self.checkpoints.kept("best")[0]
         self.record("verdict", self.clock.steps, {
             "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
             "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum,
@@ -139,7 +142,7 @@ class Session:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop between two batches; a second SIGINT stops at once. Only the main thread may ask for this."""
+        """SIGINT and SIGTERM stop between two batches, a second SIGINT at once. Only the main thread may do this."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -11,8 +11,8 @@ import torch
 def set_torch(threads: int) -> None:
     """Give torch `threads` threads, one being fastest for small networks, and round denormal numbers to zero.
 
-    Second moments of weights that never move decay into denormals, on which the processor is slow: Adam took two to three
-    times as long on a DQN with dead units.
+    Second moments of weights that never move decay into denormals, on which the processor is slow: Adam took two to
+    three times as long on a DQN with dead units.
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import gymnasium.spaces as spaces
-import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 

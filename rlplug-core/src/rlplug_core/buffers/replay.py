@@ -109,12 +109,10 @@ class ReplayBuffer:
         next_obs = data.take(data.obs, following)
         if ended.any():
             data.put_finals(next_obs, np.flatnonzero(ended), last)
-        batch = Transitions(
-            *to_tensors_all(self.device, data.take(data.obs, index), data.flat("action")[index], reward, discount, next_obs),
-            weight=torch.ones(len(index), device=self.device), index=torch.from_numpy(index),
-            extras=to_tensors({name: data.take(array, index) for name, array in data.extras.items()}, self.device),
-        )  # fmt: skip
-        return batch
+        parts = (data.take(data.obs, index), data.flat("action")[index], reward, discount, next_obs, index)
+        extras = {name: data.take(array, index) for name, array in data.extras.items()}
+        weight = torch.ones(len(index), device=self.device)
+        return Transitions(weight, weight / len(index), *(to_tensors(part, self.device) for part in (*parts, extras)))
 
     def _window(self, index: Array, reward: Array) -> tuple[Array, Array, Array]:
         """Sums of up to n rewards, where each window ends, and gamma^k for its k steps."""
@@ -241,8 +239,3 @@ class _Ring:
         for position, key in enumerate(state["keys"]):
             ring.finals[int(key)] = tree_map(lambda array, p=position: array[p], state["finals"])
         return ring
-
-
-def to_tensors_all(device: torch.device, *trees: Any) -> tuple[Any, ...]:
-    """`to_tensors` for several trees."""
-    return tuple(to_tensors(tree, device) for tree in trees)

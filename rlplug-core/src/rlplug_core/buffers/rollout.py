@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,7 @@ class RolloutBuffer:
         if self.position < self.steps or self.rollout is None:
             return ()
         self.position = 0
+        self.rollout.whole = bool(self.rollout.weight.all())
         return (self.rollout,)
 
     def feedback(self, batch: Rollout, result: Result) -> None:
@@ -64,7 +66,10 @@ class RolloutBuffer:
             "position": t,
             "data": {name: tree_map(head, getattr(data, name)) for name in fields},
             "carry": data.carry,
-            "cuts": {"obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs), "index": data.cuts.index[:used]},
+            "cuts": {
+                "obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs),
+                "index": data.cuts.index[:used],
+            },
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -102,12 +107,14 @@ class RolloutBuffer:
         for row in np.flatnonzero(step.truncated):
             if cuts.count == len(cuts.index):
                 self._grow(cuts, 2 * cuts.count)
-            tree_map(lambda store, obs, r=row: store.__setitem__(cuts.count, obs[r]), cuts.obs, step.next_obs)
+            put(cuts.obs, cuts.count, tree_map(operator.itemgetter(row), step.next_obs))
             cuts.index[cuts.count] = t * rows + row
             cuts.count += 1
 
     def _grow(self, cuts: Cuts, size: int) -> None:
-        longer = lambda array: np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])  # noqa: E731
+        def longer(array: Array) -> Array:
+            return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
+
         cuts.obs, cuts.index = tree_map(longer, cuts.obs), longer(cuts.index)
 
     def _grown(self, array: Array, obs: bool) -> Array:

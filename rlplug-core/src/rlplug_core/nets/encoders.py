@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -24,13 +24,29 @@ def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
     return layer
 
 
-def mlp(inputs: int, net: Net) -> tuple[nn.Sequential, int]:
-    """Hidden layers with their activations, and the width of the last."""
-    layers: list[nn.Module] = []
-    for width in net.hidden:
-        layers += [linear(inputs, width), nn.Tanh() if net.activation == "tanh" else nn.ReLU()]
-        inputs = width
-    return nn.Sequential(*layers), inputs
+class MLP(nn.Module):
+    """Fully connected layers, each followed by the activation, after an optional module that makes vectors [B, inputs].
+
+    The layers are called as functions on their parameters: a module call per layer would cost as much as the layer itself.
+    """
+
+    def __init__(self, inputs: int, net: Net, vectors: nn.Module | None = None) -> None:
+        super().__init__()
+        self.vectors = vectors
+        widths = (inputs, *net.hidden)
+        self.linears = nn.ModuleList(linear(wide, next_) for wide, next_ in zip(widths, net.hidden, strict=False))
+        self.activation = torch.tanh if net.activation == "tanh" else torch.relu
+        self.features = widths[-1]
+        self._parts = [(layer.weight, layer.bias) for layer in self.linears]
+
+    def forward(self, obs: Any) -> Tensor:
+        if self.vectors is not None:
+            values: Tensor = self.vectors(obs)
+        else:
+            values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
+        for weight, bias in self._parts:
+            values = self.activation(nn.functional.linear(values, weight, bias))
+        return values
 
 
 class Image(nn.Module):
@@ -53,7 +69,8 @@ class Image(nn.Module):
         self.convolutions = nn.Sequential(*layers, nn.Flatten())
         with torch.no_grad():
             size = self.convolutions(torch.zeros(1, *shape)).shape[1]
-        self.dense, self.features = mlp(int(size), net)
+        self.dense = MLP(int(size), net)
+        self.features = self.dense.features
 
     def forward(self, obs: Tensor) -> Tensor:
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
@@ -102,16 +119,16 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     if _is_image(space):
         image = Image(space, net)
         return image, image.features
-    inputs, width = _inputs(space, net)
-    layers, features = mlp(width, net)
-    return nn.Sequential(inputs, *layers), features
+    vectors, width = _vectors(space, net)
+    layers = MLP(width, net, None if isinstance(vectors, Vector) else vectors)
+    return layers, layers.features
 
 
-def _is_image(space: spaces.Space[Any]) -> bool:
+def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
 
 
-def _inputs(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+def _vectors(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     if isinstance(space, spaces.Dict):
         parts = {name: _part(part, net) for name, part in space.spaces.items() if name != MASK}
         return Concat({name: module for name, (module, _) in parts.items()}), sum(size for _, size in parts.values())
@@ -120,7 +137,7 @@ def _inputs(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
 
 def _part(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     if isinstance(space, spaces.Dict):
-        return _inputs(space, net)
+        return _vectors(space, net)
     if _is_image(space):
         return encoder(space, net)
     if isinstance(space, spaces.Discrete):

@@ -1,7 +1,7 @@
 """Action heads: what a network's outputs mean as a distribution over actions.
 
-Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads are
-plain arithmetic: torch's validated `Categorical` costs 2.6 times as much (architecture notes, 4.2).
+Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads
+are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much (architecture notes, 4.2).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Head(Protocol):
     def host_log_prob(self, outputs: Array, action: Array) -> Array: ...
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor: ...
     def entropy(self, outputs: Tensor) -> Tensor: ...
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class Categorical:
@@ -49,10 +50,12 @@ class Categorical:
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         """The Gumbel-max trick: argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
-        return (outputs + noise).argmax(-1)
+        action: Array = (outputs + noise).argmax(-1)
+        return action
 
     def mode(self, outputs: Array) -> Array:
-        return outputs.argmax(-1)
+        action: Array = outputs.argmax(-1)
+        return action
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         shifted = outputs - outputs.max(-1, keepdims=True)
@@ -66,6 +69,12 @@ class Categorical:
     def entropy(self, outputs: Tensor) -> Tensor:
         log_probs = outputs.log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both from one normalisation."""
+        log_probs = outputs.log_softmax(-1)
+        chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return chosen, -(log_probs.exp() * log_probs).sum(-1)
 
 
 class Gaussian:
@@ -84,7 +93,8 @@ class Gaussian:
 
     def sample(self, outputs: Array, noise: Array) -> Array:
         mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
-        return (mean + np.exp(log_std) * noise).reshape(-1, *self.shape)
+        action: Array = mean + np.exp(log_std) * noise
+        return action.reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
         return outputs[:, : self.dims].reshape(-1, *self.shape)
@@ -102,6 +112,9 @@ class Gaussian:
 
     def entropy(self, outputs: Tensor) -> Tensor:
         return outputs[:, self.dims :].sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        return self.log_prob(outputs, action), self.entropy(outputs)
 
 
 class LogStd(nn.Module):

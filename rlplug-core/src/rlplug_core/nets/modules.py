@@ -40,7 +40,7 @@ class Critic(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """Observations to action values [B, A]; dueling as Q = V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9)."""
+    """Observations to action values [B, A]; dueling: Q = V + A - mean A (Wang et al., 2016, arXiv:1511.06581)."""
 
     def __init__(self, spec: Spec, net: Net, dueling: bool = False) -> None:
         super().__init__()

@@ -2,8 +2,8 @@
 
 `rlplug index` writes `index/<id>.json` into the top-level package. It serves display and parsing alone: the
 configuration dataclass goes on to supply defaults and to validate. A file that does not describe the installed code is
-not used: its modules' hashes and the versions of other distributions that the classes inherit from must match.
-rlplug-core is not among these: its base classes carry no options, and the contract keeps it so.
+not used: every module that what it says was taken from, whoever's it is, must still have the same hash
+(`docs/decisions/0010-an-index-is-tied-to-source-hashes.md`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,18 +27,17 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Index:
-    """One index file. `modules` maps module names to SHA-256, `versions` distributions to versions."""
+    """One index file. `modules` maps the modules it was made from to their SHA-256; the rest is for display."""
 
     format: int
     group: str
     id: str
     summary: str
     modules: dict[str, str]
-    versions: dict[str, str]
     paper: str = ""
     aliases: tuple[str, ...] = ()
     runners: tuple[str, ...] = ()
-    spaces: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
     abilities: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     options: tuple[dict[str, Any], ...] = ()
@@ -57,7 +55,7 @@ def read(record: Record) -> tuple[Index | None, str]:
         return None, f"its index cannot be read ({plain(str(error))})"
     if (index.group, index.id) != (record.group, record.id):
         return None, f"its index is that of {plain(index.group)} '{plain(index.id)}'"
-    reason = _stale(record, index)
+    reason = _stale(index)
     return (None, reason) if reason else (index, "")
 
 
@@ -116,9 +114,17 @@ def module_file(module: str) -> Path | None:
     top, *rest = module.split(".")
     root = package_root(top)
     if root is None:
-        return None
+        return None if rest else _single_file(top)
     base = root.joinpath(*rest)
     return next((path for path in (base / "__init__.py", base.with_name(f"{base.name}.py")) if path.is_file()), None)
+
+
+def _single_file(module: str) -> Path | None:
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    return Path(spec.origin) if spec and spec.has_location and spec.origin else None
 
 
 def _parse(data: Any) -> Index:
@@ -148,16 +154,9 @@ def _check_option(data: Any) -> None:
         raise ValueError(f"option '{plain(data['name'])}' is a reserved run option")
 
 
-def _stale(record: Record, index: Index) -> str:
+def _stale(index: Index) -> str:
     for module, wanted in index.modules.items():
-        path = module_file(module) if module.partition(".")[0] == record.top_level else None
+        path = module_file(module)
         if path is None or digest(path) != wanted:
-            return f"its index is older than its module '{plain(module)}'"
-    for distribution, wanted in index.versions.items():
-        try:
-            here = metadata.version(distribution)
-        except (metadata.PackageNotFoundError, ValueError):
-            here = "not installed"
-        if here != wanted:
-            return f"its index was made with {plain(distribution)} {plain(wanted)}, here it is {here}"
+            return f"its index was made from another version of '{plain(module)}'"
     return ""

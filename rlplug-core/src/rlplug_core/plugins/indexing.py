@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
-from collections.abc import Iterable
+import typing
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rlplug_core.config import Config, schema
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins.algorithms import algorithm
-from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.envs import build
 from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import load
 from rlplug_core.plugins.records import Record, plain
 from rlplug_core.plugins.reserved import RESERVED
 
+#: Attributes of an algorithm's class that an index repeats; where rlplug-core's own base gives them, the contract does.
+_SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
 _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
 
@@ -33,7 +35,8 @@ def make(record: Record) -> Index:
         return _algorithm(record)
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
-    return Index(FORMAT, record.group, record.id, _summary(value), *_made_of(record, [value]), ids=ids)
+    source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
+    return Index(FORMAT, record.group, record.id, _summary(value), _made_of([source]), ids=ids)
 
 
 def write(record: Record) -> Path:
@@ -64,17 +67,22 @@ def _path(record: Record) -> Path:
 
 
 def _algorithm(record: Record) -> Index:
-    from rlplug_core.config import schema
-
     cls: Any = algorithm(record.full_name)
     options = schema(cls.Config)
     for option in options:
         if option.name in RESERVED:
             raise PluginError(f"{record} has an option '{option.name}', which is reserved for every run; rename it")
     return Index(
-        FORMAT, "algorithms", record.id, _summary(cls), *_made_of(record, [cls, cls.Config]), _paper(cls),
-        aliases=tuple(getattr(cls, "aliases", ())), runners=tuple(cls.runners),
-        spaces=tuple(getattr(cls, "spaces", ())), abilities=tuple(getattr(cls, "abilities", ())),
+        FORMAT,
+        "algorithms",
+        record.id,
+        _summary(cls),
+        _made_of([*_sources(cls), *_config_sources(cls.Config)]),
+        _paper(cls),
+        aliases=tuple(getattr(cls, "aliases", ())),
+        runners=tuple(cls.runners),
+        actions=tuple(getattr(cls, "actions", ())),
+        abilities=tuple(getattr(cls, "abilities", ())),
         options=tuple(asdict(option) for option in options),
     )
 
@@ -94,34 +102,35 @@ def _paper(value: Any) -> str:
     return next((found.group() for document in _documents(value) for found in _PAPER.finditer(document)), "")
 
 
-def _made_of(record: Record, values: Iterable[Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """The hashes of the plugin's own modules and the versions of others' among all classes' bases."""
+def _made_of(values: Iterable[Any]) -> dict[str, str]:
+    """The hashes of all modules from which an index takes something.
+
+    Raises:
+        PluginError: one of them is no Python file.
+    """
     modules: dict[str, str] = {}
-    versions: dict[str, str] = {}
-    for module in sorted({name for value in values for name in _modules(record, value)}):
-        top = module.partition(".")[0]
-        path = module_file(module) if top == record.top_level else None
-        if path is not None:
-            modules[module] = digest(path)
-        elif top != record.top_level and top not in sys.stdlib_module_names and top != "rlplug_core":
-            distribution = _distribution_of(top)
-            versions[distribution] = metadata.version(distribution)
-    return modules, versions
+    for module in sorted(set(values)):
+        path = module_file(module)
+        if path is None:
+            raise PluginError(f"the source of the module '{module}' cannot be found, so it cannot be indexed")
+        modules[module] = digest(path)
+    return modules
 
 
-def _modules(record: Record, value: Any) -> list[str]:
-    """The modules that define a class and its bases; for anything but a class the one that the entry point names."""
-    if isinstance(value, type):
-        return [base.__module__ for base in value.__mro__]
-    return [record.target.partition(":")[0]]
+def _sources(cls: type[Any]) -> Iterator[str]:
+    """The module of an algorithm, and of every base that says something an index repeats."""
+    yield cls.__module__
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] != "rlplug_core" and not _SAID.isdisjoint(vars(base)):
+            yield base.__module__
 
 
-@cache
-def _distribution_of(package: str) -> str:
-    for record in records():
-        if record.top_level == package:
-            return record.distribution
-    found = metadata.packages_distributions().get(package)
-    if not found:
-        raise PluginError(f"no installed distribution owns the module '{package}', which a class inherits from")
-    return found[0]
+def _config_sources(config: type[Any]) -> Iterator[str]:
+    """The modules of a configuration, its bases and its nested ones, as far as they have fields."""
+    for base in config.__mro__:
+        if vars(base).get("__annotations__") and dataclasses.is_dataclass(base) and base is not Config:
+            yield base.__module__
+    hints = typing.get_type_hints(config)
+    for field in dataclasses.fields(config):
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _config_sources(typing.cast("type[Any]", hints[field.name]))

@@ -64,12 +64,15 @@ def _import(module: str, record: Record) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.partition(".")[0] in ("", record.top_level):
-            raise PluginError(f"{record} cannot be loaded: {plain(str(error))}; reinstall it: "
-                              f"python -m pip install --force-reinstall {record.distribution}") from error
+            raise PluginError(
+                f"{record} cannot be loaded: {plain(str(error))}; reinstall it: "
+                f"python -m pip install --force-reinstall {record.distribution}"
+            ) from error
         raise MissingPackage(_missing(record, missing)) from error
     except (Exception, SystemExit) as error:  # a foreign module may raise anything while it is imported
-        raise PluginError(f"{record} cannot be loaded: {describe(error)}; 'rlplug plugins' shows all, "
-                          "--traceback shows where") from error
+        raise PluginError(
+            f"{record} cannot be loaded: {describe(error)}; 'rlplug plugins' shows all, --traceback shows where"
+        ) from error
 
 
 def _quietly(module: str) -> ModuleType:
@@ -131,8 +134,10 @@ def _attribute(module: ModuleType, attribute: str, what: str) -> Any:
         try:
             value = getattr(value, name)
         except AttributeError as error:
-            raise PluginError(f"{what} cannot be loaded: {module.__name__} has no '{attribute}'"
-                              f"{did_you_mean(attribute, _classes(module))}") from error
+            raise PluginError(
+                f"{what} cannot be loaded: {module.__name__} has no '{attribute}'"
+                f"{did_you_mean(attribute, _classes(module))}"
+            ) from error
     return value
 
 
@@ -168,5 +173,3 @@ def check_parts(value: Any, parts: tuple[str, ...], what: str, protocol: str) ->
     if missing:
         raise PluginError(f"{what} is not {protocol}: it has no {', '.join(repr(part) for part in missing)}")
     return value
-
-

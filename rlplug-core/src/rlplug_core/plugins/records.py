@@ -12,7 +12,10 @@ Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowe
 GROUPS: tuple[Group, ...] = ("algorithms", "envs", "wrappers", "hooks")
 #: How a sentence calls one contribution of each group.
 NOUNS: dict[Group, str] = {
-    "algorithms": "algorithm", "envs": "environment provider", "wrappers": "wrapper", "hooks": "hook plugin",
+    "algorithms": "algorithm",
+    "envs": "environment provider",
+    "wrappers": "wrapper",
+    "hooks": "hook plugin",
 }
 #: The distributions whose ids are reserved.
 FIRST_PARTY = frozenset({"rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli"})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from rlplug_core.options import RunOptions
-
-#: What `rlplug run` itself understands beside the run options.
+#: The fields of `options.RunOptions`, as plain names: looking at an index must not import what configurations need.
+RUN_OPTIONS = frozenset({
+    "acting", "checkpoint_every", "compile", "device", "eval_episodes", "eval_every", "inline", "keep", "log_every",
+    "rows", "runner", "seed", "threads", "total_steps", "verdict_episodes", "worker_timeout", "workers",
+})  # fmt: skip
+#: What `rlplug run` itself understands beside them.
 COMMAND_LINE = frozenset({"config", "help", "json", "name", "out", "set", "traceback"})
-RESERVED = frozenset(field.name for field in fields(RunOptions)) | COMMAND_LINE
+RESERVED = RUN_OPTIONS | COMMAND_LINE

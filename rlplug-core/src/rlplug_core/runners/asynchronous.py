@@ -1,12 +1,13 @@
 """The asynchronous runner: the synchronous loop once per worker, over shared parameters (Mnih et al., 2016).
 
-The seam is `Optimiser.minimise`: a worker's gradients are applied to the shared parameters without a lock, and the result is
-pulled back. `Inline` runs the workers in turn in one process, deterministically; `processes.Processes` runs them at once.
+The seam is `Optimiser.minimise`: a worker's gradients are applied to the shared parameters without a lock, and the
+result is pulled back. `Inline` runs the workers in turn in one process, deterministically; `processes.Processes` runs
+them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from rlplug_core.actor import Actor, Lane
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.clock import Clock, SharedClock
+from rlplug_core.clock import Clock, Counters, SharedClock
 from rlplug_core.errors import UsageError
 from rlplug_core.events import Meter
 from rlplug_core.optimiser import Optimiser, OptimiserFactory, Rule, SharedState
@@ -28,7 +29,7 @@ from rlplug_core.types import Episode, State
 
 @dataclass(frozen=True)
 class Shared:
-    """What workers share: every optimiser's parameters and state, in order, and all tensors that no optimiser trains."""
+    """What workers share: every optimiser's parameters and state, in order, and tensors that no optimiser trains."""
 
     states: list[SharedState]
     others: dict[str, Tensor]
@@ -66,7 +67,7 @@ class Worker:
     """One worker: its environment, its learner on shared parameters, its own agent and buffer."""
 
     def __init__(
-        self, plan: Plan, shared: Shared, slots: MutableSequence[int], flags: MutableSequence[int], rank: int,
+        self, plan: Plan, shared: Shared, slots: Counters, flags: Counters, rank: int,
         env: Env | None = None,
     ) -> None:  # fmt: skip
         ranks = plan.options.workers
@@ -99,7 +100,7 @@ class Worker:
 
 
 class Inline:
-    """The workers one vector step each in turn, in this process: deterministic, and with one worker the same bits as `sync`."""
+    """The workers one vector step each in turn, in this process: deterministic; one worker gives the bits of `sync`."""
 
     name = "async"
 
@@ -111,9 +112,7 @@ class Inline:
         self.shared = share(self.master, lambda tensor: tensor)
         self.slots, self.flags = [0] * plan.options.workers, [0]
         envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
-        self.workers = [
-            Worker(plan, self.shared, self.slots, self.flags, rank, env) for rank, env in enumerate(envs)
-        ]
+        self.workers = [Worker(plan, self.shared, self.slots, self.flags, rank, env) for rank, env in enumerate(envs)]
         self.next = 0
 
     def run(self, poll: Callable[[], None]) -> None:

@@ -84,7 +84,8 @@ class Processes:
 
     def run(self, poll: Callable[[], None]) -> None:
         self._until(lambda remote: remote.ready, lambda: None)
-        for remote, state in zip(self.remotes, self.saved or [None] * len(self.remotes), strict=True):
+        states: Sequence[State | None] = self.saved or [None] * len(self.remotes)
+        for remote, state in zip(self.remotes, states, strict=True):
             post(remote.connection, (self.clock.limit, self.clock.total, state))
         self._until(lambda remote: remote.done, poll)
 
@@ -168,7 +169,9 @@ class Processes:
         for remote in self.remotes:
             limit = self.plan.options.worker_timeout if remote.ready else STARTUP
             if not remote.done and now - remote.seen > limit and not remote.connection.poll():
-                sentence = f"worker {remote.rank} gave no sign of life for {limit:g} s; it hung in its environment or update"
+                sentence = (
+                    f"worker {remote.rank} gave no sign of life for {limit:g} s; it hung in its environment or update"
+                )
                 raise WorkerFailed(f"{sentence} (--worker-timeout waits longer)", sentence)
 
     def _died(self, remote: Remote) -> WorkerFailed:
@@ -179,10 +182,12 @@ class Processes:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script without
-    an `if __name__ == "__main__"` guard would start training once more in each of them."""
+    """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script
+    without an `if __name__ == "__main__"` guard would start training once more in each of them."""
     main = sys.modules["__main__"]
-    hidden = {name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__}
+    hidden: dict[str, Any] = {
+        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
+    }
     main.__spec__ = None
     try:
         yield

@@ -51,14 +51,14 @@ STOP, PAUSE = 0, 1
 
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
-    """Build a worker, tell the parent, and train until the clock is done. Every exit leaves a message or an exit code."""
+    """Build a worker, tell the parent, train until the clock is done. Every exit leaves a message or an exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         _Work(task, parent).run()
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the parent is gone, nobody is left to tell
-    except BaseException:  # whatever it was, the parent must learn of it
+    except BaseException:  # noqa: BLE001  # whatever it was, the parent must learn of it
         post(parent, ("error", traceback.format_exc()))
         raise SystemExit(1) from None
 
@@ -78,8 +78,8 @@ class _Work:
         plan = Plan.make(task.algorithm, task.env, task.values)
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", task.rank))
-        self.flags = memoryview(task.flags.numpy())
-        self.worker = Worker(plan, task.shared, memoryview(task.slots.numpy()), self.flags, task.rank)
+        self.flags = task.flags.numpy().data
+        self.worker = Worker(plan, task.shared, task.slots.numpy().data, self.flags, task.rank)
         self.parent = parent
         self.wake = 0.0
 
@@ -107,7 +107,7 @@ class _Work:
             self.report()
 
     def report(self) -> None:
-        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes the worker wait."""
+        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""
         episodes = self.worker.actor.take_episodes()
         post(self.parent, ("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())))
 

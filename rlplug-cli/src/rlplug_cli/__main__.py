@@ -1,0 +1,94 @@
+"""The entry point: settles what comes before every import, and turns every error into one sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from rlplug_core.errors import RlplugError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    0 done, 1 the run failed, 2 usage, 3 plugin, 130 or 143 interrupted.
+    """
+    words, traceback = settle(list(sys.argv[1:] if arguments is None else arguments))
+    import click
+
+    from rlplug_cli.app import app
+
+    try:
+        app.main(words, prog_name="rlplug", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 2
+    except click.ClickException as error:
+        return _say(_sentence(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("stopped", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has somewhere to go
+        return 1
+    except RlplugError as error:
+        if traceback:
+            raise
+        return _say(str(error), error.exit_code)
+    except Exception as error:
+        if traceback:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        return _say(f"the run failed: {said} (--traceback shows where)", 1)
+    return 0
+
+
+def settle(words: list[str]) -> tuple[list[str], bool]:
+    """Take `-P no:name` and `--traceback` out of raw arguments, before anything looks for plugins.
+
+    Returns:
+        The other arguments, and whether a traceback was asked for.
+    """
+    rest: list[str] = []
+    disabled = [os.environ["RLPLUG_DISABLED_PLUGINS"]] if os.environ.get("RLPLUG_DISABLED_PLUGINS") else []
+    traceback = False
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            rest += words[position:]
+            break
+        if word == "--traceback":
+            traceback = True
+        elif word.startswith("-Pno:"):
+            disabled.append(word.removeprefix("-Pno:"))
+        elif word == "-P" and words[position + 1 : position + 2] and words[position + 1].startswith("no:"):
+            position += 1
+            disabled.append(words[position].removeprefix("no:"))
+        else:
+            rest.append(word)
+        position += 1
+    if disabled:
+        os.environ["RLPLUG_DISABLED_PLUGINS"] = ",".join(disabled)
+    return rest, traceback
+
+
+def _sentence(error: object) -> str:
+    """A click error as one sentence with the command whose help says more."""
+    import click
+
+    assert isinstance(error, click.ClickException)
+    said = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{said[:1].lower()}{said[1:]} ('{context.command_path} --help' shows what there is)" if context else said
+
+
+def _say(sentence: str, code: int) -> int:
+    print(f"rlplug: {sentence}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

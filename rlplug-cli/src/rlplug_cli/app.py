@@ -1,0 +1,64 @@
+"""The root command: knows the names and summaries of all commands, and imports only the one that is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from rlplug_cli import __version__
+
+#: Command to module and summary, in the order of the help.
+COMMANDS = {
+    "run": ("run", "Train an algorithm on an environment."),
+    "resume": ("resume", "Go on with an interrupted run, to the same bits."),
+    "evaluate": ("evaluate", "Play greedy episodes with a run's checkpoint."),
+    "runs": ("runs", "List the runs in a directory."),
+    "ui": ("ui", "Open the MLflow UI on the runs."),
+    "sync": ("sync", "Send to MLflow what it has not got of a run."),
+    "list": ("list", "List algorithms and environment providers."),
+    "info": ("info", "Show an algorithm's options and presets."),
+    "plugins": ("plugins", "List plugins, and why one cannot be used."),
+    "index": ("index", "Write the index of a plugin, for its author."),
+    "doctor": ("doctor", "Examine this installation."),
+}
+
+
+class Root(click.Group):
+    """Commands by name; the help is written from `COMMANDS` alone."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"rlplug_cli.commands.{COMMANDS[cmd_name][0]}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        return [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
+
+
+EPILOG = """\b
+Everywhere: -P no:NAME switches a plugin off, --traceback shows where an error arose.
+For completion in bash: eval "$(_RLPLUG_COMPLETE=bash_source rlplug)"; zsh and fish likewise."""
+
+app = Root(
+    name="rlplug",
+    help="Reinforcement learning algorithms as plugins: run them, compare them, resume them to the same bits.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+app = click.version_option(__version__, "-V", "--version", prog_name="rlplug")(app)

@@ -1,0 +1,45 @@
+"""`rlplug doctor`."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+
+import click
+
+from rlplug_cli import __version__, store
+from rlplug_core import plugins
+from rlplug_core.plugins import index
+from rlplug_core.plugins.discovery import core_version
+from rlplug_core.plugins.names import remedy
+
+
+@click.command("doctor")
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """Examine this installation; ends with code 3 where a plugin cannot be used."""
+    click.echo(f"rlplug {__version__} with rlplug-core {core_version()}, Python {platform.python_version()}")
+    click.echo(f"interpreter {sys.executable}")
+    click.echo(f"MLflow store {store.tracking_uri()}")
+    findings = [*_unusable(), *_unindexed()]
+    hooks: list[str] = []
+    plugins.Hooks(report=findings.append).doctor(hooks)
+    for sentence in findings + hooks:
+        click.echo(f"- {sentence}")
+    click.echo("nothing to complain about" if not findings + hooks else "")
+    ctx.exit(3 if any(record.status in ("broken", "incompatible") for record in plugins.records()) else 0)
+
+
+def _unusable() -> Iterator[str]:
+    for record in plugins.records():
+        if record.status != "ok":
+            yield f"{record} is {record.status}: {record.reason}; {remedy(record)}"
+
+
+def _unindexed() -> Iterator[str]:
+    for record in plugins.records():
+        if record.status == "ok" and record.group in ("algorithms", "envs"):
+            found, why = index.read(record)
+            if found is None:
+                yield f"{record} is slow to show: {why}; its author can write one: rlplug index {record.distribution}"

@@ -1,0 +1,42 @@
+"""`rlplug index PLUGIN…`: writes or checks the files that let help and completion work without importing a plugin."""
+
+from __future__ import annotations
+
+import click
+
+from rlplug_cli.runs import shortened
+from rlplug_core import plugins
+from rlplug_core.errors import PluginError, UsageError, did_you_mean
+from rlplug_core.plugins.names import remedy
+from rlplug_core.plugins.records import Record, canonical
+
+
+@click.command("index")
+@click.argument("plugin", nargs=-1, required=True)
+@click.option("--check", is_flag=True, help="Write nothing; end with code 1 where an index is missing or out of date.")
+@click.pass_context
+def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
+    """Write the index of the named PLUGINs, which are distributions, into their packages."""
+    from rlplug_core.plugins import indexing
+
+    stale = 0
+    for record in [record for name in plugin for record in _of(name)]:
+        if not check:
+            click.echo(f"wrote {shortened(indexing.write(record))}")
+        elif drift := indexing.drift(record):
+            click.echo(drift, err=True)
+            stale += 1
+    ctx.exit(1 if stale else 0)
+
+
+def _of(name: str) -> list[Record]:
+    """What a distribution contributes that has an index: algorithms and environment providers."""
+    every = plugins.records()
+    here = [one for one in every if one.distribution == canonical(name) and one.group in ("algorithms", "envs")]
+    for record in here:
+        if record.status not in ("ok", "shadowed"):
+            raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
+    if not here:
+        near = did_you_mean(name, {one.distribution for one in every})
+        raise UsageError(f"no plugin '{name}' with algorithms or environments is installed{near}")
+    return here

@@ -1,0 +1,132 @@
+"""`rlplug run ALGO ENV`: every algorithm is a command of its own, built from its option schema."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from rlplug_cli.parameters import SchemaOption, gathered
+from rlplug_core import plugins
+from rlplug_core.config import Option, schema
+from rlplug_core.options import RunOptions
+from rlplug_core.plugins import index
+from rlplug_core.plugins.loading import is_target
+from rlplug_core.plugins.names import usable
+from rlplug_core.presets import resolve
+
+_BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
+
+
+class Algorithms(click.Group):
+    """The installed algorithms as commands; help and completion ask the index alone."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({record.id for record in plugins.records() if record.group == "algorithms"})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        return AlgorithmCommand(cmd_name, options_of(cmd_name, may_import=not ctx.resilient_parsing))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from rlplug_cli.listing import rows
+
+        with formatter.section("Algorithms"):
+            formatter.write_dl([(row["id"], row["summary"] or row["reason"]) for row in rows("algorithms")])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith(("./", "/", "~")):
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
+
+
+class AlgorithmCommand(click.Command):
+    """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
+
+    def __init__(self, algorithm: str, own: tuple[Option, ...]) -> None:
+        self.algorithm, self.own, self.run_options = algorithm, own, schema(RunOptions)
+        parameters: list[click.Parameter] = [
+            click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
+            *(SchemaOption(option, algorithm) for option in (*self.own, *self.run_options)),
+            *_fixed(),
+        ]
+        super().__init__(
+            algorithm,
+            params=parameters,
+            callback=self.train,
+            help=f"Train {algorithm} on ENV: an environment id, module:callable or ./file.py:callable.",
+            context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
+        )
+
+    def train(self, env: str, name: str | None, out: Path, json: bool, **given: Any) -> None:
+        for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ.setdefault(variable, "1")  # read once, when numpy is imported
+        pairs, file = given.pop("set"), given.pop("config")
+        context = click.get_current_context()
+        chosen = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
+        values, origins = gathered(chosen, pairs, file, (*self.own, *self.run_options), self.algorithm)
+        values, origins = resolve(self.algorithm, env, values, origins)
+        from rlplug_cli.training import trained
+
+        trained(self.algorithm, env, values, origins, name=name, out=out, as_json=json)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own: list[tuple[str, str]] = []
+        every: list[tuple[str, str]] = []
+        output: list[tuple[str, str]] = []
+        names = {option.name for option in self.own}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if isinstance(parameter, SchemaOption):
+                (own if parameter.option.name in names else every).append(record)
+            else:
+                output.append(record)
+        titles = (f"Options of {self.algorithm}", "Options of every run", "Other options")
+        for title, records in zip(titles, (own, every, output), strict=True):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
+    """An algorithm's own options, from its index or else from its code; without either, none.
+
+    Raises:
+        UsageError, PluginError: there is no such algorithm, or it cannot be used.
+    """
+    if not is_target(algorithm):
+        found, _ = index.read(usable("algorithms", algorithm))
+        if found is not None:
+            return index.options(found)
+    if not may_import:
+        return ()
+    cls: Any = plugins.algorithm(algorithm)
+    return schema(cls.Config)
+
+
+def _fixed() -> list[click.Parameter]:
+    file, place = click.Path(path_type=Path, dir_okay=False), click.Path(path_type=Path)
+    return [
+        click.Option(["--set"], multiple=True, metavar="NAME=VALUE", help="Set any option by its dotted name."),
+        click.Option(["--config"], type=file, help="Read options from a TOML file."),
+        click.Option(["--name"], help="The run directory's name  [algorithm, environment, seed and time]"),
+        click.Option(["--out"], type=place, default="runs", help="Where run directories are made  [runs]"),
+        click.Option(["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."),
+    ]
+
+
+def _complete_env(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in plugins.env_ids() if name.lower().startswith(incomplete.lower())]
+
+
+command = Algorithms(
+    "run",
+    help="Train an algorithm on an environment: rlplug run a2c CartPole-v1. 'rlplug run a2c --help' shows its options.",
+    subcommand_metavar="ALGORITHM ENV [OPTIONS]…",
+    no_args_is_help=True,
+)

@@ -1,0 +1,35 @@
+"""`rlplug sync RUN`."""
+
+from __future__ import annotations
+
+import click
+
+from rlplug_cli.runs import located, records
+from rlplug_core.errors import RlplugError
+
+
+@click.command("sync")
+@click.argument("run")
+def command(run: str) -> None:
+    """Send to MLflow what it has not got of RUN, a path or a name in runs/."""
+    from rlplug_cli.mirror import Mirror
+    from rlplug_core.rundir import RunDirectory
+
+    path = located(run).absolute()
+    mirror = Mirror(path)
+    before = mirror.state.cursor
+    try:
+        while mirror.send():
+            pass
+        if RunDirectory(path).status() == "killed" and (journal := records(path)):
+            mirror.kill(journal[-1].time)
+    except RlplugError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:300]
+        uri = mirror.state.tracking_uri
+        raise RlplugError(f"MLflow at {uri} takes nothing: {said}; repeat 'rlplug sync {run}' later") from error
+    finally:
+        mirror.close()
+    count, uri = mirror.state.cursor - before, mirror.state.tracking_uri
+    click.echo(f"sent {count:,} records; all of this run is in MLflow at {uri}")

@@ -1,0 +1,104 @@
+"""`rlplug ui`: the real MLflow UI on this machine alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import click
+
+from rlplug_cli import store
+from rlplug_core.errors import RlplugError, UsageError
+
+HOST = "127.0.0.1"
+#: Seconds in which the server must answer.
+START = 120.0
+
+
+@click.command("ui")
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Which port of 127.0.0.1  [5000]")
+def command(port: int) -> None:
+    """Open the MLflow UI on the store that runs in this directory use; Ctrl-C ends it."""
+    uri = store.tracking_uri()
+    if uri.startswith(("http://", "https://")):
+        click.echo(f"the runs are on a server: {uri}")
+        return
+    path = store.sqlite_path(uri)
+    if path is not None and not path.exists():
+        raise UsageError(f"there is no MLflow store at {path}; 'rlplug run' makes it, in its own directory")
+    _refuse_taken(port)
+    _serve(uri, port)
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise UsageError(f"port {port} cannot be used ({error.strerror}); choose another with --port") from error
+
+
+def _serve(uri: str, port: int) -> None:
+    server = _start(uri, port)
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        _wait(server, port)
+        click.echo(f"MLflow UI: http://{HOST}:{port}  (Ctrl-C ends it)")
+        server.wait()
+        raise RlplugError(f"the MLflow server ended with code {server.returncode}")
+    except KeyboardInterrupt:
+        click.echo("")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _end(server)
+
+
+def _stop(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _start(uri: str, port: int) -> subprocess.Popen[bytes]:
+    """The server under a guard: it ends with this process, however that ends."""
+    store.settle()
+    # Jobs would start seven more processes, and their interface has no authentication.
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    where = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
+    artifacts = store.artifact_root(uri)
+    where += ["--default-artifact-root", artifacts] if artifacts else []
+    words = [sys.executable, "-m", "rlplug_cli.guard", sys.executable, "-m", "mlflow", "server", *where]
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+    )
+
+
+def _wait(server: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START
+    pause = threading.Event()
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RlplugError(f"the MLflow server ended with code {server.returncode} before it answered")
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            pause.wait(0.2)
+    raise RlplugError(f"the MLflow server did not answer on port {port} within {START:.0f} s")
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """Close the guard's pipe, upon which it ends the whole group; by force where it does not."""
+    assert server.stdin is not None
+    server.stdin.close()
+    try:
+        server.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()

@@ -1,0 +1,42 @@
+"""All finished episodes of a run as one Parquet table, made from its journal."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rlplug_core.journal import read
+
+NAME = "episodes.parquet"
+_COLUMNS = ("steps", "returns", "lengths", "workers")
+
+
+def write(run: Path) -> Path | None:
+    """Write `episodes.parquet` into a run directory; None for a run without a finished episode.
+
+    Columns: `step` (env step of the end), `return`, `length`, `worker`, `time` (of the record, milliseconds).
+    """
+    columns: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "time")}
+    for record in read(run / "journal.jsonl"):
+        if record.kind == "episodes":
+            for name in _COLUMNS:
+                columns[name] += record.data[name]
+            columns["time"] += [record.time] * len(record.data["steps"])
+    return _save(run / NAME, columns) if columns["steps"] else None
+
+
+def _save(path: Path, columns: dict[str, list[float]]) -> Path:
+    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    table = pyarrow.table({
+        "step": pyarrow.array(columns["steps"], pyarrow.int64()),
+        "return": pyarrow.array(columns["returns"], pyarrow.float64()),
+        "length": pyarrow.array(columns["lengths"], pyarrow.int64()),
+        "worker": pyarrow.array(columns["workers"], pyarrow.int32()),
+        "time": pyarrow.array(columns["time"], pyarrow.timestamp("ms")),
+    })  # fmt: skip
+    temporary = path.with_suffix(f".tmp-{os.getpid()}")
+    pyarrow.parquet.write_table(table, temporary)
+    temporary.rename(path)
+    return path

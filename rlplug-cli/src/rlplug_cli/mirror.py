@@ -1,0 +1,281 @@
+"""One run's mirror in MLflow: sends what the journal holds beyond a saved cursor, in batches that may be sent twice.
+
+MLflow's key of a metric is (run, key, value, step, timestamp), so a batch that is sent again with the journal's own
+timestamps adds nothing; that makes every crash between sending and saving the cursor harmless.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rlplug_cli import episodes, store
+from rlplug_core.errors import UsageError
+from rlplug_core.journal import Record
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+STATE = "mlflow.json"
+#: MLflow's limit on the metrics of one request.
+BATCH = 1000
+_STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+@dataclass
+class State:
+    """What `mlflow.json` holds: where the mirror is and the last sequence number it has."""
+
+    tracking_uri: str
+    experiment_id: str = ""
+    run_id: str = ""
+    cursor: int = 0
+
+    @classmethod
+    def read(cls, run: Path) -> State | None:
+        """The saved state of a run, None where nothing was sent yet."""
+        path = run / STATE
+        return cls(**json.loads(path.read_bytes())) if path.exists() else None
+
+    def write(self, run: Path) -> None:
+        """Save durably: a reader sees the old state or the new one."""
+        temporary = run / f".{STATE}.tmp"
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(self), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(run / STATE)
+
+
+@dataclass
+class Batch:
+    """What one request carries; `end` is the run's status where the last record ends it."""
+
+    metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
+    tags: dict[str, str] = field(default_factory=dict)
+    cursor: int = 0
+    end: Record | None = None
+    resumed: bool = False
+
+
+class Mirror:
+    """Sends one run. Only one process at a time; `close` lets the next one."""
+
+    def __init__(self, run: Path, uri: str | None = None) -> None:
+        self.run = run
+        self.state = State.read(run) or State(uri or store.tracking_uri())
+        self.batches = 0
+        self._position = 0
+        self._client: MlflowClient | None = None
+        self._lock = _lock(run / "mlflow.lock")
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def send(self) -> bool:
+        """Send the next batch, if there is one; whether there was. Raises whatever MLflow raises."""
+        position = self._position
+        batch, after = self._next(position)
+        if not batch.cursor:
+            self._position = after
+            return False
+        client = self._connect()
+        if batch.resumed:
+            client.update_run(self.state.run_id, status="RUNNING")
+        self._log(client, batch)
+        if batch.end is not None:
+            self._finish(client, _STATUS[batch.end.data["status"]], batch.end.time)
+        self.state.cursor = batch.cursor
+        self.state.write(self.run)
+        self._position = after
+        self.batches += 1
+        return True
+
+    def kill(self, moment: int) -> None:
+        """Say that the run's process ended without a word."""
+        self._finish(self._connect(), "KILLED", moment)
+
+    def _connect(self) -> MlflowClient:
+        """The client, with the store and the run made on first use."""
+        if self._client is None:
+            store.settle()
+            store.prepare(self.state.tracking_uri)
+            from mlflow import MlflowClient
+
+            client = MlflowClient(tracking_uri=self.state.tracking_uri)
+            if not self.state.run_id:
+                self._create(client)
+            self._client = client
+        return self._client
+
+    def _create(self, client: MlflowClient) -> None:
+        """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
+        config = json.loads((self.run / "config.json").read_bytes())
+        experiment = _experiment(client, config["env"], store.artifact_root(self.state.tracking_uri))
+        found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'", max_results=1)
+        if found:
+            run = found[0]
+        else:
+            tags = _tags(config, self.run)
+            run = client.create_run(experiment, int(config["created"] * 1000), tags, config["name"])
+        self.state.experiment_id, self.state.run_id = experiment, run.info.run_id
+        self._params(client, config, run.data.params)
+        self.state.write(self.run)
+
+    def _params(self, client: MlflowClient, config: Mapping[str, Any], there: Mapping[str, str]) -> None:
+        """Parameters are write-once in MLflow, so only those that are not there yet."""
+        from mlflow.entities import Param
+
+        flat = {"algorithm": config["algorithm"], "env": config["env"], **config["options"]}
+        new = [Param(_key(name), _text(value)) for name, value in flat.items() if _key(name) not in there]
+        client.log_batch(self.state.run_id, params=new)
+
+    def _log(self, client: MlflowClient, batch: Batch) -> None:
+        from mlflow.entities import Metric, RunTag
+
+        metrics = [Metric(key, value, time, step) for key, value, step, time in batch.metrics]
+        tags = [RunTag(key, value) for key, value in batch.tags.items()]
+        if metrics or tags:
+            client.log_batch(self.state.run_id, metrics=metrics, tags=tags)
+
+    def _finish(self, client: MlflowClient, status: str, moment: int) -> None:
+        episodes.write(self.run)
+        for path, place in _artifacts(self.run):
+            client.log_artifact(self.state.run_id, str(path), place)
+        client.set_terminated(self.state.run_id, status, moment)
+
+    def _next(self, position: int) -> tuple[Batch, int]:
+        """The records from a byte position of the journal that fit one request, and the position behind them."""
+        batch = Batch()
+        for record, after in _records(self.run / "journal.jsonl", position):
+            if record.seq <= self.state.cursor:
+                position = after
+                continue
+            metrics = _metrics(record)
+            if batch.cursor and len(batch.metrics) + len(metrics) > BATCH:
+                break
+            batch.metrics += metrics
+            batch.tags |= _record_tags(record)
+            batch.resumed |= record.kind == "start" and record.data.get("resumed", False)
+            batch.cursor, position = record.seq, after
+            if record.kind == "end":
+                batch.end = record
+                break
+        return batch, position
+
+
+def _records(journal: Path, position: int) -> Iterator[tuple[Record, int]]:
+    """The whole records from a byte position on, each with the position behind it."""
+    with open(journal, "rb") as file:
+        file.seek(position)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            position += len(line)
+            yield Record(**json.loads(line)), position
+
+
+def _metrics(record: Record) -> list[tuple[str, float, int, int]]:
+    prefix = {"metrics": "", "evaluation": "", "verdict": "verdict/"}.get(record.kind)
+    if prefix is None:
+        return []
+    numbers = (
+        (prefix + key, float(value))
+        for key, value in record.data.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+    # An infinity would be stored as 1.8e308 and ruin the axis of every chart it is in.
+    return [(_key(key), value, record.step, record.time) for key, value in numbers if not math.isinf(value)]
+
+
+def _record_tags(record: Record) -> dict[str, str]:
+    data = record.data
+    if record.kind == "tag":
+        return {_key(key): _text(value) for key, value in data.items()}
+    if record.kind == "error":
+        return {"rlplug.error": _text(f"{data['type']}: {data['message']}")}
+    if record.kind == "evaluation" and data.get("best"):
+        return {"rlplug.best": f"{data['eval/return_mean']:.6g} at step {record.step}"}
+    if record.kind == "verdict":
+        said = f"{data['return_mean']:.6g} ± {data['return_std']:.3g} over {data['episodes']} episodes"
+        return {"rlplug.verdict": said, "rlplug.verdict.checkpoint": _text(data["checkpoint"])}
+    return {}
+
+
+def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
+    """Files of a run that MLflow keeps, each with its place there."""
+    for name in ("config.json", episodes.NAME, "error.txt"):
+        if (run / name).exists():
+            yield run / name, None
+    best = sorted((run / "checkpoints").glob("best-*"))
+    for path in sorted(best[-1].iterdir()) if best else ():
+        yield path, f"checkpoints/{best[-1].name}"
+
+
+def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
+    """The id of the experiment of this name; another process may make it first."""
+    from mlflow.exceptions import MlflowException
+
+    tags = {"mlflow.experiment.primaryMetric.name": "eval/return_mean"}
+    tags["mlflow.experiment.primaryMetric.greaterIsBetter"] = "True"
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        location = None if artifacts is None else f"{artifacts}/{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
+        try:
+            return str(client.create_experiment(name, location, tags))
+        except MlflowException:
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    return str(found.experiment_id)
+
+
+def _tags(config: Mapping[str, Any], run: Path) -> dict[str, str]:
+    from rlplug_cli import __version__
+
+    tags = {
+        "rlplug.uid": config["uid"],
+        "rlplug.group": config["group"],
+        "rlplug.version": __version__,
+        "rlplug.host": platform.node(),
+        "rlplug.path": str(run.absolute()),
+        "mlflow.user": _user(),
+        "mlflow.source.name": f"rlplug run {config['algorithm']} {config['env']}",
+        "mlflow.source.type": "LOCAL",
+    }
+    return {key: _text(value) for key, value in tags.items()}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return str(os.getuid())
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^\w\-. /:]", "_", name)[:250]
+
+
+def _text(value: Any) -> str:
+    """MLflow refuses parameters over 6,000 characters."""
+    return (value if isinstance(value, str) else json.dumps(value))[:6000]
+
+
+def _lock(path: Path) -> IO[str]:
+    file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - held until close()
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise UsageError(f"run {path.parent} is being sent by another process; wait until it has ended") from error
+    return file

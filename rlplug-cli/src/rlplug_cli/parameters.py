@@ -1,0 +1,163 @@
+"""From an option schema to click parameters, and from what was typed to option values and their origins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlplug_core.config import Option, parse
+from rlplug_core.errors import BadConfig, UsageError, did_you_mean
+from rlplug_core.presets import flat, merge
+
+#: How the help writes each type of a schema.
+TYPES = {
+    "int": "INTEGER",
+    "float": "NUMBER",
+    "str": "TEXT",
+    "bool": "yes|no",
+    "ints": "INTEGER,…",
+    "floats": "NUMBER,…",
+    "strs": "TEXT,…",
+}
+_PYTHON: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "str": str}
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # not generic before click 8.4
+
+
+class Value(_ParamType):
+    """The value of one option; refuses a wrong type or range before anything heavy is imported."""
+
+    def __init__(self, option: Option, owner: str) -> None:
+        self.option, self.owner = option, owner
+        self.name = "|".join(option.choices) or TYPES[option.type]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return parsed(self.option, value, self.owner) if isinstance(value, str) else value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(choice) for choice in self.option.choices if choice.startswith(incomplete)]
+
+
+class SchemaOption(click.Option):
+    """A click option that remembers which schema option it stands for; unset, it is not passed on."""
+
+    def __init__(self, option: Option, owner: str) -> None:
+        self.option = option
+        flag = "--" + option.name.replace("_", "-")
+        names = [f"{flag}/--no-{flag[2:]}" if option.type == "bool" else flag, variable(option.name)]
+        kind = None if option.type == "bool" else Value(option, owner)
+        super().__init__(names, type=kind, default=None, help=described(option), metavar=kind and kind.name)
+
+
+def variable(name: str) -> str:
+    """A Python identifier for a dotted option name."""
+    return "option_" + name.replace(".", "__")
+
+
+def described(option: Option) -> str:
+    """The help of an option with its default."""
+    return f"{option.help}  [{shown(option.default)}]".strip()
+
+
+def shown(value: Any) -> str:
+    """A value as one would type it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+def parsed(option: Option, text: str, owner: str) -> Any:
+    """The value of what was typed for an option.
+
+    Raises:
+        BadConfig: it has the wrong type, is out of range or none of the choices.
+    """
+    value = parse(option, text)
+    if wanted := _wrong(option, value):
+        raise BadConfig(
+            f"{owner}: option '{option.name}': expected {wanted}, got '{text}' "
+            f"('rlplug info {owner}' shows its type and default)"
+        )
+    return value
+
+
+def _wrong(option: Option, value: Any) -> str:
+    """What was expected instead of a value, or an empty string; sequences are left to the configuration."""
+    if value is None and option.optional:
+        return ""
+    if option.type in ("ints", "floats", "strs"):
+        return "" if isinstance(value, list) else f"numbers as in {shown(option.default) or '64,64'}"
+    if option.type == "choice":
+        return "" if value in option.choices else f"one of {', '.join(option.choices)}"
+    if not isinstance(value, _PYTHON[option.type]):
+        return {"int": "an integer", "float": "a number", "bool": "yes or no"}.get(option.type, "a text")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _out_of_range(option, value)
+    return ""
+
+
+def _out_of_range(option: Option, value: float) -> str:
+    low, high = option.minimum, option.maximum
+    if low is not None and not (value > low if option.open_minimum else value >= low):
+        return f"a number {'above' if option.open_minimum else 'of at least'} {low:g}"
+    if high is not None and not value <= high:
+        return f"a number of at most {high:g}"
+    return "" if value == value else "a number"
+
+
+def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, Any]:
+    """The values of `--set name=value` pairs.
+
+    Raises:
+        UsageError: a pair without `=`. BadConfig: an unknown name or a wrong value.
+    """
+    known = {option.name: option for option in options}
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set {pair}: write --set name=value")
+        name = name.strip()
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise BadConfig(f"{owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)")
+        values[name] = parsed(known[name], text, owner)
+    return values
+
+
+def from_file(path: Path | None) -> dict[str, Any]:
+    """The options of a `--config` file: TOML, with dotted names or tables.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if path is None:
+        return {}
+    import tomllib
+
+    try:
+        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UsageError(f"the configuration file {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"the configuration file {path} is not TOML: {error}") from error
+
+
+def gathered(
+    given: Mapping[str, Any], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the user set and where: an option wins over `--set`, that over the file; presets and defaults come later."""
+    typed = {option.name: given[variable(option.name)] for option in options if variable(option.name) in given}
+    return merge(("option", typed), ("set", assigned(pairs, options, owner)), ("config", from_file(file)))

@@ -1,0 +1,118 @@
+"""How a run looks while it trains: a live display on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from rlplug_core.events import Progress
+
+PHASES = {"training": "training", "evaluating": "evaluating", "verdict": "playing the verdict's episodes"}
+
+
+@contextmanager
+def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
+    """What `train(watch=…)` calls; live where `stream` (stdout without one) is a terminal."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        with _live(title, stream) as watch:
+            yield watch
+    else:
+        print(title, file=stream, flush=True)
+        yield Lines(stream)
+
+
+class Lines:
+    """One line per twentieth of the run and per new evaluation."""
+
+    def __init__(self, stream: TextIO, parts: int = 20) -> None:
+        self.stream, self.parts = stream, parts
+        self.part, self.evaluation = 0, None
+
+    def __call__(self, progress: Progress) -> None:
+        part = self.parts * progress.steps // progress.total
+        if progress.phase == "training" and (part, progress.evaluation) != (self.part, self.evaluation):
+            self.part, self.evaluation = part, progress.evaluation  # type: ignore[assignment]
+            print(line(progress), file=self.stream, flush=True)
+
+
+def line(progress: Progress) -> str:
+    """A run's progress in one line."""
+    parts = [
+        f"{progress.steps:>{len(f'{progress.total:,}')},}/{progress.total:,} steps",
+        f"{progress.steps_per_second:,.0f} steps/s",
+        f"return {number(progress.return_mean)}",
+        f"evaluation {number(progress.evaluation)} (best {number(progress.best)})",
+        f"{duration(progress.eta_s)} to go",
+    ]
+    return "  ".join(parts)
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds; a dash where it is not known."""
+    if not math.isfinite(seconds):
+        return "-"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+@contextmanager
+def _live(title: str, stream: TextIO) -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console
+    from rich.live import Live
+
+    screen = Screen(title)
+    with Live(screen.starting(), console=Console(file=stream), auto_refresh=False) as live:
+
+        def watch(progress: Progress) -> None:
+            live.update(screen.draw(progress), refresh=True)
+
+        yield watch
+
+
+class Screen:
+    """The live display: a title, a bar, and the figures under it."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.began = time.monotonic()
+
+    def starting(self) -> Any:
+        from rich.text import Text
+
+        return Text.assemble((self.title, "bold"), ("   starting", "dim"))
+
+    def draw(self, progress: Progress) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(
+            ProgressBar(progress.total, progress.steps, width=44),
+            f"{progress.steps:,} / {progress.total:,} steps",
+            f"{progress.steps_per_second:,.0f} steps/s",
+            f"{duration(progress.eta_s)} to go",
+        )
+        figures = Table.grid(padding=(0, 3))
+        figures.add_row(
+            Text.assemble("return of the last 100 episodes ", (number(progress.return_mean), "bold")),
+            Text.assemble("evaluation ", (number(progress.evaluation), "bold")),
+            Text.assemble("best ", (number(progress.best), "bold green")),
+        )
+        phase = PHASES.get(progress.phase, progress.phase)
+        passed = duration(time.monotonic() - self.began)
+        return Group(Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim")), bar, figures)

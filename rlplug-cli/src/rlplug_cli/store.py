@@ -1,0 +1,102 @@
+"""Where runs are mirrored to: the MLflow tracking URI, and the safe creation of a local SQLite store.
+
+A plain first start of MLflow on a fresh SQLite file is not safe to kill (half of the kills left it unusable) or to race
+(three of four processes died), so the store is built under a temporary name, under a file lock, and renamed into place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+URI = "MLFLOW_TRACKING_URI"
+_SQLITE = "sqlite:///"
+#: Set before mlflow is imported; whoever set one of them already keeps it.
+SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the sender has a back-off of its own; seven would block for minutes
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",  # it loses what is queued when the process is killed
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+def settle() -> None:
+    """Apply `SETTINGS`."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+def tracking_uri(environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
+    """`MLFLOW_TRACKING_URI`, or `mlflow.db` in the working directory; a SQLite file always by its absolute path."""
+    uri = environ.get(URI) or f"{_SQLITE}mlflow.db"
+    path = sqlite_path(uri)
+    return uri if path is None else f"{_SQLITE}{(directory or Path.cwd()) / path}"
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The file of a SQLite store; None for any other store."""
+    name = uri.removeprefix(_SQLITE) if uri.startswith(_SQLITE) else ""
+    return Path(name) if name and name != ":memory:" else None
+
+
+def artifact_root(uri: str) -> str | None:
+    """Where a local store's artifacts go, as an absolute URI; None where the server decides."""
+    path = sqlite_path(uri)
+    return None if path is None else (path.parent / "mlartifacts").as_uri()
+
+
+def prepare(uri: str) -> None:
+    """Create a local store that does not exist yet; any number of processes may ask at once, and be killed.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    path = sqlite_path(uri)
+    if path is None or path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(path.with_name(f"{path.name}.lock")):
+        if path.exists():
+            return
+        for stale in path.parent.glob(f"{path.name}.creating-*"):  # under the lock, every one is a dead process's
+            stale.unlink(missing_ok=True)
+        temporary = path.with_name(f"{path.name}.creating-{os.getpid()}")
+        _create(temporary, str(artifact_root(uri)))
+        os.rename(temporary, path)
+        _sync(path.parent)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _create(path: Path, artifacts: str) -> None:
+    """All migrations of the schema (seconds), then write-ahead logging, which stays with the file."""
+    settle()
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    store = SqlAlchemyStore(f"{_SQLITE}{path}", artifacts)  # type: ignore[no-untyped-call]
+    store.engine.dispose()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

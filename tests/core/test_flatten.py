@@ -1,0 +1,26 @@
+"""A run's record of its options is complete: defaults are written down as well, because they may change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlplug_core.config import Config, convert, flatten
+
+
+@dataclass(frozen=True)
+class Inner:
+    hidden: tuple[int, ...] = (64, 64)
+    bias: bool = True
+
+
+@dataclass(frozen=True)
+class Outer(Config):
+    lr: float = 0.1
+    steps: int = 5
+    inner: Inner = field(default_factory=Inner)
+
+
+def test_defaults_are_part_of_what_is_flattened() -> None:
+    wanted = {"lr": 0.1, "steps": 7, "inner.hidden": [64, 64], "inner.bias": False}
+    assert flatten(convert(Outer, {"steps": 7, "inner.bias": False}, "x")) == wanted
+    assert flatten(convert(Outer, wanted, "x")) == wanted

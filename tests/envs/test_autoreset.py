@@ -1,0 +1,286 @@
+"""The three autoreset modes, and our own rows, tell the same story; what does not keep to its mode is noticed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.protocols import Env
+from rlplug_core.types import Array
+from rlplug_envs.adapter import Adapter
+from rlplug_envs.vector import Rows, row_seed
+
+MODES = list(AutoresetMode)
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Walks up and down with noise; terminates at 4, and is cut after a random number of steps."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.age, self.limit = 0, 0, int(self.np_random.integers(2, 9))
+        return self.see(), {}
+
+    def see(self) -> Any:
+        return np.array([self.place, self.age, self.np_random.normal()], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.place += int(action) - 1 + int(self.np_random.integers(0, 2))
+        self.age += 1
+        return self.see(), self.place + 0.1, self.place >= 4, self.age >= self.limit, {}
+
+
+class Rich(Walk):
+    """The same, seen through a dictionary with a tuple in it, and with a mask of allowed actions in `info`."""
+
+    observation_space = spaces.Dict(
+        {"walk": Walk.observation_space, "pair": spaces.Tuple((spaces.Discrete(99), spaces.MultiBinary(2)))}
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        obs, _ = super().reset(seed=seed)
+        return obs, self.allowed()
+
+    def see(self) -> Any:
+        return {"walk": super().see(), "pair": (self.age, np.array([self.age % 2, 1], np.int8))}
+
+    def allowed(self) -> dict[str, Any]:
+        return {"action_mask": np.array([1, self.age % 2, 1], np.int8)}
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], self.allowed()
+
+
+def leaves(tree: Any, row: int) -> list[Any]:
+    """One row of an observation, ready to be compared."""
+    if isinstance(tree, dict):
+        return [(name, leaves(tree[name], row)) for name in sorted(tree)]
+    return [np.asarray(tree[row]).tolist()]
+
+
+def story(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Each row's transitions and episodes, with actions [rows, steps] taken by the row's own valid step."""
+    rows, steps = actions.shape
+    taken = np.zeros(rows, np.int64)
+    told: list[list[Any]] = [[] for _ in range(rows)]
+    episodes: list[list[Any]] = [[] for _ in range(rows)]
+    now = env.reset(seed)
+    assert now.first.all()
+    assert not now.valid.any()
+    assert now.count == 0
+    while taken.min() < steps:
+        before, opened = [leaves(now.obs, row) for row in range(rows)], now.first.copy()
+        action = actions[np.arange(rows), np.minimum(taken, steps - 1)]
+        now = env.step(action)
+        assert now.count == now.valid.sum()
+        assert now.ended == (now.terminated | now.truncated).any() == bool(now.episodes)
+        assert not (now.terminated & now.truncated).any()
+        for row in np.flatnonzero(now.valid & (taken < steps)):
+            what = [now.reward[row], now.terminated[row], now.truncated[row], opened[row]]
+            told[row].append([before[row], int(action[row]), what, leaves(now.final, row)])
+        for episode in now.episodes:
+            if taken[episode.row] < steps:
+                episodes[episode.row].append((episode.total, episode.length))
+        for row in np.flatnonzero(~now.valid):
+            assert now.first[row]
+            assert now.reward[row] == 0
+        taken += now.valid
+    env.close()
+    return told, episodes
+
+
+def reference(kind: type[Walk], seed: int, actions: Array) -> tuple[list[list[Any]], list[list[Any]]]:
+    """The same from one plain loop per row."""
+    told, episodes = [], []
+    for row, choices in enumerate(actions):
+        env, lines, ends = kind(), [], []
+        obs, info = env.reset(seed=row_seed(seed, row))
+        first, total, length = True, 0.0, 0
+        for action in choices.tolist():
+            following, reward, terminated, truncated, later = env.step(action)
+            what = [np.float32(reward), terminated, truncated and not terminated, first]
+            lines.append([flat(obs, info), action, what, flat(following, later)])
+            total, length, first = total + reward, length + 1, terminated or truncated
+            obs, info = following, later
+            if first:
+                ends.append((total, length))
+                total, length = 0.0, 0
+                obs, info = env.reset()
+        told.append(lines)
+        episodes.append(ends)
+    return told, episodes
+
+
+def flat(obs: Any, info: dict[str, Any]) -> list[Any]:
+    """One observation in the form of `leaves`."""
+    if not isinstance(obs, dict):
+        return [obs.tolist()]
+    pair = [("0", [obs["pair"][0]]), ("1", [obs["pair"][1].tolist()])]
+    return [("action_mask", [info["action_mask"].tolist()]), ("pair", pair), ("walk", [obs["walk"].tolist()])]
+
+
+def sync(kind: type[gymnasium.Env[Any, Any]], rows: int, mode: AutoresetMode, copy: bool = True) -> VectorEnv:
+    return SyncVectorEnv([kind] * rows, copy=copy, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("kind", [Walk, Rich])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**31), rows=st.integers(1, 4), data=st.data())
+def test_all_modes_tell_what_a_plain_loop_tells(kind: type[Walk], seed: int, rows: int, data: st.DataObject) -> None:
+    steps = data.draw(st.integers(1, 25))
+    actions = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 3, (rows, steps))
+    expected = reference(kind, seed, actions)
+    assert story(Rows(kind, rows, inexact=""), seed, actions) == expected
+    for mode in MODES:
+        assert story(Adapter(lambda mode=mode: sync(kind, rows, mode), inexact=""), seed, actions) == expected
+
+
+def test_the_walk_terminates_and_is_truncated() -> None:
+    """Or the property above would say nothing."""
+    told, _ = reference(Walk, 0, np.full((4, 60), 1))
+    flags = np.array([line[2][1:3] for row in told for line in row])
+    assert flags[:, 0].any()
+    assert flags[:, 1].any()
+
+
+def environments() -> dict[str, Env]:
+    made: dict[str, Env] = {"rows": Rows(Walk, 2, inexact="")}
+    for mode in MODES:
+        made[mode.value] = Adapter(lambda mode=mode: sync(Walk, 2, mode, copy=False), inexact="")
+    return made
+
+
+@pytest.mark.parametrize("name", list(environments()))
+def test_arrays_stay_valid_until_the_second_next_call(name: str) -> None:
+    env = environments()[name]
+    now = env.reset(0)
+    for _ in range(40):
+        fields = ("obs", "final", "reward", "terminated", "truncated", "first", "valid")
+        kept = {field: (getattr(now, field), getattr(now, field).copy()) for field in fields}
+        now = env.step(np.ones(2, np.int64))
+        for field, (array, copy) in kept.items():
+            np.testing.assert_array_equal(array, copy, err_msg=field)
+            assert not np.shares_memory(array, now.obs)
+
+
+@pytest.mark.parametrize("name", list(environments()))
+def test_final_is_obs_where_nothing_was_reset(name: str) -> None:
+    env = environments()[name]
+    env.reset(0)
+    for _ in range(40):
+        now = env.step(np.ones(2, np.int64))
+        assert (now.final is now.obs) == (not now.ended or name == "NextStep")
+
+
+def test_native_vector_is_mapped_from_next_step() -> None:
+    rows = 3
+
+    def make() -> VectorEnv:
+        return CartPoleVectorEnv(rows, max_episode_steps=12)
+
+    native, env = make(), Adapter(make, "CartPole-v1", inexact="")
+    now = env.reset(5)
+    obs, _ = native.reset(seed=row_seed(5, 0))
+    np.testing.assert_array_equal(now.obs, obs)
+    resetting, lengths = np.zeros(rows, np.bool_), np.zeros(rows, np.int64)
+    seen = {"terminated": 0, "truncated": 0}
+    for number in range(200):
+        action = np.random.default_rng(number).integers(0, 2, rows) if number > 50 else np.full(rows, number % 2)
+        now = env.step(action)
+        obs, reward, terminated, truncated, _ = native.step(action)
+        lengths += ~resetting
+        np.testing.assert_array_equal(now.obs, obs)
+        np.testing.assert_array_equal(now.valid, ~resetting)
+        np.testing.assert_array_equal(now.first, resetting)
+        np.testing.assert_array_equal(now.reward, np.where(resetting, 0, reward))
+        np.testing.assert_array_equal(now.terminated, terminated)
+        np.testing.assert_array_equal(now.truncated, truncated & ~terminated)
+        resetting = terminated | truncated
+        assert [(episode.row, episode.length, episode.total) for episode in now.episodes] == [
+            (row, lengths[row], lengths[row]) for row in np.flatnonzero(resetting)
+        ]
+        lengths[resetting] = 0
+        seen["terminated"] += now.terminated.sum()
+        seen["truncated"] += now.truncated.sum()
+    assert all(seen.values())
+
+
+def until_an_end(env: Env) -> None:
+    """Push every pole over, one row later than the others."""
+    now = env.reset(0)
+    for number in range(100):
+        if now.ended:
+            return
+        action = np.ones(env.spec.rows, np.int64)
+        action[0] = number % 2
+        now = env.step(action)
+
+
+class IgnoresMask(CartPoleVectorEnv):
+    metadata: ClassVar = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.DISABLED}
+
+
+def test_an_ignored_masked_reset_is_noticed() -> None:
+    env = Adapter(lambda: IgnoresMask(4), "Native-v0", inexact="")
+    with pytest.raises(BadEnv, match=r"Native-v0: reset\(options=\{'reset_mask'.*SAME_STEP or NEXT_STEP"):
+        until_an_end(env)
+
+
+class Undeclared(CartPoleVectorEnv):
+    metadata: ClassVar = {}
+
+
+def test_an_undeclared_mode_is_refused_with_advice() -> None:
+    with pytest.raises(BadEnv, match=r"Undeclared: .*set metadata\['autoreset_mode'\] to .*NEXT_STEP, SAME_STEP or"):
+        Adapter(lambda: Undeclared(2), inexact="")
+
+
+class NoSuccessor(CartPoleVectorEnv):
+    metadata: ClassVar = {**CartPoleVectorEnv.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+
+def test_same_step_without_the_successor_is_noticed() -> None:
+    env = Adapter(lambda: NoSuccessor(2), "Native-v0", inexact="")
+    with pytest.raises(BadEnv, match="Native-v0: its mode is SAME_STEP, but info has no 'final_obs'"):
+        until_an_end(env)
+
+
+class Batched(VectorEnv):
+    """A SAME_STEP vector that gives its successors as one array instead of one object per row; counts to three."""
+
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    num_envs = 2
+    single_observation_space = spaces.Box(0, 9, (1,), np.float32)
+    single_action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.count = np.array([0, 1])
+        return self.count[:, None].astype(np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self.count += 1
+        ended = self.count == 3
+        final = self.count[:, None].astype(np.float32)
+        self.count[ended] = 0
+        info = {"final_obs": final} if ended.any() else {}
+        return self.count[:, None].astype(np.float32), np.ones(2), ended, np.zeros(2, np.bool_), info
+
+
+def test_same_step_successors_may_be_one_array() -> None:
+    env = Adapter(Batched, inexact="")
+    env.reset(0)
+    env.step(np.zeros(2, np.int64))
+    now = env.step(np.zeros(2, np.int64))
+    assert (now.final[:, 0].tolist(), now.obs[:, 0].tolist()) == ([2, 3], [2, 0])

@@ -1,0 +1,373 @@
+"""Captured environments continue to the same bits, in a fresh process too; what cannot be captured says so."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlplug_core import checkpoint
+from rlplug_core.errors import BadEnv
+from rlplug_core.protocols import Env
+from rlplug_core.seeds import global_state
+from rlplug_envs.adapter import Adapter
+from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.classic import Gymnasium
+from rlplug_envs.vector import Rows
+
+EXACT = [
+    ("CartPole-v1", 3), ("CartPole-v1", 16), ("MountainCar-v0", 2), ("MountainCarContinuous-v0", 2), ("Pendulum-v1", 2),
+    ("Acrobot-v1", 2), ("FrozenLake-v1", 3), ("Taxi-v4", 2), ("CliffWalking-v1", 2), ("CliffWalkingSlippery-v1", 2),
+    ("Blackjack-v1", 3),
+]  # fmt: skip
+
+#: Continues every environment whose state lies in the checkpoint, and prints what happened.
+FRESH = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from rlplug_core import checkpoint
+from rlplug_envs.classic import Gymnasium
+from continuing import run
+states, _ = checkpoint.read(Path(sys.argv[1]))
+told = {}
+for name, state in states.items():
+    id, rows = name.rsplit("~", 1)
+    env = Gymnasium().make(id, int(rows))
+    env.load_state_dict(state)
+    told[name] = run(env, 300)
+print(json.dumps(told))
+"""
+
+CONTINUING = '''
+import hashlib
+import numpy as np
+
+def run(env, steps):
+    """A digest of all that the next steps say, and how many episodes ended in them."""
+    digest, ended = hashlib.sha256(), 0
+    rng = np.random.default_rng(9)
+    for _ in range(steps):
+        shape = (env.spec.rows, *(env.spec.action.shape or ()))
+        if shape[1:]:
+            action = rng.uniform(-1, 1, shape).astype(np.float32)
+        else:
+            action = rng.integers(0, env.spec.action.n, shape)
+        now = env.step(action)
+        ended += len(now.episodes)
+        trees = [now.obs, now.final, now.reward, now.terminated, now.truncated, now.first, now.valid]
+        while trees:
+            tree = trees.pop()
+            if isinstance(tree, dict):
+                trees += [tree[name] for name in sorted(tree)]
+            else:
+                digest.update(np.ascontiguousarray(tree).tobytes())
+        digest.update(repr([(e.row, e.total, e.length) for e in now.episodes]).encode())
+    return [digest.hexdigest(), ended]
+'''
+
+
+def run(env: Env, steps: int) -> list[Any]:
+    scope: dict[str, Any] = {}
+    exec(CONTINUING, scope)
+    result: list[Any] = scope["run"](env, steps)
+    return result
+
+
+def test_known_environments_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
+    (tmp_path / "continuing.py").write_text(CONTINUING)
+    states, expected = {}, {}
+    for id, rows in EXACT:
+        env = Gymnasium().make(id, rows)
+        assert env.spec.inexact == ""
+        env.reset(3)
+        run(env, 77)
+        states[f"{id}~{rows}"] = env.state_dict()
+        expected[f"{id}~{rows}"] = run(env, 300)
+    saved = checkpoint.Checkpoints(tmp_path / "checkpoints").save("step", 77, states, {})
+    process = subprocess.run(
+        [sys.executable, "-c", FRESH, str(saved.path), str(tmp_path)], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == expected
+    assert sum(ended for _, ended in expected.values()) > 20
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_foreign_vectors_continue_exactly(mode: AutoresetMode) -> None:
+    def make() -> Env:
+        single = lambda: gymnasium.make("CartPole-v1", disable_env_checker=True, max_episode_steps=15)  # noqa: E731
+        return Adapter(lambda: SyncVectorEnv([single] * 3, autoreset_mode=mode), inexact=None)
+
+    env = make()
+    assert env.spec.inexact == ""
+    for before in range(18):  # the state may lie between the two halves of a NEXT_STEP reset
+        env.reset(1)
+        run(env, before) if before else None
+        state = env.state_dict()
+        expected = run(env, 40)
+        other = make()
+        other.load_state_dict(state)
+        assert run(other, 40) == expected
+        other.load_state_dict(state)
+        assert run(other, 40) == expected
+
+
+class Toy(gymnasium.Env[Any, Any]):
+    """Its observation says how often it was stepped; subclasses hide that."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+    hidden: Any
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.action_space.seed(seed)
+        return np.zeros(1, np.float32), {}
+
+    def count(self) -> float:
+        raise NotImplementedError
+
+    def step(self, action: Any) -> Any:
+        return np.array([self.count()], np.float32), 1.0, False, False, {}
+
+
+class Closure(Toy):
+    def __init__(self) -> None:
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1
+            return steps
+
+        self.hidden = count
+
+    def count(self) -> float:
+        return float(self.hidden())
+
+
+class InC(Toy):
+    def __init__(self) -> None:
+        self.hidden = itertools.count()
+
+    def count(self) -> float:
+        return float(next(self.hidden))
+
+
+class View(Toy):
+    def __init__(self) -> None:
+        self.place = np.zeros(2)
+        self.hidden = self.place[:1]
+
+    def count(self) -> float:
+        self.hidden += 1
+        return float(self.place[0])
+
+
+class Objects(Toy):
+    def __init__(self) -> None:
+        self.hidden = np.array([[1], None], object)
+
+    def count(self) -> float:
+        return 0.0
+
+
+class Slots(Toy):
+    class Inner:
+        __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.hidden = self.Inner()
+
+    def count(self) -> float:
+        return 0.0
+
+
+STEPS = {"number": 0}
+
+
+class Global(Toy):
+    """Nothing in the environment shows that its state lies elsewhere; only the outputs do."""
+
+    def count(self) -> float:
+        STEPS["number"] += 1
+        return float(STEPS["number"])
+
+
+class Module(Toy):
+    """Draws from the process's own generator, which is saved elsewhere."""
+
+    def count(self) -> float:
+        return random.random() + np.random.random()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Closure, "attribute 'hidden' is a function with a closure, which cannot be captured"),
+        (InC, "attribute 'hidden' is a itertools.count, which cannot be captured"),
+        (View, "attribute 'hidden' shares memory with attribute 'place', which cannot be captured"),
+        (Objects, "attribute 'hidden' is an array of objects, which cannot be captured"),
+        (Slots, "attribute 'hidden' is a .*Slots.Inner, which cannot be captured"),
+        (Global, "Toy-v0 differs 1 steps after its state was restored: part of it is hidden"),
+    ],
+)
+def test_what_cannot_be_captured_is_inexact_with_a_reason(kind: type[Toy], reason: str) -> None:
+    env = Rows(kind, 2, "Toy-v0")
+    assert re.search(reason, env.spec.inexact)
+    env.reset(0)
+    state = env.state_dict()
+    assert state == {"inexact": env.spec.inexact}
+    with pytest.raises(BadEnv, match=r"Toy-v0: its state was not saved .*; reset it instead"):
+        env.load_state_dict(state)
+
+
+def test_a_state_that_becomes_uncapturable_later_is_not_lost_silently() -> None:
+    env = Rows(Toy, 1, "Toy-v0", inexact="")
+    env.reset(0)
+    env.envs[0].hidden = iter(())  # type: ignore[attr-defined]
+    assert "tuple_iterator" in env.state_dict()["inexact"]
+
+
+class Phase(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+class Helper:
+    """A plain object that an environment keeps its state in."""
+
+    def __init__(self, owner: Any) -> None:
+        self.steps, self.owner = 0, owner
+
+
+class Everything(Toy):
+    """State in every form that can be captured; each contributes to what is seen."""
+
+    def __init__(self) -> None:
+        self.action_space = spaces.Discrete(2)
+        self.legacy, self.random = np.random.RandomState(1), random.Random(1)
+        self.mersenne = np.random.Generator(np.random.MT19937(5))
+        self.shared = self.mersenne
+        self.window: Any = deque([0.0] * 3, maxlen=3)
+        self.table: Any = {(0, 1): [1, 2], 3: {"a": (1.5, [2])}, "~": None}
+        self.scalar: Any = np.float32(0.1)
+        self.fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+        self.text: Any = np.array([b"ab", b"c"])
+        self.helper = Helper(self)
+        self.phase = Phase.ONE
+        self.numbers = (float("inf"), -0.0, 2**100, b"\x00\xff", None, True)
+        self.code = (np.sin, Helper, len, os)
+        self.square = lambda x: x * x
+        self.lazy: Any
+
+    def count(self) -> float:
+        self.helper.steps += 1
+        self.lazy = [self.helper.steps]
+        self.phase = Phase.TWO if self.helper.steps % 2 else Phase.ONE
+        self.scalar += np.float32(0.1)
+        self.fortran *= 1.1
+        drawn = self.legacy.rand() + self.random.random() + self.mersenne.random() + self.shared.random()
+        drawn += self.action_space.sample() + self.np_random.random()
+        self.window.append(drawn)
+        self.table[(0, 1)].append(drawn)
+        total = sum(self.window) + sum(self.table[(0, 1)]) + float(self.scalar) + self.fortran.sum() + self.phase.value
+        assert self.helper.owner is self
+        return self.square(total)
+
+
+def test_every_capturable_form_survives(tmp_path: Path) -> None:
+    env = Rows(Everything, 2, "Everything-v0")
+    assert env.spec.inexact == ""
+    env.reset(0)
+    run(env, 10)
+    saved = checkpoint.Checkpoints(tmp_path).save("step", 0, {"env": env.state_dict()}, {})
+    before = env.envs[0]
+    seen = {name: getattr(before, name) for name in ("table", "numbers", "text", "scalar", "window", "fortran")}
+    seen = {name: (type(value), repr(value)) for name, value in seen.items()}
+    expected = run(env, 30)
+    fresh = Rows(Everything, 2, "Everything-v0", inexact="")
+    fresh.load_state_dict(checkpoint.read(saved.path)[0]["env"])
+    after: Any = fresh.envs[0]
+    assert {name: (type(getattr(after, name)), repr(getattr(after, name))) for name in seen} == seen
+    assert after.shared is after.mersenne
+    assert after.helper.owner is after
+    assert after.fortran.flags.f_contiguous
+    assert not after.fortran.flags.c_contiguous
+    assert run(fresh, 30) == expected
+
+
+def test_attributes_that_came_later_are_removed() -> None:
+    env = Everything()
+    env.reset(seed=0)
+    state = capture(env)
+    env.step(0)
+    assert hasattr(env, "lazy")
+    restore(env, state)
+    assert not hasattr(env, "lazy")
+
+
+def test_restoring_does_not_hold_on_to_the_state() -> None:
+    env = Everything()
+    env.reset(seed=0)
+    state = capture(env)
+    restore(env, state)
+    env.step(0)
+    other = Everything()
+    other.reset(seed=1)
+    restore(other, state)
+    assert other.fortran.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert other.table[(0, 1)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda env: setattr(env, "helper", 1), "attribute 'helper' was a .*Helper, here it is a int"),
+        (lambda env: setattr(env, "phase", 1), "attribute 'phase' was the enum member ONE, here it is 1"),
+        (lambda env: setattr(env, "square", None), "attribute 'square' is missing in the environment to restore"),
+    ],
+)
+def test_an_environment_that_was_built_otherwise_is_refused(change: Callable[[Any], None], reason: str) -> None:
+    env, other = Everything(), Everything()
+    change(other)
+    with pytest.raises(Uncapturable, match=reason):
+        restore(other, capture(env))
+
+
+def test_a_state_never_names_code_to_run() -> None:
+    env = Everything()
+    state = capture(env)
+    state["attributes"]["mersenne"]["state"]["bit_generator"] = "seed"
+    with pytest.raises(Uncapturable, match="draws from seed, which this version does not know"):
+        restore(env, state)
+
+
+def test_the_self_test_leaves_the_process_s_generators_alone() -> None:
+    before = repr(global_state())
+    assert self_test(lambda: Rows(Module, 1, "Module-v0", inexact="")) == ""
+    assert repr(global_state()) == before
+
+
+def test_other_row_counts_are_refused() -> None:
+    env = Gymnasium().make("CartPole-v1", 2)
+    env.reset(0)
+    with pytest.raises(BadEnv, match="the saved state has 2 rows, this environment has 3"):
+        Gymnasium().make("CartPole-v1", 3).load_state_dict(env.state_dict())

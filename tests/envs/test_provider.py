@@ -1,0 +1,107 @@
+"""The Gymnasium provider: what it makes, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+from rlplug_core.errors import MissingPackage, UnknownEnv
+from rlplug_core.protocols import Provider
+from rlplug_envs import classic
+from rlplug_envs.adapter import Adapter
+from rlplug_envs.classic import Gymnasium
+from rlplug_envs.vector import Rows
+
+
+def test_it_is_a_provider_that_makes_what_it_lists() -> None:
+    provider = Gymnasium()
+    assert isinstance(provider, Provider)
+    ids = list(provider.ids())
+    assert {"CartPole-v1", "Taxi-v4", "LunarLander-v3", "HalfCheetah-v5"} <= set(ids)
+    assert "HalfCheetah-v2" not in ids
+    env = provider.make("CartPole-v1", 2)
+    assert (env.spec.id, env.spec.rows) == ("CartPole-v1", 2)
+
+
+def test_native_vectors_are_chosen_by_row_count() -> None:
+    threshold = classic.NATIVE_FROM["CartPole-v1"]
+    assert isinstance(Gymnasium().make("CartPole-v1", threshold - 1), Rows)
+    assert isinstance(Gymnasium().make("CartPole-v1", threshold), Adapter)
+    assert isinstance(Gymnasium().make("MountainCar-v0", 64), Rows)
+
+
+def test_rows_hold_no_wrapper_whose_work_they_do() -> None:
+    env = Gymnasium().make("CartPole-v1", 1)
+    assert isinstance(env, Rows)
+    assert type(env.envs[0]).__name__ == "CartPoleEnv"
+
+
+@pytest.mark.parametrize(
+    ("id", "message"),
+    [
+        ("CartPole-v2", "unknown environment 'CartPole-v2'; there is 'CartPole-v0' and 'CartPole-v1'"),
+        ("CartPole", "unknown environment 'CartPole'; there is 'CartPole-v0' and 'CartPole-v1'"),
+        ("LunarLander-v2", "unknown environment 'LunarLander-v2'; there is 'LunarLander-v3'"),
+        ("Hopper-v3", "unknown environment 'Hopper-v3'; there is 'Hopper-v4' and 'Hopper-v5'"),
+        ("Cartpole-v1", "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'"),
+        ("Penduljm-v1", "unknown environment 'Penduljm-v1'; did you mean 'Pendulum-v1'"),
+        ("Nowhere/Thing-v0", "unknown environment 'Nowhere/Thing-v0': no installed package provides the namespace"),
+        ("what is this", "'what is this' is not an environment id; one looks like 'CartPole-v1'"),
+        ("", "'' is not an environment id"),
+    ],
+)
+def test_unknown_ids_come_with_the_nearest(id: str, message: str) -> None:
+    with pytest.raises(UnknownEnv) as caught:
+        Gymnasium().make(id, 1)
+    assert str(caught.value).startswith(message)
+
+
+def without(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -> None:
+    """Pretend that `package` is not installed, and that nothing has imported `module` yet."""
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in [name for name in sys.modules if name.startswith(module)]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize(
+    ("id", "package", "module", "line"),
+    [
+        ("LunarLander-v3", "Box2D", "gymnasium.envs.box2d", "python -m pip install 'rlplug-envs[box2d]'"),
+        ("Hopper-v5", "mujoco", "gymnasium.envs.mujoco", "python -m pip install 'gymnasium[mujoco]'"),
+        ("ALE/Pong-v5", "ale_py", "ale_py", "python -m pip install ale-py"),
+        ("absent_module:Thing-v0", "absent_module", "absent_module", "python -m pip install absent_module"),
+    ],
+)
+def test_a_missing_package_comes_with_the_line_that_installs_it(
+    id: str, package: str, module: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(monkeypatch, package, module)
+    with pytest.raises(MissingPackage) as caught:
+        Gymnasium().make(id, 1)
+    assert id.rpartition(":")[2].partition("/")[0] in str(caught.value)
+    assert str(caught.value).endswith(line)
+
+
+class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Counts twice: a wrapper above the time limit, whose order must be kept."""
+
+    def step(self, action: Any) -> Any:
+        self.env.step(action)
+        return self.env.step(action)
+
+
+def test_the_time_limit_stays_below_other_wrappers(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EnvSpec(
+        "Twice-v0", "gymnasium.envs.classic_control.mountain_car:MountainCarEnv", max_episode_steps=10,
+        additional_wrappers=(Wrapped.wrapper_spec(),),
+    )  # fmt: skip
+    monkeypatch.setitem(gymnasium.registry, "Twice-v0", spec)
+    env = Gymnasium().make("Twice-v0", 1)
+    env.reset(0)
+    lengths = [env.step(np.zeros(1, np.int64)).ended for _ in range(5)]
+    assert lengths == [False] * 4 + [True]

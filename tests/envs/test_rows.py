@@ -1,0 +1,259 @@
+"""Rows: spaces, statistics, seeds and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.protocols import Env
+from rlplug_core.types import Episode
+from rlplug_envs.classic import Gymnasium
+from rlplug_envs.vector import Rows
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Remembers its last action; gives what the test says."""
+
+    def __init__(
+        self,
+        action: spaces.Space[Any] | None = None,
+        obs: spaces.Space[Any] | None = None,
+        value: Any = None,
+        reward: Any = 1.0,
+        length: int = 3,
+        info: Callable[[int], dict[str, Any]] = lambda age: {},
+    ) -> None:
+        self.action_space = action or spaces.Discrete(2)
+        self.observation_space = obs or spaces.Box(-9, 9, (2,), np.float32)
+        self.value = np.zeros(2, np.float32) if value is None else value
+        self.reward, self.length, self.info = reward, length, info
+        self.taken: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.age = 0
+        return self.value, self.info(0)
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.taken.append(action)
+        self.age += 1
+        return self.value, self.reward, self.age >= self.length, False, self.info(self.age)
+
+
+def taken(space: spaces.Space[Any], *actions: Any) -> list[Any]:
+    """What a one-row environment is given for canonical actions."""
+    env = Rows(lambda: Echo(space), 1, inexact="")
+    env.reset(0)
+    for action in actions:
+        env.step(np.array([action]))
+    return [np.asarray(action).tolist() for action in env.envs[0].taken]  # type: ignore[attr-defined]
+
+
+def test_it_is_an_env() -> None:
+    assert isinstance(Rows(Echo, 1, inexact=""), Env)
+
+
+def test_box_actions_are_scaled_and_clipped_where_bounded() -> None:
+    low = np.array([0, -3, -np.inf, 1], np.float32)
+    high = np.array([10, 3, np.inf, np.inf], np.float32)
+    space = spaces.Box(low, high)
+    canonical = Rows(lambda: Echo(space), 1, inexact="").spec.action
+    assert isinstance(canonical, spaces.Box)
+    assert canonical.low.tolist() == [-1, -1, -np.inf, 1]
+    assert canonical.high.tolist() == [1, 1, np.inf, np.inf]
+    assert taken(space, [-1, 1, 5, 2], [1, 0, -5, 0], [9, -9, 0, 1]) == [[0, 3, 5, 2], [10, 0, -5, 1], [10, -3, 0, 1]]
+
+
+def test_the_largest_float_is_no_bound() -> None:
+    huge = np.finfo(np.float32).max
+    assert taken(spaces.Box(-huge, huge, (1,)), [2.0]) == [[2.0]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scaled_actions_never_leave_the_bounds(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        low = rng.normal(size=3)
+        space = spaces.Box(low.astype(dtype), (low + rng.uniform(0, 1, 3)).astype(dtype), dtype=dtype)
+        taken(space, [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0])  # Echo asserts it
+
+
+def test_discrete_actions_count_from_zero() -> None:
+    assert taken(spaces.Discrete(3, start=5), 0, 2) == [5, 7]
+    assert Rows(lambda: Echo(spaces.Discrete(3, start=5)), 1, inexact="").spec.action == spaces.Discrete(3)
+
+
+def test_multi_discrete_and_multi_binary_actions() -> None:
+    space = spaces.MultiDiscrete([3, 2], start=[1, 4])
+    assert taken(space, [0, 0], [2, 1]) == [[1, 4], [3, 5]]
+    assert taken(spaces.MultiBinary(3), [0, 1, 1]) == [[0, 1, 1]]
+
+
+def test_an_environment_may_keep_its_action() -> None:
+    env = Rows(lambda: Echo(spaces.Box(-1, 1, (1,))), 1, inexact="")
+    env.reset(0)
+    action = np.zeros((1, 1), np.float32)
+    env.step(action)
+    action[:] = 1
+    env.step(action)
+    assert [float(kept[0]) for kept in env.envs[0].taken] == [0, 1]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "canonical"),
+    [
+        (spaces.Box(-1, 1, (2,), np.float64), np.array([0.1, 0.2]), spaces.Box(-1, 1, (2,), np.float32)),
+        (spaces.Box(0, 255, (4, 4, 1), np.uint8), np.full((4, 4, 1), 7, np.uint8), None),
+        (spaces.Discrete(5), 3, None),
+        (spaces.MultiDiscrete([3, 3]), np.array([1, 2]), None),
+        (spaces.MultiBinary(2), np.array([1, 0], np.int8), None),
+        (
+            spaces.Tuple((spaces.Discrete(5), spaces.Dict({"a": spaces.MultiBinary(2)}))),
+            (4, {"a": np.array([0, 1], np.int8)}),
+            spaces.Dict({"0": spaces.Discrete(5), "1": spaces.Dict({"a": spaces.MultiBinary(2)})}),
+        ),
+    ],
+)
+def test_observations_of_every_kind(space: Any, value: Any, canonical: Any) -> None:
+    env = Rows(lambda: Echo(obs=space, value=value), 2, inexact="")
+    assert env.spec.obs == (canonical or space)
+    env.reset(0)
+    now = env.step(np.zeros(2, np.int64))
+
+    def check(found: Any, expected: Any, space: spaces.Space[Any]) -> None:
+        if isinstance(space, spaces.Dict):
+            for name, inner in space.spaces.items():
+                check(found[name], expected[int(name)] if isinstance(expected, tuple) else expected[name], inner)
+        else:
+            assert found.dtype == space.dtype
+            for row in range(2):
+                np.testing.assert_array_equal(found[row], np.asarray(expected, space.dtype))
+
+    check(now.obs, value, env.spec.obs)
+
+
+def test_masks_move_into_the_observation() -> None:
+    env = Rows(lambda: Echo(info=lambda age: {"action_mask": np.array([1, age % 2], np.int8)}), 2, inexact="")
+    assert isinstance(env.spec.obs, spaces.Dict)
+    assert set(env.spec.obs.spaces) == {"obs", "action_mask"}
+    now = env.reset(0)
+    assert now.obs["action_mask"].tolist() == [[1, 0], [1, 0]]
+    masks = []
+    for _ in range(3):
+        now = env.step(np.zeros(2, np.int64))
+        masks.append((now.obs["action_mask"][0].tolist(), now.final["action_mask"][0].tolist()))
+    assert masks == [([1, 1], [1, 1]), ([1, 0], [1, 0]), ([1, 0], [1, 1])]
+    assert now.obs["obs"].shape == (2, 2)
+
+
+def test_a_mask_may_be_absent_only_where_an_episode_ends() -> None:
+    mask = {"action_mask": np.array([1, 0], np.int8)}
+    ending = Rows(lambda: Echo(info=lambda age: mask if age < 3 else {}), 1, inexact="")
+    ending.reset(0)
+    for _ in range(3):
+        now = ending.step(np.zeros(1, np.int64))
+    assert now.final["action_mask"].tolist() == [[1, 1]]
+    assert now.obs["action_mask"].tolist() == [[1, 0]]
+    broken = Rows(lambda: Echo(info=lambda age: mask if age < 2 else {}), 1, "Echo-v0", inexact="")
+    broken.reset(0)
+    broken.step(np.zeros(1, np.int64))
+    with pytest.raises(BadEnv, match="Echo-v0: info has no 'action_mask' in the middle of an episode"):
+        broken.step(np.zeros(1, np.int64))
+
+
+def test_episode_totals_are_float64_though_rewards_are_float32() -> None:
+    for reward in (0.1, np.float32(0.1), np.float64(0.1)):
+        env = Rows(lambda reward=reward: Echo(reward=reward, length=1000), 1, inexact="")
+        now = env.reset(0)
+        for _ in range(1000):
+            now = env.step(np.zeros(1, np.int64))
+        total = 0.0
+        for _ in range(1000):
+            total += float(reward)
+        assert now.reward.dtype == np.float32
+        assert now.episodes == [Episode(0, total, 1000)]
+
+
+def test_the_limit_truncates_and_never_hides_a_termination() -> None:
+    env = Rows(lambda: Echo(length=5), 1, limit=4, inexact="")
+    env.reset(0)
+    flags = []
+    for _ in range(8):
+        now = env.step(np.zeros(1, np.int64))
+        flags.append((bool(now.terminated[0]), bool(now.truncated[0]), [e.length for e in now.episodes]))
+    assert flags == ([(False, False, [])] * 3 + [(False, True, [4])]) * 2
+    both = Rows(lambda: Echo(length=4), 1, limit=4, inexact="")
+    both.reset(0)
+    for _ in range(4):
+        now = both.step(np.zeros(1, np.int64))
+    assert (bool(now.terminated[0]), bool(now.truncated[0])) == (True, False)
+
+
+def test_the_limit_agrees_with_gymnasiums() -> None:
+    """The provider leaves TimeLimit away and counts itself."""
+    ours = Gymnasium().make("MountainCar-v0", 2)
+    theirs = Rows(lambda: gymnasium.make("MountainCar-v0", disable_env_checker=True), 2, inexact="")
+    np.testing.assert_array_equal(ours.reset(1).obs, theirs.reset(1).obs)
+    for number in range(410):
+        action = np.array([number % 3, 1])
+        one, other = ours.step(action), theirs.step(action)
+        np.testing.assert_array_equal(one.obs, other.obs)
+        np.testing.assert_array_equal(one.truncated, other.truncated)
+        assert one.episodes == other.episodes
+
+
+def test_rows_have_seeds_of_their_own() -> None:
+    few, many = (Gymnasium().make("CartPole-v1", rows).reset(7).obs.copy() for rows in (2, 5))
+    np.testing.assert_array_equal(few, many[:2])
+    assert len(np.unique(many[:, 0])) == 5
+    assert not np.array_equal(few, Gymnasium().make("CartPole-v1", 2).reset(8).obs)
+
+
+def test_quiet_steps_share_their_constant_arrays() -> None:
+    env = Rows(Echo, 2, inexact="")
+    env.reset(0)
+    one, other = env.step(np.zeros(2, np.int64)), env.step(np.zeros(2, np.int64))
+    assert one.valid is other.valid
+    assert one.valid.all()
+    assert one.first is one.terminated is one.truncated is other.first
+    assert not one.first.any()
+    env.step(np.zeros(2, np.int64))  # ends both episodes: the constants must have stayed so
+    assert one.valid.all()
+    assert not one.first.any()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Rows(Echo, 2, "Echo-v0", inexact="").step(np.zeros(2)), "Echo-v0: step was called before reset"),
+        (lambda: Rows(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: an environment has at least one row, not 0"),
+        (lambda: stepped(Echo(), np.zeros((1, 1))), r"the actions have shape \(1, 1\), expected \(1,\)"),
+        (lambda: stepped(Echo(value=np.zeros(3))), r"observation has shape \(3,\), its observation space says \(2,\)"),
+        (
+            lambda: stepped(Echo(obs=spaces.Dict({"a": spaces.Discrete(2)}), value={"b": 1})),
+            "the observation lacks the entry 'a'",
+        ),
+        (lambda: stepped(Echo(obs=spaces.Text(5), value="hm")), "observations of type Text have no fixed shape"),
+        (lambda: stepped(Echo(spaces.Tuple([spaces.Discrete(2)]))), "actions of type Tuple are not supported"),
+        (lambda: stepped(Echo(spaces.Box(0, 3, (1,), np.int64))), "actions of type Box of integers are not"),
+        (lambda: stepped(Echo(reward=np.nan, length=1)), "the rewards of an episode in row 0 add up to nan"),
+        (lambda: stepped(Echo(reward=-np.inf, length=1)), "the rewards of an episode in row 0 add up to -inf"),
+        (lambda: stepped(Echo(value=np.array([0, np.nan]), length=1)), "an observation is not a number"),
+    ],
+)
+def test_what_breaks_the_contract_is_said_in_one_sentence(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(BadEnv, match=message):
+        call()
+
+
+def stepped(env: Echo, action: Any = None) -> None:
+    rows = Rows(lambda: env, 1, "Echo-v0", inexact="")
+    rows.reset(0)
+    rows.step(np.zeros(1, np.int64) if action is None else action)
