@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,23 +19,29 @@ from rlplug_core.testing.envs import Chain, Masked, Truncated, Vector
 TABLE = {"net.hidden": []}
 
 
-def transitions(obs: Any, action: list[int], reward: list[float], discount: list[float], next_obs: Any) -> Transitions:
+def transitions(
+    obs: Any, action: Any, reward: Any, discount: Any, next_obs: Any, weight: Tensor | None = None
+) -> Transitions:
+    """A batch from lists or tensors; every weight is 1 if nothing else is said."""
     count = len(action)
     return Transitions(
-        obs, torch.tensor(action), torch.tensor(reward), torch.tensor(discount), next_obs, torch.ones(count),
-        torch.arange(count), {},
-    )  # fmt: skip
+        weight=torch.ones(count) if weight is None else weight,
+        share=None,
+        obs=obs,
+        action=torch.as_tensor(action),
+        reward=torch.as_tensor(reward),
+        discount=torch.as_tensor(discount),
+        next_obs=next_obs,
+        index=torch.arange(count),
+        extras={},
+    )
 
 
 def random_transitions(count: int, weight: Tensor | None = None) -> Transitions:
     """Made-up transitions between places of Chain, with rewards large enough for both sides of the Huber loss."""
-    places = torch.eye(5)[torch.randint(0, 5, (2, count))]
-    batch = transitions(places[0], [0] * count, [0.0] * count, [0.0] * count, places[1])
-    batch.action, batch.reward = torch.randint(0, 2, (count,)), 3 * torch.randn(count)
-    batch.discount = 0.9 * torch.randint(0, 2, (count,))
-    if weight is not None:
-        batch.weight = weight
-    return batch
+    places, action = torch.eye(5)[torch.randint(0, 5, (2, count))], torch.randint(0, 2, (count,))
+    reward, discount = 3 * torch.randn(count), 0.9 * torch.randint(0, 2, (count,))
+    return transitions(places[0], action, reward, discount, places[1], weight)
 
 
 def set_table(network: Any, values: list[list[float]]) -> None:
@@ -218,8 +225,7 @@ def test_weights_keep_their_scale(learner: Callable[..., Any]) -> None:
     """Twice the importance weight is twice the gradient."""
     made = learner("dqn", "Chain")
     once = random_transitions(5, torch.full((5,), 0.25))
-    twice = once.map(lambda tensor: tensor.clone())
-    twice.weight = once.weight * 2
+    twice = replace(once, weight=once.weight * 2, share=None)
     for single, double in zip(gradients(made, made.loss(once)[0]), gradients(made, made.loss(twice)[0]), strict=True):
         torch.testing.assert_close(double, 2 * single)
 

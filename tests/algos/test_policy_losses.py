@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,23 @@ from rlplug_core.clock import Clock
 from rlplug_core.testing.envs import Chain
 
 
+def samples(
+    obs: Tensor, action: Tensor, advantage: Tensor, target: Tensor | None = None, *,
+    log_prob: Tensor | None = None, weight: Tensor | None = None,
+) -> Samples:  # fmt: skip
+    """A batch whose targets are 0 and whose weights are 1 where nothing else is said."""
+    count = len(advantage)
+    return Samples(
+        weight=torch.ones(count) if weight is None else weight,
+        share=None,
+        obs=obs,
+        action=action,
+        advantage=advantage,
+        target=torch.zeros(count) if target is None else target,
+        extras={"log_prob": torch.zeros(count) if log_prob is None else log_prob},
+    )
+
+
 def random_samples(env: str, count: int, weight: Tensor | None = None) -> Samples:
     """`count` made-up samples for an environment of `rlplug_core.testing.envs`."""
     width, action = {
@@ -26,9 +44,8 @@ def random_samples(env: str, count: int, weight: Tensor | None = None) -> Sample
         "Chain": (5, torch.randint(0, 2, (count,))),
         "Continuous": (1, torch.randn(count, 1)),
     }[env]
-    weight = torch.ones(count) if weight is None else weight
-    extras = {"log_prob": -torch.rand(count) - 0.2}
-    return Samples(torch.randn(count, width), action, weight, torch.randn(count), torch.randn(count), extras)
+    obs, advantage, target = torch.randn(count, width), torch.randn(count), torch.randn(count)
+    return samples(obs, action, advantage, target, log_prob=-torch.rand(count) - 0.2, weight=weight)
 
 
 def distribution(policy: Any, obs: Tensor) -> Categorical | Normal:
@@ -88,9 +105,7 @@ def test_policy_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], acti
     with torch.no_grad():
         made.policy.outputs.weight.zero_()
         made.policy.outputs.bias.copy_(logits)
-    batch = Samples(
-        torch.ones(1, 1), torch.tensor([action]), torch.ones(1), torch.tensor([advantage]), torch.zeros(1), {}
-    )
+    batch = samples(torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]))
     made.loss(batch)[0].backward()
     pi = 1 / (1 + torch.exp(logits[1] - logits[0]))
     chosen = torch.tensor([1.0 - action, float(action)])
@@ -104,7 +119,7 @@ def test_entropy_bonus_pulls_towards_uniform(learner: Callable[..., Any]) -> Non
     with torch.no_grad():
         made.policy.outputs.weight.zero_()
         made.policy.outputs.bias.copy_(logits)
-    batch = Samples(torch.ones(1, 1), torch.tensor([0]), torch.ones(1), torch.zeros(1), torch.zeros(1), {})
+    batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.zeros(1))
     made.loss(batch)[0].backward()
     pi = logits.softmax(0)
     entropy = -(pi * pi.log()).sum()
@@ -116,7 +131,7 @@ def test_value_gradient_by_hand(learner: Callable[..., Any]) -> None:
     with torch.no_grad():
         made.critic.output.weight.zero_()
         made.critic.output.bias.fill_(0.25)
-    batch = Samples(torch.ones(1, 1), torch.tensor([0]), torch.ones(1), torch.zeros(1), torch.tensor([2.0]), {})
+    batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.zeros(1), torch.tensor([2.0]))
     made.loss(batch)[0].backward()
     torch.testing.assert_close(made.critic.output.bias.grad, torch.tensor([0.5 * 2 * (0.25 - 2.0)]))
 
@@ -155,9 +170,8 @@ def test_clipping_stops_only_the_gain(
         made.policy.outputs.weight.zero_()
         made.policy.outputs.bias.copy_(logits)
     pi = logits.softmax(0)
-    batch = random_samples("Bandit", 1)
-    batch.obs, batch.action, batch.advantage = torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage])
-    batch.extras["log_prob"] = pi[action].log().reshape(1) - torch.tensor([ratio]).log()
+    before = pi[action].log().reshape(1) - torch.tensor([ratio]).log()
+    batch = samples(torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]), log_prob=before)
     loss = made.loss(batch)[0]
     loss.backward()
     chosen = torch.tensor([0.0, 1.0])
@@ -195,10 +209,10 @@ def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[.
     made, probe = learner("ppo", "Chain", **options), learner("ppo", "Chain", **options)
     rollout, clock = collect(made, 12)
     value, advantage = returns_by_hand(made, rollout, 12)
-    batch = Samples(
-        torch.from_numpy(rollout.obs[:12, 0]), torch.from_numpy(rollout.action[:, 0]), torch.ones(12), advantage,
-        advantage + value, {"log_prob": torch.from_numpy(rollout.extras["log_prob"][:, 0])},
-    )  # fmt: skip
+    obs, action = torch.from_numpy(rollout.obs[:12, 0]), torch.from_numpy(rollout.action[:, 0])
+    batch = samples(
+        obs, action, advantage, advantage + value, log_prob=torch.from_numpy(rollout.extras["log_prob"][:, 0])
+    )
     for i in range(12):
         log_prob = distribution(made.policy, batch.obs[i]).log_prob(batch.action[i])
         torch.testing.assert_close(batch.extras["log_prob"][i], log_prob.detach(), msg="what the actor sent")
@@ -216,10 +230,8 @@ def test_a2c_update_is_one_gradient_step_on_n_step_returns(learner: Callable[...
     made, probe = learner("a2c", "Chain", steps=8, lam=1.0), learner("a2c", "Chain", steps=8, lam=1.0)
     rollout, clock = collect(made, 8)
     value, advantage = returns_by_hand(made, rollout, 8)
-    batch = Samples(
-        torch.from_numpy(rollout.obs[:8, 0]), torch.from_numpy(rollout.action[:, 0]), torch.ones(8), advantage,
-        advantage + value, {"log_prob": torch.zeros(8)},
-    )  # fmt: skip
+    obs, action = torch.from_numpy(rollout.obs[:8, 0]), torch.from_numpy(rollout.action[:, 0])
+    batch = samples(obs, action, advantage, advantage + value)
     made.update(rollout, clock)
     probe.optim.minimise(reference(probe, batch), clock)
     torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-4, atol=1e-6)
@@ -252,8 +264,7 @@ def test_weights_keep_their_scale(learner: Callable[..., Any], algorithm: str) -
     """Twice the weight is twice the gradient: importance weights are never divided by their sum."""
     made = learner(algorithm, "Chain", standardise=False)
     once = random_samples("Chain", 5, torch.full((5,), 0.25))
-    twice = once.map(lambda tensor: tensor.clone())
-    twice.weight = once.weight * 2
+    twice = replace(once, weight=once.weight * 2, share=None)
     pairs = zip(gradients(made, made.loss(once)[0]), gradients(made, made.loss(twice)[0]), strict=True)
     for single, double in pairs:
         torch.testing.assert_close(double, 2 * single)
@@ -268,7 +279,7 @@ def test_rows_of_weight_0_change_no_update(learner: Callable[..., Any], algorith
         made = learner(algorithm, "Chain", **options)
         rollout, clock = collect(made, 12)
         after_end = int(np.flatnonzero(rollout.terminated[:-1, 0])[0]) + 1
-        rollout.weight[after_end] = 0
+        rollout.weight[after_end], rollout.whole = 0, False
         rollout.obs[after_end], rollout.reward[after_end], rollout.action[after_end] = filling, filling, filling > 0
         made.update(rollout, clock)
         weights.append(made.optim.flat.clone())
