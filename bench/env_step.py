@@ -1,6 +1,6 @@
 """What one vector step costs, `Rows` and `Adapter` beside bare Gymnasium loops: microseconds, medians of rounds.
 
-    python bench/env_step.py [CartPole-v1 …]
+python bench/env_step.py [CartPole-v1 …]
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the framework costs: A2C through rlplug against the same maths in one plain script, alternating, medians of pairs.
+"""What the framework costs: A2C through rlplug against the same maths in one plain script, alternating.
 
     python bench/overhead.py [--pairs 21] [--steps 4000]
 
-Both sides step the same Gymnasium environments, act in numpy on views of the same flat parameters, estimate with the same
+Both sides step the same Gymnasium environments, act in numpy on views of flat parameters, estimate with the same
 recursion, and take the same fused RMSProp step. The difference is protocols, dataclasses, buffers, clock, and events.
 """
 
@@ -18,6 +18,8 @@ import gymnasium
 import numpy as np
 import torch
 from results import machine, write_section
+from torch import nn
+
 from rlplug_core.clock import Clock
 from rlplug_core.evaluate import Evaluation
 from rlplug_core.events import Events, Progress
@@ -26,7 +28,6 @@ from rlplug_core.options import RunOptions
 from rlplug_core.plan import Plan
 from rlplug_core.runners.build import build
 from rlplug_core.settings import set_torch
-from torch import nn
 
 GAMMA, STEPS, ENTROPY, VALUE, CLIP, LR = 0.99, 5, 0.01, 0.5, 0.5, 7e-4
 
@@ -105,7 +106,9 @@ def bare(rows: int, total: int) -> float:
         log_probs = policy(batch).log_softmax(-1)
         chosen = log_probs.gather(-1, act.unsqueeze(-1)).squeeze(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
-        loss = -(chosen * gain).mean() - ENTROPY * entropy + VALUE * (critic(batch).squeeze(-1) - target).square().mean()
+        loss = (
+            -(chosen * gain).mean() - ENTROPY * entropy + VALUE * (critic(batch).squeeze(-1) - target).square().mean()
+        )
         loss.backward()
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((CLIP / (norm + 1e-6)).clamp_(max=1.0))
@@ -127,8 +130,7 @@ class Nothing:
 def framework(rows: int, total: int) -> float:
     """The same through rlplug's plan, runner and events; seconds for `total` vector steps."""
     never = 10**12
-    options = {"total_steps": total * rows, "rows": rows, "eval_every": never, "checkpoint_every": never, "anneal": False,
-               "lam": 1.0, "steps": STEPS, "lr": LR}  # fmt: skip
+    options = {"total_steps": total * rows, "rows": rows, "lam": 1.0, "steps": STEPS, "lr": LR}
     plan = Plan.make("a2c", "CartPole-v1", options)
     clock = Clock(total * rows)
     runner = build(plan, clock)
@@ -156,9 +158,8 @@ def main() -> None:
         ours, theirs = [f / total * 1e6 for _, f in pairs], [b / total * 1e6 for b, _ in pairs]
         added = statistics.median(f - b for f, b in zip(ours, theirs, strict=True))
         share = statistics.median(f / b - 1 for f, b in zip(ours, theirs, strict=True))
-        lines.append(
-            f"| {rows} | {statistics.median(theirs):.1f} | {statistics.median(ours):.1f} | {added:.1f} µs | {share:.1%} | {bar} |"
-        )
+        bare_us, rlplug_us = statistics.median(theirs), statistics.median(ours)
+        lines.append(f"| {rows} | {bare_us:.1f} | {rlplug_us:.1f} | {added:.1f} µs | {share:.1%} | {bar} |")
     table = "\n".join(lines)
     print(table)
     write_section("overhead", f"{machine()}\n\n`python bench/overhead.py --pairs {asked.pairs}`\n\n{table}")

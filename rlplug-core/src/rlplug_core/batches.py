@@ -1,4 +1,4 @@
-"""What learners are handed: rollouts [T, N] as collected on the host, and batches of samples or transitions on the device."""
+"""What learners are handed: rollouts [T, N] as collected, and batches of samples or transitions on the device."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ T = TypeVar("T", bound="Batch")
 
 @dataclass(slots=True)
 class Batch:
-    """The base of batches on the device: every field is a tensor, a (nested) dictionary of tensors, or None, leading with [B].
+    """The base of batches on the device: every field is a tensor [B, ...], a (nested) dictionary of them, or None.
 
-    `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `share` [B] is what each row
-    counts for in a mean, `weight / max(1, count(weight > 0))`: dividing by the sum of the weights would cancel their scale.
-    Whoever builds a batch passes it or None.
+    `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `share` [B] is what
+    each row counts for in a mean, `weight / max(1, count(weight > 0))`: dividing by the sum of the weights would cancel
+    their scale. Whoever builds a batch passes it or None.
     """
 
     weight: Tensor
@@ -44,7 +44,8 @@ class Batch:
         """The rows at `index` [b]; the others no longer count in their mean."""
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "share"}
         return type(self)(
-            share=None, **{name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()}
+            share=None,
+            **{name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()},
         )
 
     def to(self: T, device: torch.device) -> T:
@@ -134,7 +135,9 @@ class Rollout:
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
         steps, rows = self.reward.shape
-        value = critic(tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), self.obs)).reshape(steps + 1, rows)
+        value = critic(tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), self.obs)).reshape(
+            steps + 1, rows
+        )
         successor = value[1:]
         if self.cuts.count:
             successor = successor.copy()

@@ -19,6 +19,8 @@ from rlplug_core.types import Episode, Result, State
 
 #: Seconds between two looks at wall time: progress display, signals, workers.
 TICK = 0.2
+#: Looks over which the speed is taken.
+WINDOW = 25
 
 
 @dataclass(slots=True)
@@ -119,8 +121,8 @@ class Events:
         self.returns: deque[float] = deque(maxlen=100)
         self.lengths: deque[int] = deque(maxlen=100)
         self.pending: list[tuple[int, int, Episode]] = []
-        self.began = self.wake = self.marked_at = now()
-        self.marked_steps, self.speed = self.clock.steps, 0.0
+        self.began = self.wake = now()
+        self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self._schedule()
 
     def poll(self) -> None:
@@ -164,7 +166,7 @@ class Events:
         if self.returns:
             metrics["rollout/return_mean"] = sum(self.returns) / len(self.returns)
             metrics["rollout/length_mean"] = sum(self.lengths) / len(self.lengths)
-        metrics["perf/env_steps_per_s"] = self.speed
+        metrics["perf/env_steps_per_s"] = self.speed()
         metrics["perf/wall_s"] = self.now() - self.began
         metrics["perf/updates"] = float(self.clock.updates)
         self.sink.record("metrics", step, metrics)
@@ -172,7 +174,6 @@ class Events:
     def evaluate(self) -> None:
         """Evaluate the weights as they are; keep them if they are the best so far."""
         self.sink.watch(self.progress("evaluating"))
-        paused = self.now()
         steps, learner = self.clock.steps, self.runner.snapshot()
         result = self.sink.evaluate(learner)
         self.last = result.mean
@@ -186,7 +187,6 @@ class Events:
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
         for controller in self.controllers:
             controller.evaluated(result.mean, self.clock)
-        self.marked_at += self.now() - paused
 
     def checkpoint(self, kind: str, reason: str) -> None:
         """Save the whole run."""
@@ -196,12 +196,18 @@ class Events:
 
     def progress(self, phase: str) -> Progress:
         """How far the run is now."""
-        now, steps = self.now(), self.clock.steps
-        if phase == "training" and now - self.marked_at >= 5 * TICK:
-            self.speed = (steps - self.marked_steps) / (now - self.marked_at)
-            self.marked_at, self.marked_steps = now, steps
+        steps = self.clock.steps
+        if phase == "training" and steps:
+            self.marks.append((self.now(), steps))
         mean = sum(self.returns) / len(self.returns) if self.returns else None
-        return Progress(steps, self.clock.limit, self.speed, self.episodes, mean, self.last, self.best, phase)
+        return Progress(steps, self.clock.limit, self.speed(), self.episodes, mean, self.last, self.best, phase)
+
+    def speed(self) -> float:
+        """Env steps per second over the last few seconds, evaluations included; 0 before there are two looks."""
+        if len(self.marks) < 2:
+            return 0.0
+        (began, first), (ended, last) = self.marks[0], self.marks[-1]
+        return (last - first) / (ended - began) if ended > began else 0.0
 
     def state_dict(self) -> State:
         return {
@@ -221,7 +227,7 @@ class Events:
         ]
         for controller, saved in zip(self.controllers, state["controllers"], strict=True):
             controller.load_state_dict(saved)
-        self.steps = self.marked_steps = self.clock.steps
+        self.steps = self.clock.steps
         self._schedule()
 
     def _collect(self) -> None:

@@ -99,7 +99,8 @@ def _plain(module: nn.Module) -> list[Layer] | None:
     layers = [layer for linear in encoder.linears for layer in (_linear(linear), ACTIVATIONS[encoder.activation])]
     if isinstance(output, nn.Linear):
         return [*layers, _linear(output)]
-    return [*layers, _linear(output[0]), _log_std(output[1])]
+    mean, log_std = output.children()
+    return [*layers, _linear(mean), _log_std(log_std)]
 
 
 def _tanh(values: Array) -> Array:

@@ -1,7 +1,7 @@
 """Uniform replay: the last `capacity` steps, and random batches of n-step transitions from them.
 
-Steps are stored as they come, [slots, N]; a transition's successor is the next slot's observation, and is kept apart only
-where an episode ended. The n-step sums are made when a batch is drawn, so nothing is ever pending.
+Steps are stored as they come, [slots, N]; a transition's successor is the next slot's observation, and is kept apart
+only where an episode ended. The n-step sums are made when a batch is drawn, so nothing is ever pending.
 """
 
 from __future__ import annotations
@@ -132,9 +132,13 @@ class ReplayBuffer:
     def _slots(self, rows: int) -> int:
         slots = self.capacity // rows
         if slots < self.n_step + 1:
-            raise UsageError(f"a replay of {self.capacity} steps is too small for {rows} rows and {self.n_step}-step returns")
+            raise UsageError(
+                f"a replay of {self.capacity} steps is too small for {rows} rows and {self.n_step}-step returns"
+            )
         if self.pace.start < (self.n_step + 1) * rows:
-            raise UsageError(f"learning must start after more than {(self.n_step + 1) * rows} steps, not {self.pace.start}")
+            raise UsageError(
+                f"learning must start after more than {(self.n_step + 1) * rows} steps, not {self.pace.start}"
+            )
         return slots
 
     def state_dict(self) -> State:
@@ -167,7 +171,9 @@ class _Ring:
 
     @classmethod
     def like(cls, step: Step, slots: int) -> _Ring:
-        space = lambda like: tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)  # noqa: E731
+        def space(like: Any) -> Any:
+            return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)
+
         fields = {
             "obs": space(step.obs), "action": space(step.action), "reward": space(step.reward),
             "terminated": space(step.terminated), "ended": space(step.terminated), "extras": space(step.extras),
@@ -175,7 +181,7 @@ class _Ring:
         return cls(slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)})
 
     def write(self, slot: int, step: Step) -> None:
-        """Store a step, and its successors in the slot after it, which the next step overwrites with what is acted on."""
+        """Store a step, and its successors in the next slot, which the next step overwrites with what is acted on."""
         self._forget(slot)
         put(self.obs, slot, step.obs)
         put(self.obs, (slot + 1) % self.slots, step.next_obs)

@@ -27,17 +27,18 @@ def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
 class MLP(nn.Module):
     """Fully connected layers, each followed by the activation, after an optional module that makes vectors [B, inputs].
 
-    The layers are called as functions on their parameters: a module call per layer would cost as much as the layer itself.
+    The layers are called as functions on their parameters: a module call per layer would cost as much as the layer.
     """
 
     def __init__(self, inputs: int, net: Net, vectors: nn.Module | None = None) -> None:
         super().__init__()
         self.vectors = vectors
         widths = (inputs, *net.hidden)
-        self.linears = nn.ModuleList(linear(wide, next_) for wide, next_ in zip(widths, net.hidden, strict=False))
+        layers = [linear(wide, following) for wide, following in zip(widths, net.hidden, strict=False)]
+        self.linears = nn.ModuleList(layers)
         self.activation = torch.tanh if net.activation == "tanh" else torch.relu
         self.features = widths[-1]
-        self._parts = [(layer.weight, layer.bias) for layer in self.linears]
+        self._parts = [(layer.weight, layer.bias) for layer in layers]
 
     def forward(self, obs: Any) -> Tensor:
         if self.vectors is not None:
