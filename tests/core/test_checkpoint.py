@@ -17,9 +17,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from rlplug_core.checkpoint import Checkpoints, read
 from rlplug_core.errors import BadCheckpoint
-
 from tests.core.fakes import assert_same, stored
 
 ABOUT = {"environment": {"versions": {"torch": "2"}}, "exact": True, "created": 1.5}
@@ -40,7 +40,18 @@ def save(directory: Path, *steps: int, kind: str = "step", keep: int = 3, **comp
 
 ARRAYS = [
     np.array(dtype(1)) if ndim == 0 else np.ones((2, 0, 3)[:ndim], dtype)
-    for dtype in (np.float64, np.float32, np.float16, np.int64, np.int32, np.int8, np.uint8, np.uint64, np.uint16, np.bool_)
+    for dtype in (
+        np.float64,
+        np.float32,
+        np.float16,
+        np.int64,
+        np.int32,
+        np.int8,
+        np.uint8,
+        np.uint64,
+        np.uint16,
+        np.bool_,
+    )
     for ndim in (0, 1, 2, 3)
 ]
 LEAVES = st.one_of(
@@ -50,9 +61,13 @@ LEAVES = st.one_of(
     st.floats(allow_nan=False),
     st.text(),
     st.sampled_from(ARRAYS),
-    st.sampled_from([torch.from_numpy(array) for array in ARRAYS if array.dtype.kind != "u" or array.dtype == np.uint8]),
+    st.sampled_from(
+        [torch.from_numpy(array) for array in ARRAYS if array.dtype.kind != "u" or array.dtype == np.uint8]
+    ),
 )
-KEYS = st.one_of(st.text(max_size=4), st.sampled_from(["a/b", "a", "b", "/", "", "$tensor", "$dict", "_"]), st.integers())
+KEYS = st.one_of(
+    st.text(max_size=4), st.sampled_from(["a/b", "a", "b", "/", "", "$tensor", "$dict", "_"]), st.integers()
+)
 TREES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
@@ -182,7 +197,12 @@ def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
         content = path.read_bytes()
         spoilt = [flip(content, draws.randrange(8 * len(content))) for _ in range(200)]
         spoilt += [content[: draws.randrange(len(content))] for _ in range(20)]
-        spoilt += [content[:-n] + bytes(n) for n in (1, 8, 50)] + [content + b"\0", content + b" ", content + b"\n", b""]
+        spoilt += [content[:-n] + bytes(n) for n in (1, 8, 50)] + [
+            content + b"\0",
+            content + b" ",
+            content + b"\n",
+            b"",
+        ]
         for other in (other for other in spoilt if other != content):
             path.write_bytes(other)
             with pytest.raises(BadCheckpoint, match="damaged"):
@@ -240,8 +260,12 @@ def test_the_one_before_is_taken_and_the_reason_given(tmp_path: Path) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.recursive(st.one_of(st.none(), st.integers(), st.text()), lambda i: st.lists(i) | st.dictionaries(st.text(), i)))
-def test_a_manifest_of_anything_raises_only_our_own_error(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
+@given(
+    st.recursive(st.one_of(st.none(), st.integers(), st.text()), lambda i: st.lists(i) | st.dictionaries(st.text(), i))
+)
+def test_a_manifest_of_anything_raises_only_our_own_error(
+    tmp_path_factory: pytest.TempPathFactory, content: Any
+) -> None:
     path = tmp_path_factory.getbasetemp() / "step-000000000001"
     path.mkdir(exist_ok=True)
     (path / "manifest.json").write_text(json.dumps(content))

@@ -53,7 +53,6 @@ class Gymnasium:
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
-
     def adopt(self, make: Callable[[], gymnasium.Env[Any, Any]], rows: int, id: str) -> Env:
         """`rows` environments of a class that no registry holds."""
         reason = self_test(lambda: Rows(make, 1, id, 0, ""))
