@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -17,9 +18,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlplug_core.checkpoint import Checkpoints, read
-from rlplug_core.errors import BadCheckpoint
 
+from rlplug_core.checkpoint import Checkpoints, read, sealed
+from rlplug_core.errors import BadCheckpoint
 from tests.core.fakes import assert_same, stored
 
 ABOUT = {"environment": {"versions": {"torch": "2"}}, "exact": True, "created": 1.5}
@@ -40,7 +41,18 @@ def save(directory: Path, *steps: int, kind: str = "step", keep: int = 3, **comp
 
 ARRAYS = [
     np.array(dtype(1)) if ndim == 0 else np.ones((2, 0, 3)[:ndim], dtype)
-    for dtype in (np.float64, np.float32, np.float16, np.int64, np.int32, np.int8, np.uint8, np.uint64, np.uint16, np.bool_)
+    for dtype in (
+        np.float64,
+        np.float32,
+        np.float16,
+        np.int64,
+        np.int32,
+        np.int8,
+        np.uint8,
+        np.uint64,
+        np.uint16,
+        np.bool_,
+    )
     for ndim in (0, 1, 2, 3)
 ]
 LEAVES = st.one_of(
@@ -50,9 +62,13 @@ LEAVES = st.one_of(
     st.floats(allow_nan=False),
     st.text(),
     st.sampled_from(ARRAYS),
-    st.sampled_from([torch.from_numpy(array) for array in ARRAYS if array.dtype.kind != "u" or array.dtype == np.uint8]),
+    st.sampled_from(
+        [torch.from_numpy(array) for array in ARRAYS if array.dtype.kind != "u" or array.dtype == np.uint8]
+    ),
 )
-KEYS = st.one_of(st.text(max_size=4), st.sampled_from(["a/b", "a", "b", "/", "", "$tensor", "$dict", "_"]), st.integers())
+KEYS = st.one_of(
+    st.text(max_size=4), st.sampled_from(["a/b", "a", "b", "/", "", "$tensor", "$dict", "_"]), st.integers()
+)
 TREES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
@@ -134,16 +150,16 @@ def test_the_last_ones_are_kept_and_best_and_final_apart(tmp_path: Path) -> None
     checkpoints = save(tmp_path, 5, kind="final")
     names = sorted(path.name.replace("0" * 11, "") for path in tmp_path.iterdir())
     assert names == ["best-4", "final-5", "step-3", "step-4", "step-5"]
-    assert [(saved.kind, saved.step) for saved in checkpoints.list("final", "step")][:2] == [("final", 5), ("step", 5)]
-    assert [saved.step for saved in checkpoints.list("best")] == [4]
+    assert [(saved.kind, saved.step) for saved in checkpoints.kept("final", "step")][:2] == [("final", 5), ("step", 5)]
+    assert [saved.step for saved in checkpoints.kept("best")] == [4]
 
 
 def test_the_one_just_written_is_kept_even_if_later_ones_lie_there(tmp_path: Path) -> None:
     """A run that resumed from an earlier checkpoint tells another story from there; the later ones are of the old one."""
     save(tmp_path, 3, 7, kind="best")
-    assert [saved.step for saved in save(tmp_path, 5, kind="best").list("best")] == [5]
+    assert [saved.step for saved in save(tmp_path, 5, kind="best").kept("best")] == [5]
     save(tmp_path, 1, 2, 3, 9, keep=2)
-    assert [saved.step for saved in save(tmp_path, 4, keep=2).list("step")] == [4, 3]
+    assert [saved.step for saved in save(tmp_path, 4, keep=2).kept("step")] == [4, 3]
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:
@@ -176,13 +192,18 @@ def files_of(directory: Path) -> list[Path]:
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     """In every file, the manifest included; so are cut ends, zero ends and added bytes."""
-    (saved,) = save(tmp_path, 3).list()
+    (saved,) = save(tmp_path, 3).kept()
     draws = random.Random(0)
     for path in files_of(saved.path):
         content = path.read_bytes()
         spoilt = [flip(content, draws.randrange(8 * len(content))) for _ in range(200)]
         spoilt += [content[: draws.randrange(len(content))] for _ in range(20)]
-        spoilt += [content[:-n] + bytes(n) for n in (1, 8, 50)] + [content + b"\0", content + b" ", content + b"\n", b""]
+        spoilt += [content[:-n] + bytes(n) for n in (1, 8, 50)] + [
+            content + b"\0",
+            content + b" ",
+            content + b"\n",
+            b"",
+        ]
         for other in (other for other in spoilt if other != content):
             path.write_bytes(other)
             with pytest.raises(BadCheckpoint, match="damaged"):
@@ -200,8 +221,8 @@ def flip(content: bytes, bit: int) -> bytes:
 def test_missing_swapped_and_foreign_files_are_noticed(tmp_path: Path) -> None:
     save(tmp_path / "a", 3)
     save(tmp_path / "b", 4)
-    (saved,) = Checkpoints(tmp_path / "a").list()
-    (other,) = Checkpoints(tmp_path / "b").list()
+    (saved,) = Checkpoints(tmp_path / "a").kept()
+    (other,) = Checkpoints(tmp_path / "b").kept()
     for path in files_of(saved.path):
         content = path.read_bytes()
         path.unlink()
@@ -217,7 +238,7 @@ def test_missing_swapped_and_foreign_files_are_noticed(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_under_the_name_of_another_is_noticed(tmp_path: Path) -> None:
-    (saved,) = save(tmp_path, 3).list()
+    (saved,) = save(tmp_path, 3).kept()
     saved.path.rename(tmp_path / "step-000000000009")
     with pytest.raises(BadCheckpoint, match="damaged"):
         Checkpoints(tmp_path).load(["step"])
@@ -225,7 +246,7 @@ def test_a_checkpoint_under_the_name_of_another_is_noticed(tmp_path: Path) -> No
 
 def test_the_one_before_is_taken_and_the_reason_given(tmp_path: Path) -> None:
     checkpoints = save(tmp_path, 1, 2, 3)
-    newest, middle, _ = checkpoints.list()
+    newest, middle, _ = checkpoints.kept()
     (newest.path / "learner.safetensors").write_bytes(b"")
     shutil.rmtree(middle.path)
     middle.path.mkdir()
@@ -240,8 +261,12 @@ def test_the_one_before_is_taken_and_the_reason_given(tmp_path: Path) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.recursive(st.one_of(st.none(), st.integers(), st.text()), lambda i: st.lists(i) | st.dictionaries(st.text(), i)))
-def test_a_manifest_of_anything_raises_only_our_own_error(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
+@given(
+    st.recursive(st.one_of(st.none(), st.integers(), st.text()), lambda i: st.lists(i) | st.dictionaries(st.text(), i))
+)
+def test_a_manifest_of_anything_raises_only_our_own_error(
+    tmp_path_factory: pytest.TempPathFactory, content: Any
+) -> None:
     path = tmp_path_factory.getbasetemp() / "step-000000000001"
     path.mkdir(exist_ok=True)
     (path / "manifest.json").write_text(json.dumps(content))
@@ -254,8 +279,6 @@ def test_a_manifest_of_anything_raises_only_our_own_error(tmp_path_factory: pyte
 
 def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Rewrite a manifest with a right hash, as an attacker can."""
-    from rlplug_core.checkpoint import sealed
-
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["sha256"]
     change(manifest)
@@ -264,7 +287,7 @@ def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 @pytest.mark.parametrize("name", ["../secret", "..", "/etc/passwd", "sub/secret", "a\\b", "", "learner.json", "a\0b"])
 def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
-    (saved,) = save(tmp_path / "run", 1).list()
+    (saved,) = save(tmp_path / "run", 1).kept()
     (tmp_path / "run" / "secret.json").write_text('{"$dict": [["stolen", 1]]}')
     forged(saved.path, lambda manifest: manifest["components"].append(name))
     with pytest.raises(BadCheckpoint):
@@ -275,7 +298,7 @@ def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path) -> None:
-    (saved,) = save(tmp_path, 1).list()
+    (saved,) = save(tmp_path, 1).kept()
     forged(saved.path, lambda manifest: manifest["files"].pop("learner.json"))
     with pytest.raises(BadCheckpoint):
         read(saved.path)
@@ -299,9 +322,7 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path)
     ],
 )
 def test_content_made_to_do_harm_is_damage_like_any_other(tmp_path: Path, file: str, content: bytes) -> None:
-    import hashlib
-
-    (saved,) = save(tmp_path, 1).list()
+    (saved,) = save(tmp_path, 1).kept()
     (saved.path / file).write_bytes(content)
     forged(saved.path, lambda manifest: manifest["files"].update({file: hashlib.sha256(content).hexdigest()}))
     with pytest.raises(BadCheckpoint, match="damaged"):
@@ -309,7 +330,7 @@ def test_content_made_to_do_harm_is_damage_like_any_other(tmp_path: Path, file: 
 
 
 def test_nothing_is_pickled(tmp_path: Path) -> None:
-    for path in files_of(save(tmp_path, 1).list()[0].path):
+    for path in files_of(save(tmp_path, 1).kept()[0].path):
         assert path.suffix in (".json", ".safetensors")
         if path.suffix == ".json":
             json.loads(path.read_bytes())
