@@ -130,6 +130,8 @@ class Events:
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
             return
+        if self.clock.stop:
+            return  # batches may still be owed; a resumed run learns from them first and then comes back here
         if steps >= self.next:
             before, self.steps = self.steps, steps
             self._schedule()
@@ -211,7 +213,7 @@ class Events:
 
     def state_dict(self) -> State:
         return {
-            "best": self.best, "last": self.last, "episodes": self.episodes, "returns": list(self.returns),
+            "steps": self.steps, "best": self.best, "last": self.last, "episodes": self.episodes, "returns": list(self.returns),
             "lengths": list(self.lengths), "wall": self.now() - self.began,
             "pending": [[steps, worker, e.row, e.total, e.length] for steps, worker, e in self.pending],
             "controllers": [controller.state_dict() for controller in self.controllers],
@@ -227,7 +229,7 @@ class Events:
         ]
         for controller, saved in zip(self.controllers, state["controllers"], strict=True):
             controller.load_state_dict(saved)
-        self.steps = self.clock.steps
+        self.steps = state["steps"]
         self._schedule()
 
     def _collect(self) -> None:

@@ -119,6 +119,7 @@ class Inline:
         for worker in self.workers:
             worker.clock.limit, worker.clock.total = self.clock.limit, self.clock.total
             train(worker.actor.lane, worker.clock, worker.meter)
+        poll()
         while not self.clock.done:
             worker = self.workers[self.next]
             self.next = (self.next + 1) % len(self.workers)
@@ -129,11 +130,12 @@ class Inline:
             poll()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        return [
+        taken = [
             (steps, rank, episode)
             for rank, worker in enumerate(self.workers)
             for steps, episode in worker.actor.take_episodes()
         ]
+        return sorted(taken, key=lambda entry: entry[0])  # as they ended, however often someone asks
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([worker.meter.flush() for worker in self.workers])

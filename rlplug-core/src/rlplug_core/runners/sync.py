@@ -16,6 +16,7 @@ from rlplug_core.types import Episode, State
 def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> None:
     """Act, store, learn, look at the clock, until it is done. Batches owed from before a stop come first."""
     train(actor.lane, clock, meter)
+    poll()
     while not clock.done:
         turn(actor, clock, meter)
         poll()
