@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 # MLflow's own imports warn.
@@ -194,6 +195,28 @@ def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
     assert [(run.info.run_id, run.info.status) for run in runs] == [(state["run_id"], "FINISHED")]
     steps = [one.step for one in client.get_metric_history(state["run_id"], "rollout/episodes")]
     assert len(steps) == len(set(steps))
+
+
+def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: Path) -> None:
+    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    running = subprocess.Popen(
+        run_command("run", "a3c", "CartPole-v1", *words),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow"},
+    )
+    path = place / "runs/one/journal.jsonl"
+    wait_for(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
+    children = psutil.Process(running.pid).children(recursive=True)
+    os.killpg(running.pid, signal.SIGTERM)
+    _, error = running.communicate(timeout=120)
+    assert running.returncode == 143, error
+    assert error.count("\n") == 1
+    assert journal(place / "runs/one")[-1]["data"] == {"status": "interrupted"}
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
 
 
 def wait_for(condition: Callable[[], bool], running: subprocess.Popen[str], seconds: float = 120) -> None:
