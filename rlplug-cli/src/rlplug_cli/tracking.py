@@ -38,7 +38,7 @@ def rlplug_run_end(run: Run) -> None:
     if sender is None:
         return
     if not sender.drain(float(os.environ.get(DRAIN, "30"))):
-        _say(f"MLflow has not got all of this run yet{sender.why}; `rlplug sync {run.path}` sends the rest")
+        _say(f"MLflow has not got all of this run yet; `rlplug sync {run.path}` sends the rest")
 
 
 class Sender(threading.Thread):
@@ -50,11 +50,6 @@ class Sender(threading.Thread):
         self.failure = ""
         self._wake = threading.Event()
         self._ending = False
-
-    @property
-    def why(self) -> str:
-        """The last failure as part of a sentence."""
-        return f" ({self.failure})" if self.failure else ""
 
     def run(self) -> None:
         wait = EVERY
@@ -86,10 +81,10 @@ class Sender(threading.Thread):
         try:
             sent = self.mirror.send()
         except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
-            if not self.failure:
+            said, self.failure = bool(self.failure), " ".join(str(error).split())[:200] or type(error).__name__
+            if not said:
                 uri = self.mirror.state.tracking_uri
-                _say(f"MLflow at {uri} takes nothing now; training goes on, the journal keeps all")
-            self.failure = " ".join(str(error).split())[:200] or type(error).__name__
+                _say(f"MLflow at {uri} takes nothing now ({self.failure}); training goes on, the journal keeps all")
             return False
         self.failure = ""
         return sent

@@ -131,7 +131,7 @@ class ReplayBuffer:
 
     def _slots(self, rows: int) -> int:
         slots = self.capacity // rows
-        if slots < self.n_step + 1:
+        if slots < self.n_step + 2:  # of two steps that follow each other one at least holds a transition
             raise UsageError(
                 f"a replay of {self.capacity} steps is too small for {rows} rows and {self.n_step}-step returns"
             )

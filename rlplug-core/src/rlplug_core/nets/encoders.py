@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, TypeGuard
 
 import gymnasium.spaces as spaces
@@ -34,7 +35,7 @@ class MLP(nn.Module):
         super().__init__()
         self.vectors = vectors
         widths = (inputs, *net.hidden)
-        layers = [linear(wide, following) for wide, following in zip(widths, net.hidden, strict=False)]
+        layers = [linear(wide, following) for wide, following in pairwise(widths)]
         self.linears = nn.ModuleList(layers)
         self.activation = torch.tanh if net.activation == "tanh" else torch.relu
         self.features = widths[-1]
@@ -125,7 +126,7 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     return layers, layers.features
 
 
-def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
+def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
 
 
