@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -18,7 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.checkpoint import Checkpoints, read
+from rlplug_core.checkpoint import Checkpoints, read, sealed
 from rlplug_core.errors import BadCheckpoint
 from tests.core.fakes import assert_same, stored
 
@@ -149,16 +150,16 @@ def test_the_last_ones_are_kept_and_best_and_final_apart(tmp_path: Path) -> None
     checkpoints = save(tmp_path, 5, kind="final")
     names = sorted(path.name.replace("0" * 11, "") for path in tmp_path.iterdir())
     assert names == ["best-4", "final-5", "step-3", "step-4", "step-5"]
-    assert [(saved.kind, saved.step) for saved in checkpoints.list("final", "step")][:2] == [("final", 5), ("step", 5)]
-    assert [saved.step for saved in checkpoints.list("best")] == [4]
+    assert [(saved.kind, saved.step) for saved in checkpoints.kept("final", "step")][:2] == [("final", 5), ("step", 5)]
+    assert [saved.step for saved in checkpoints.kept("best")] == [4]
 
 
 def test_the_one_just_written_is_kept_even_if_later_ones_lie_there(tmp_path: Path) -> None:
     """A run that resumed from an earlier checkpoint tells another story from there; the later ones are of the old one."""
     save(tmp_path, 3, 7, kind="best")
-    assert [saved.step for saved in save(tmp_path, 5, kind="best").list("best")] == [5]
+    assert [saved.step for saved in save(tmp_path, 5, kind="best").kept("best")] == [5]
     save(tmp_path, 1, 2, 3, 9, keep=2)
-    assert [saved.step for saved in save(tmp_path, 4, keep=2).list("step")] == [4, 3]
+    assert [saved.step for saved in save(tmp_path, 4, keep=2).kept("step")] == [4, 3]
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def files_of(directory: Path) -> list[Path]:
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     """In every file, the manifest included; so are cut ends, zero ends and added bytes."""
-    (saved,) = save(tmp_path, 3).list()
+    (saved,) = save(tmp_path, 3).kept()
     draws = random.Random(0)
     for path in files_of(saved.path):
         content = path.read_bytes()
@@ -220,8 +221,8 @@ def flip(content: bytes, bit: int) -> bytes:
 def test_missing_swapped_and_foreign_files_are_noticed(tmp_path: Path) -> None:
     save(tmp_path / "a", 3)
     save(tmp_path / "b", 4)
-    (saved,) = Checkpoints(tmp_path / "a").list()
-    (other,) = Checkpoints(tmp_path / "b").list()
+    (saved,) = Checkpoints(tmp_path / "a").kept()
+    (other,) = Checkpoints(tmp_path / "b").kept()
     for path in files_of(saved.path):
         content = path.read_bytes()
         path.unlink()
@@ -237,7 +238,7 @@ def test_missing_swapped_and_foreign_files_are_noticed(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_under_the_name_of_another_is_noticed(tmp_path: Path) -> None:
-    (saved,) = save(tmp_path, 3).list()
+    (saved,) = save(tmp_path, 3).kept()
     saved.path.rename(tmp_path / "step-000000000009")
     with pytest.raises(BadCheckpoint, match="damaged"):
         Checkpoints(tmp_path).load(["step"])
@@ -245,7 +246,7 @@ def test_a_checkpoint_under_the_name_of_another_is_noticed(tmp_path: Path) -> No
 
 def test_the_one_before_is_taken_and_the_reason_given(tmp_path: Path) -> None:
     checkpoints = save(tmp_path, 1, 2, 3)
-    newest, middle, _ = checkpoints.list()
+    newest, middle, _ = checkpoints.kept()
     (newest.path / "learner.safetensors").write_bytes(b"")
     shutil.rmtree(middle.path)
     middle.path.mkdir()
@@ -278,8 +279,6 @@ def test_a_manifest_of_anything_raises_only_our_own_error(
 
 def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Rewrite a manifest with a right hash, as an attacker can."""
-    from rlplug_core.checkpoint import sealed
-
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["sha256"]
     change(manifest)
@@ -288,7 +287,7 @@ def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 @pytest.mark.parametrize("name", ["../secret", "..", "/etc/passwd", "sub/secret", "a\\b", "", "learner.json", "a\0b"])
 def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
-    (saved,) = save(tmp_path / "run", 1).list()
+    (saved,) = save(tmp_path / "run", 1).kept()
     (tmp_path / "run" / "secret.json").write_text('{"$dict": [["stolen", 1]]}')
     forged(saved.path, lambda manifest: manifest["components"].append(name))
     with pytest.raises(BadCheckpoint):
@@ -299,7 +298,7 @@ def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path) -> None:
-    (saved,) = save(tmp_path, 1).list()
+    (saved,) = save(tmp_path, 1).kept()
     forged(saved.path, lambda manifest: manifest["files"].pop("learner.json"))
     with pytest.raises(BadCheckpoint):
         read(saved.path)
@@ -323,9 +322,7 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path)
     ],
 )
 def test_content_made_to_do_harm_is_damage_like_any_other(tmp_path: Path, file: str, content: bytes) -> None:
-    import hashlib
-
-    (saved,) = save(tmp_path, 1).list()
+    (saved,) = save(tmp_path, 1).kept()
     (saved.path / file).write_bytes(content)
     forged(saved.path, lambda manifest: manifest["files"].update({file: hashlib.sha256(content).hexdigest()}))
     with pytest.raises(BadCheckpoint, match="damaged"):
@@ -333,7 +330,7 @@ def test_content_made_to_do_harm_is_damage_like_any_other(tmp_path: Path, file: 
 
 
 def test_nothing_is_pickled(tmp_path: Path) -> None:
-    for path in files_of(save(tmp_path, 1).list()[0].path):
+    for path in files_of(save(tmp_path, 1).kept()[0].path):
         assert path.suffix in (".json", ".safetensors")
         if path.suffix == ".json":
             json.loads(path.read_bytes())

@@ -126,7 +126,7 @@ def _arrays(module: nn.Module) -> tuple[Array, Array]:
 
 
 def _relu(values: Array, out: Array) -> None:
-    np.maximum(values, 0, out)
+    np.maximum(values, 0, out=out)
 
 
 #: The numpy form of each activation: from the first array into the second.
