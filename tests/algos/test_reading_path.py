@@ -17,6 +17,7 @@ import torch
 
 import rlplug_algos
 import rlplug_core
+from rlplug_core.run import train
 
 CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).parent
 
