@@ -17,6 +17,7 @@ import torch
 
 import rlplug_algos
 import rlplug_core
+from rlplug_core.run import train
 
 CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).parent
 
@@ -113,6 +114,32 @@ def test_leaves_are_leaves(trace: Trace) -> None:
 def test_metrics_are_kept_without_a_look_at_them(trace: Trace) -> None:
     """Of `events.py`, which is beside the path, only the list that results are put on takes part."""
     assert {function for _, name, function in trace.calls if name == "events.py"} == {"Meter.add"}
+
+
+def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
+    """Every file that is on the stack while the actor steps, a step is stored or the parameters change."""
+    from rlplug_core.actor import Actor
+    from rlplug_core.buffers.rollout import RolloutBuffer
+    from rlplug_core.optimiser import Adam
+
+    stations = {Actor.step.__code__, RolloutBuffer.add.__code__, Adam.step.__code__}
+    found: set[str] = set()
+
+    def watch(frame: FrameType | None, event: str, _: Any) -> None:
+        if event == "call" and frame is not None and frame.f_code in stations:
+            while frame is not None:
+                found.update({name_of(frame.f_code)} - {None})  # type: ignore[arg-type]
+                frame = frame.f_back
+
+    options = {"total_steps": 64, "steps": 16, "epochs": 1, "batch": 16, "eval_episodes": 1, "verdict_episodes": 0}
+    sys.setprofile(watch)
+    try:
+        train("ppo", "rlplug_core.testing.envs:Chain", options, out=tmp_path, hooks=False)
+    finally:
+        sys.setprofile(None)
+    assert {"run.py", "runners/sync.py", "actor.py", "buffers/rollout.py", "ppo.py", "optimiser.py"} <= found
+    assert len(found) <= MAX_FILES, found
+    assert sum(len(source(name).read_text(encoding="utf-8").splitlines()) for name in found) <= MAX_LINES, found
 
 
 def source(name: str) -> Path:
