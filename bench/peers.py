@@ -182,7 +182,7 @@ NOTE = """Medians, smallest and largest in brackets; the ratio is taken within e
 CartPole-v1; the peer runs first, then rlplug, and so on; one thread per process; {steps:,} timed env steps after a
 warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both
 sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
-with shared pages counted once. Fewer busy cores than processes at work, marked *disturbed* below 85 %: the machine was busy.
+with shared pages counted once. Rows are *disturbed* where a run had less than 85 % of a core for each process at work.
 The return is of 20 greedy episodes after training, to show that both sides learn.
 {tuned}
 {machine}; {versions}; rlplug at {revision}."""

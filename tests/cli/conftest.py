@@ -49,7 +49,7 @@ def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     """The command in this process."""
 
     def call(*words: str) -> Done:
-        monkeypatch.setitem(os.environ, "RLPLUG_DISABLED_PLUGINS", os.environ.get("RLPLUG_DISABLED_PLUGINS", ""))
+        monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", os.environ.get("RLPLUG_DISABLED_PLUGINS", ""))
         plugins.refresh()
         capsys.readouterr()
         code = main(words)

@@ -142,6 +142,12 @@ class TinyQ(Algorithm[Transitions]):
         return loss, {"loss/value": loss.detach()}
 
 
+class TinyQAsync(TinyQ):
+    """Under asynchronous workers, to have several batches due at once there."""
+
+    runners: ClassVar[tuple[str, ...]] = ("async",)
+
+
 def make_runner(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
     """A runner, as a session builds it."""
     plan = Plan.make(algorithm, env, {"seed": 3, "rows": 2, "total_steps": 200, **options})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
 import shutil
-import signal
+import sys
+import tempfile
 from collections.abc import Callable
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.checkpoint import Checkpoints, read
+from rlplug_core.checkpoint import Checkpoints, read, sealed
 from rlplug_core.errors import BadCheckpoint
 from tests.core.fakes import assert_same, stored
 
@@ -38,36 +41,14 @@ def save(directory: Path, *steps: int, kind: str = "step", keep: int = 3, **comp
 
 # What goes in comes out.
 
-ARRAYS = [
-    np.array(dtype(1)) if ndim == 0 else np.ones((2, 0, 3)[:ndim], dtype)
-    for dtype in (
-        np.float64,
-        np.float32,
-        np.float16,
-        np.int64,
-        np.int32,
-        np.int8,
-        np.uint8,
-        np.uint64,
-        np.uint16,
-        np.bool_,
-    )
-    for ndim in (0, 1, 2, 3)
-]
-LEAVES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(allow_nan=False),
-    st.text(),
-    st.sampled_from(ARRAYS),
-    st.sampled_from(
-        [torch.from_numpy(array) for array in ARRAYS if array.dtype.kind != "u" or array.dtype == np.uint8]
-    ),
-)
-KEYS = st.one_of(
-    st.text(max_size=4), st.sampled_from(["a/b", "a", "b", "/", "", "$tensor", "$dict", "_"]), st.integers()
-)
+DTYPES = ("float64", "float32", "float16", "int64", "int32", "int8", "uint8", "uint64", "uint16", "bool")
+ARRAYS = [np.ones((2, 0, 3)[:ndim], dtype) for dtype in DTYPES for ndim in range(4)]
+TENSORS = [torch.from_numpy(array) for array in ARRAYS if array.dtype not in ("uint64", "uint16")]
+PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text())
+LEAVES = st.one_of(PLAIN, st.sampled_from(ARRAYS), st.sampled_from(TENSORS))
+ODD = ["a/b", "a", "b", "/", "", "$tensor", "$dict"]
+KEYS = st.one_of(st.text(max_size=4), st.sampled_from(ODD), st.integers())
+ANYTHING = st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 TREES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
@@ -149,16 +130,16 @@ def test_the_last_ones_are_kept_and_best_and_final_apart(tmp_path: Path) -> None
     checkpoints = save(tmp_path, 5, kind="final")
     names = sorted(path.name.replace("0" * 11, "") for path in tmp_path.iterdir())
     assert names == ["best-4", "final-5", "step-3", "step-4", "step-5"]
-    assert [(saved.kind, saved.step) for saved in checkpoints.list("final", "step")][:2] == [("final", 5), ("step", 5)]
-    assert [saved.step for saved in checkpoints.list("best")] == [4]
+    assert [(saved.kind, saved.step) for saved in checkpoints.kept("final", "step")][:2] == [("final", 5), ("step", 5)]
+    assert [saved.step for saved in checkpoints.kept("best")] == [4]
 
 
 def test_the_one_just_written_is_kept_even_if_later_ones_lie_there(tmp_path: Path) -> None:
-    """A run that resumed from an earlier checkpoint tells another story from there; the later ones are of the old one."""
+    """A run that resumed from an earlier point tells another story from there; the later ones are of the old one."""
     save(tmp_path, 3, 7, kind="best")
-    assert [saved.step for saved in save(tmp_path, 5, kind="best").list("best")] == [5]
+    assert [saved.step for saved in save(tmp_path, 5, kind="best").kept("best")] == [5]
     save(tmp_path, 1, 2, 3, 9, keep=2)
-    assert [saved.step for saved in save(tmp_path, 4, keep=2).list("step")] == [4, 3]
+    assert [saved.step for saved in save(tmp_path, 4, keep=2).kept("step")] == [4, 3]
 
 
 def test_saving_again_replaces(tmp_path: Path) -> None:
@@ -191,18 +172,14 @@ def files_of(directory: Path) -> list[Path]:
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     """In every file, the manifest included; so are cut ends, zero ends and added bytes."""
-    (saved,) = save(tmp_path, 3).list()
+    (saved,) = save(tmp_path, 3).kept()
     draws = random.Random(0)
     for path in files_of(saved.path):
         content = path.read_bytes()
         spoilt = [flip(content, draws.randrange(8 * len(content))) for _ in range(200)]
         spoilt += [content[: draws.randrange(len(content))] for _ in range(20)]
-        spoilt += [content[:-n] + bytes(n) for n in (1, 8, 50)] + [
-            content + b"\0",
-            content + b" ",
-            content + b"\n",
-            b"",
-        ]
+        spoilt += [content[:-n] + bytes(n) for n in (1, 8, 50)]
+        spoilt += [content + more for more in (b"\0", b" ", b"\n")] + [b""]
         for other in (other for other in spoilt if other != content):
             path.write_bytes(other)
             with pytest.raises(BadCheckpoint, match="damaged"):
@@ -220,8 +197,8 @@ def flip(content: bytes, bit: int) -> bytes:
 def test_missing_swapped_and_foreign_files_are_noticed(tmp_path: Path) -> None:
     save(tmp_path / "a", 3)
     save(tmp_path / "b", 4)
-    (saved,) = Checkpoints(tmp_path / "a").list()
-    (other,) = Checkpoints(tmp_path / "b").list()
+    (saved,) = Checkpoints(tmp_path / "a").kept()
+    (other,) = Checkpoints(tmp_path / "b").kept()
     for path in files_of(saved.path):
         content = path.read_bytes()
         path.unlink()
@@ -237,7 +214,7 @@ def test_missing_swapped_and_foreign_files_are_noticed(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_under_the_name_of_another_is_noticed(tmp_path: Path) -> None:
-    (saved,) = save(tmp_path, 3).list()
+    (saved,) = save(tmp_path, 3).kept()
     saved.path.rename(tmp_path / "step-000000000009")
     with pytest.raises(BadCheckpoint, match="damaged"):
         Checkpoints(tmp_path).load(["step"])
@@ -245,7 +222,7 @@ def test_a_checkpoint_under_the_name_of_another_is_noticed(tmp_path: Path) -> No
 
 def test_the_one_before_is_taken_and_the_reason_given(tmp_path: Path) -> None:
     checkpoints = save(tmp_path, 1, 2, 3)
-    newest, middle, _ = checkpoints.list()
+    newest, middle, _ = checkpoints.kept()
     (newest.path / "learner.safetensors").write_bytes(b"")
     shutil.rmtree(middle.path)
     middle.path.mkdir()
@@ -255,22 +232,17 @@ def test_the_one_before_is_taken_and_the_reason_given(tmp_path: Path) -> None:
     assert len(warnings) == 2
     assert "step-000000000003 is damaged: learner.safetensors has changed" in warnings[0]
     (saved.path / "manifest.json").write_text("[]")
-    with pytest.raises(BadCheckpoint, match="no readable final or step checkpoint: .*000003.*000002.*000001"):
+    with pytest.raises(BadCheckpoint, match=r"no readable final or step checkpoint: .*000003.*000002.*000001"):
         checkpoints.load(["final", "step"])
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    st.recursive(st.one_of(st.none(), st.integers(), st.text()), lambda i: st.lists(i) | st.dictionaries(st.text(), i))
-)
-def test_a_manifest_of_anything_raises_only_our_own_error(
-    tmp_path_factory: pytest.TempPathFactory, content: Any
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "step-000000000001"
-    path.mkdir(exist_ok=True)
-    (path / "manifest.json").write_text(json.dumps(content))
-    with pytest.raises(BadCheckpoint):
-        read(path)
+@given(ANYTHING)
+def test_a_manifest_of_anything_raises_only_our_own_error(content: Any) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "manifest.json").write_text(json.dumps(content))
+        with pytest.raises(BadCheckpoint):
+            read(Path(directory))
 
 
 # Hostile checkpoints: well-formed, hashes right, made to do harm.
@@ -278,8 +250,6 @@ def test_a_manifest_of_anything_raises_only_our_own_error(
 
 def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Rewrite a manifest with a right hash, as an attacker can."""
-    from rlplug_core.checkpoint import sealed
-
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["sha256"]
     change(manifest)
@@ -288,7 +258,7 @@ def forged(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 @pytest.mark.parametrize("name", ["../secret", "..", "/etc/passwd", "sub/secret", "a\\b", "", "learner.json", "a\0b"])
 def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
-    (saved,) = save(tmp_path / "run", 1).list()
+    (saved,) = save(tmp_path / "run", 1).kept()
     (tmp_path / "run" / "secret.json").write_text('{"$dict": [["stolen", 1]]}')
     forged(saved.path, lambda manifest: manifest["components"].append(name))
     with pytest.raises(BadCheckpoint):
@@ -299,7 +269,7 @@ def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
 
 
 def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path) -> None:
-    (saved,) = save(tmp_path, 1).list()
+    (saved,) = save(tmp_path, 1).kept()
     forged(saved.path, lambda manifest: manifest["files"].pop("learner.json"))
     with pytest.raises(BadCheckpoint):
         read(saved.path)
@@ -323,9 +293,7 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path)
     ],
 )
 def test_content_made_to_do_harm_is_damage_like_any_other(tmp_path: Path, file: str, content: bytes) -> None:
-    import hashlib
-
-    (saved,) = save(tmp_path, 1).list()
+    (saved,) = save(tmp_path, 1).kept()
     (saved.path / file).write_bytes(content)
     forged(saved.path, lambda manifest: manifest["files"].update({file: hashlib.sha256(content).hexdigest()}))
     with pytest.raises(BadCheckpoint, match="damaged"):
@@ -333,7 +301,7 @@ def test_content_made_to_do_harm_is_damage_like_any_other(tmp_path: Path, file: 
 
 
 def test_nothing_is_pickled(tmp_path: Path) -> None:
-    for path in files_of(save(tmp_path, 1).list()[0].path):
+    for path in files_of(save(tmp_path, 1).kept()[0].path):
         assert path.suffix in (".json", ".safetensors")
         if path.suffix == ".json":
             json.loads(path.read_bytes())
@@ -342,32 +310,44 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
 # Kills.
 
 
-def write_for_ever(directory: str, begin: int) -> None:
+def write_for_ever(directory: str, begin: int, acknowledge: Connection) -> None:
     """Checkpoints one after the other, the best one under the same name again and again."""
     for step in range(begin, 10**9):
         content = {"learner": {"step": step, "weights": np.full(5_000, step)}}
         Checkpoints(Path(directory), keep=2).save("step", step, content, {})
         Checkpoints(Path(directory)).save("best", 1, content, {})
-        (Path(directory).parent / "acknowledged").write_text(str(step))
+        acknowledge.send_bytes(str(step).encode())
+
+
+def killed_writer(directory: Path, begin: int, rounds: int, seconds: float) -> int:
+    """Kill a writer a moment after it acknowledged some rounds; returns the last step that it did."""
+    context = get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    writer = context.Process(target=write_for_ever, args=(str(directory), begin, theirs))
+    writer.start()
+    theirs.close()
+    heard = [int(ours.recv_bytes()) for _ in range(rounds)]
+    writer.join(seconds)
+    writer.kill()
+    writer.join()
+    while ours.poll():
+        try:
+            heard.append(int(ours.recv_bytes()))
+        except EOFError:
+            break
+    return heard[-1] if heard else 0
 
 
 def test_a_kill_at_any_moment_leaves_the_last_one_whole(tmp_path: Path) -> None:
     """Writers are killed at random moments; never is a checkpoint damaged, or one that was reported as saved gone."""
-    directory, context, draws = tmp_path / "checkpoints", get_context("fork"), random.Random(1)
+    directory, draws = tmp_path / "checkpoints", random.Random(1)
     acknowledged, best = 0, 0
     for _ in range(100):
-        writer = context.Process(target=write_for_ever, args=(str(directory), acknowledged + 1))
-        writer.start()
-        writer.join(draws.uniform(0.001, 0.04))
-        assert writer.pid
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
-        text = (tmp_path / "acknowledged").read_text() if (tmp_path / "acknowledged").exists() else ""
-        acknowledged = max(acknowledged, int(text or 0))
+        rounds, seconds = draws.choice([0, 0, 1]), draws.uniform(0.0, 0.01)
+        acknowledged = max(acknowledged, killed_writer(directory, acknowledged + 1, rounds, seconds))
         if acknowledged:
-            step, best = check_after_kill(directory, acknowledged, best)
-            acknowledged = max(acknowledged, step)
-    assert acknowledged > 100
+            acknowledged, best = check_after_kill(directory, acknowledged, best)
+    assert acknowledged > 20
     save(directory, acknowledged + 1)
     save(directory, 1, kind="best")
     assert not [path for path in directory.iterdir() if path.name.startswith(".")]  # what kills left behind is cleared
@@ -383,3 +363,41 @@ def check_after_kill(directory: Path, acknowledged: int, best: int) -> tuple[int
     now: int = checkpoints.load(["best"])[1]["learner"]["step"]
     assert now >= best
     return saved.step, now
+
+
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
+
+
+def write_once(directory: str, end_at: int) -> None:
+    """Replace the best checkpoint and add a newer one, but die before the file operation of this number."""
+    operations = 0
+
+    def count(event: str, arguments: Any) -> None:
+        nonlocal operations
+        if event in CHANGES and directory in str(arguments[0]):
+            operations += 1
+            if operations == end_at:
+                os._exit(1)
+
+    sys.addaudithook(count)
+    save(Path(directory), 1, kind="best", learner={"version": 2})
+    save(Path(directory), 2, keep=1, learner={"version": 2})
+
+
+def test_a_kill_before_each_file_operation_leaves_the_last_one_whole(tmp_path: Path) -> None:
+    died = 0
+    while True:
+        directory = tmp_path / str(died)
+        save(directory, 1, kind="best", learner={"version": 1})
+        save(directory, 1, learner={"version": 1})
+        writer = get_context("fork").Process(target=write_once, args=(str(directory), died + 1))
+        writer.start()
+        writer.join()
+        for kind in ("best", "step"):
+            saved, components, _, warnings = Checkpoints(directory).load([kind])
+            assert not warnings, (died, kind)
+            assert components["learner"]["version"] in (saved.step, 2)
+        if writer.exitcode == 0:
+            break
+        died += 1
+    assert died > 15

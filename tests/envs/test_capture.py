@@ -47,7 +47,7 @@ from continuing import run
 states, _ = checkpoint.read(Path(sys.argv[1]))
 told = {}
 for name, state in states.items():
-    id, rows = name.rsplit("~", 1)
+    id, rows = name.rsplit("_", 1)
     env = Gymnasium().make(id, int(rows))
     env.load_state_dict(state)
     told[name] = run(env, 300)
@@ -97,8 +97,8 @@ def test_known_environments_continue_exactly_in_a_fresh_process(tmp_path: Path) 
         assert env.spec.inexact == ""
         env.reset(3)
         run(env, 77)
-        states[f"{id}~{rows}"] = env.state_dict()
-        expected[f"{id}~{rows}"] = run(env, 300)
+        states[f"{id}_{rows}"] = env.state_dict()
+        expected[f"{id}_{rows}"] = run(env, 300)
     saved = checkpoint.Checkpoints(tmp_path / "checkpoints").save("step", 77, states, {})
     process = subprocess.run(
         [sys.executable, "-c", FRESH, str(saved.path), str(tmp_path)], capture_output=True, text=True, check=False,

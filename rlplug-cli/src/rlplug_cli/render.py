@@ -33,15 +33,15 @@ class Lines:
 
     def __init__(self, title: str, stream: TextIO, parts: int = 20) -> None:
         self.title, self.stream, self.parts = title, stream, parts
-        self.part, self.evaluation = 0, None
+        self.last: tuple[int, float | None, str] = (0, None, "training")
 
     def __call__(self, progress: Progress) -> None:
         if self.title:
             print(self.title, file=self.stream, flush=True)
             self.title = ""
-        part = self.parts * progress.steps // progress.total
-        if progress.phase == "training" and (part, progress.evaluation) != (self.part, self.evaluation):
-            self.part, self.evaluation = part, progress.evaluation  # type: ignore[assignment]
+        now = (self.parts * progress.steps // progress.total, progress.evaluation, progress.phase)
+        if now != self.last and progress.phase != "evaluating":
+            self.last = now
             print(line(progress), file=self.stream, flush=True)
 
 

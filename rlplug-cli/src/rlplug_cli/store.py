@@ -21,7 +21,7 @@ _SQLITE = "sqlite:///"
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the sender has a back-off of its own; seven would block for minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sender has a back-off of its own; the default blocks for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",  # it loses what is queued when the process is killed

@@ -139,6 +139,13 @@ class SupportsTranslate(Protocol):
 
 
 @runtime_checkable
+class SupportsRestart(Protocol):
+    """A buffer that can be told that its rows begin anew: the steps it holds are not followed by those to come."""
+
+    def restart(self) -> None: ...
+
+
+@runtime_checkable
 class Controller(Stateful, Protocol):
     """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else."""
 
@@ -156,5 +163,6 @@ __all__ = [
     "Stateful",
     "SupportsAdopt",
     "SupportsFinish",
+    "SupportsRestart",
     "SupportsTranslate",
 ]
