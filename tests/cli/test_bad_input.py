@@ -37,6 +37,7 @@ CASES = {
     "unsound runner": ("run dqn CartPole-v1 --runner async", 2, r"dqn does not run under 'async'.*use --runner sync"),
     "no device": ("run a2c CartPole-v1 --device cuda:7", 2, r"device 'cuda' is not available"),
     "unwritable": ("run a2c CartPole-v1 --out /proc/none", 2, r"/proc/none.*cannot be written.*--out"),
+    "a path for a name": ("run a2c CartPole-v1 --name ../x", 2, r"--name ../x: it names a directory.*--out"),
     "no such run": ("resume nothing", 2, r"no run at nothing \('rlplug runs' lists"),
     "no such run to evaluate": ("evaluate nothing", 2, r"no run at nothing"),
     "no such run to send": ("sync nothing", 2, r"no run at nothing"),

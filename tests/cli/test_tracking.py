@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from rlplug_cli import tracking
@@ -40,22 +45,32 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield uri
 
 
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def state(path: Path) -> dict[str, Any]:
+    """What `mlflow.json` holds; empty where there is none yet."""
+    saved: dict[str, Any] = json.loads((path / "mlflow.json").read_text()) if (path / "mlflow.json").exists() else {}
+    return saved
+
+
 def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[..., Any]) -> None:
     run = written()
     hooks: Any = SimpleNamespace(path=run.path)
     run.points(10)
     tracking.rlplug_run_start(hooks)
     sender = tracking._senders[run.path]
-    deadline = time.monotonic() + 120
-    while sender.mirror.state.cursor < 11:
-        assert time.monotonic() < deadline
-        assert sender.is_alive()
-        sender.join(0.05)
+    until(lambda: state(run.path).get("cursor") == 11)
+    assert sender.process.poll() is None
     run.points(5, start=10)
     run.end()
     tracking.rlplug_run_end(hooks)
-    assert not sender.is_alive()
-    assert json.loads((run.path / "mlflow.json").read_text())["cursor"] == 17
+    assert sender.process.returncode == 0
+    assert state(run.path)["cursor"] == 17
 
 
 @pytest.mark.parametrize("server", ["refusing", "silent"])
@@ -64,7 +79,7 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
     request: pytest.FixtureRequest,
     written: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     uri = request.getfixturevalue(server)
     monkeypatch.setenv(tracking.DRAIN, "0.2")
@@ -77,11 +92,20 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
     run.points(10)
     run.end()
     assert time.monotonic() - started < 1
-    while not sender.failure:
-        sender.join(0.05)
-        assert time.monotonic() - started < 120
+    said = ""
+
+    def heard() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "takes nothing now" in said
+
+    until(heard)
+    assert sender.process.poll() is None
+    ending = time.monotonic()
     tracking.rlplug_run_end(hooks)
-    said = capsys.readouterr().err
+    assert time.monotonic() - ending < 5
+    assert sender.process.returncode not in (None, 0)
+    said += capfd.readouterr().err
     assert said.count(f"MLflow at {uri} takes nothing now") == 1
     assert f"`rlplug sync {run.path}` sends the rest" in said
 
@@ -104,25 +128,47 @@ def test_what_was_not_sent_is_sent_later(
     assert rlplug("sync", "one").out.startswith("sent 12 records; all of this run is in MLflow at sqlite:///")
 
 
-def test_a_run_whose_process_was_killed_is_said_to_be_killed(
-    with_store: str, written: Callable[..., Any], rlplug: Callable[..., Any]
-) -> None:
+def status(uri: str, run: str) -> str:
     from mlflow import MlflowClient
 
+    return str(MlflowClient(uri).get_run(run).info.status)
+
+
+def test_sync_says_that_a_run_was_killed(
+    with_store: str, written: Callable[..., Any], rlplug: Callable[..., Any]
+) -> None:
     run = written()
     run.points(10)
     run.journal.close()
     assert rlplug("sync", "one").code == 0
-    state = json.loads((run.path / "mlflow.json").read_text())
-    assert MlflowClient(with_store).get_run(state["run_id"]).info.status == "KILLED"
+    assert status(with_store, state(run.path)["run_id"]) == "KILLED"
+
+
+def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Path, with_store: str) -> None:
+    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *words], stdout=subprocess.DEVNULL
+    )
+    until(lambda: state(place / "runs/one").get("cursor", 0) > 5)
+    children = psutil.Process(running.pid).children(recursive=True)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert children
+    assert not alive
+    saved = state(place / "runs/one")
+    assert status(with_store, saved["run_id"]) == "KILLED"
+    lines = (place / "runs/one/journal.jsonl").read_bytes().count(b"\n")
+    assert saved["cursor"] == lines
 
 
 def test_the_mirror_is_a_hook_plugin_like_any_other(with_store: str, written: Callable[..., Any]) -> None:
     run = written()
-    hooks = Hooks()
+    reports: list[str] = []
+    hooks = Hooks(report=reports.append)
     hooks.run_start(SimpleNamespace(path=run.path))  # type: ignore[arg-type]
-    assert hooks.failed == {}
-    assert [thread.name for thread in threading.enumerate()].count("rlplug-mlflow") >= 1
+    assert run.path in tracking._senders
     run.end()
     hooks.run_end(SimpleNamespace(path=run.path), "finished")  # type: ignore[arg-type]
-    assert json.loads((run.path / "mlflow.json").read_text())["cursor"] == 2
+    assert reports == []
+    assert state(run.path)["cursor"] == 2

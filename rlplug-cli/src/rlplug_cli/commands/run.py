@@ -74,6 +74,10 @@ class AlgorithmCommand(click.Command):
     def train(self, env: str, name: str | None, out: Path, json: bool, **given: Any) -> None:
         for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ.setdefault(variable, "1")  # read once, when numpy is imported
+        if name is not None and (Path(name).name != name or name.startswith(".")):
+            raise UsageError(
+                f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is"
+            )
         pairs, file = given.pop("set"), given.pop("config")
         context = click.get_current_context()
         chosen = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}

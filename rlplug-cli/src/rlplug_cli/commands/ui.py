@@ -76,11 +76,11 @@ def _start(uri: str, port: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
     """The server under a guard: it ends with this process, however that ends."""
     store.settle()
     # Jobs would start seven more processes, and their interface has no authentication.
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONSAFEPATH": "1"}
     where = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
     artifacts = store.artifact_root(uri)
     where += ["--default-artifact-root", artifacts] if artifacts else []
-    words = [sys.executable, "-m", "rlplug_cli.guard", sys.executable, "-m", "mlflow", "server", *where]
+    words = [sys.executable, "-P", "-m", "rlplug_cli.guard", sys.executable, "-m", "mlflow", "server", *where]
     return subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment, start_new_session=True
     )
