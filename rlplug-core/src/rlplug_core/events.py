@@ -213,7 +213,8 @@ class Events:
 
     def state_dict(self) -> State:
         return {
-            "steps": self.steps, "best": self.best, "last": self.last, "episodes": self.episodes, "returns": list(self.returns),
+            "steps": self.steps, "best": self.best, "last": self.last, "episodes": self.episodes,
+            "returns": list(self.returns),
             "lengths": list(self.lengths), "wall": self.now() - self.began,
             "pending": [[steps, worker, e.row, e.total, e.length] for steps, worker, e in self.pending],
             "controllers": [controller.state_dict() for controller in self.controllers],
