@@ -141,6 +141,11 @@ class ReplayBuffer:
             )
         return slots
 
+    def restart(self) -> None:
+        """The newest step of every row ends its episode, by truncation."""
+        if self.data is not None and self.count:
+            self.data.end((self.count - 1) % self.data.slots)
+
     def state_dict(self) -> State:
         return {
             "added": self.added, "owed": self.owed, "count": self.count,
@@ -196,6 +201,13 @@ class _Ring:
         if step.ended:
             for row in np.flatnonzero(self.ended[slot]):
                 self.finals[slot * self.rows + int(row)] = tree_map(lambda array, r=row: array[r].copy(), step.next_obs)
+
+    def end(self, slot: int) -> None:
+        """Mark the step in `slot`, the newest, as the last of its episodes; its successors lie in the next slot."""
+        following = tree_map(lambda array: array[(slot + 1) % self.slots], self.obs)
+        for row in np.flatnonzero(~self.ended[slot]):
+            self.finals[slot * self.rows + int(row)] = tree_map(lambda array, r=row: array[r].copy(), following)
+        self.ended[slot] = True
 
     def _forget(self, slot: int) -> None:
         if self.ended[slot].any():

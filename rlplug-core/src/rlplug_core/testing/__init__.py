@@ -1,0 +1,19 @@
+"""For authors of plugins: the conformance kit, small environments with known answers, and distributions for tests.
+
+A test file of four lines holds an algorithm to the contract:
+
+    import pytest
+    from rlplug_core.testing import Check, checks
+
+    @pytest.mark.parametrize("check", checks("my-algo"), ids=str)
+    def test_conformance(check: Check) -> None:
+        check()
+
+Importing this imports neither torch nor gymnasium nor any plugin.
+"""
+
+from __future__ import annotations
+
+from rlplug_core.testing.checks import CONTRACT, Check, ProvisionalFailure, checks
+
+__all__ = ["CONTRACT", "Check", "ProvisionalFailure", "checks"]

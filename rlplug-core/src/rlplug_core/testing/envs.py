@@ -25,6 +25,8 @@ class Vector:
 
     obs: ClassVar[spaces.Space[Any]]
     action: ClassVar[spaces.Space[Any]] = spaces.Discrete(2)
+    #: Whether arrays are overwritten once they are no longer valid.
+    scribbles: bool = True
 
     def __init__(self, rows: int) -> None:
         self.spec = Spec(self.obs, self.action, rows, type(self).__name__)
@@ -82,9 +84,9 @@ class Vector:
         obs, reward = tree_map(np.copy, obs), reward.astype(np.float32)
         final = obs if final_is_obs else tree_map(np.copy, final)
         self._handed.append((obs, final, reward, terminated, truncated, first, valid))
-        if len(self._handed) > 2:
-            for tree in self._handed.pop(0):
-                tree_map(_scribble, tree)
+        stale = self._handed.pop(0) if len(self._handed) > 2 else ()
+        if self.scribbles:
+            tree_map(scribble, dict(enumerate(stale)))
         ended, count = bool(episodes), int(valid.sum())
         return Timestep(obs, final, reward, terminated, truncated, first, valid, episodes, ended, count)
 
@@ -100,7 +102,8 @@ class Vector:
         pass
 
 
-def _scribble(array: Array) -> None:
+def scribble(array: Array) -> None:
+    """Overwrite an array with what nobody can mistake for data."""
     array[...] = np.nan if array.dtype.kind == "f" else True if array.dtype.kind == "b" else np.iinfo(array.dtype).max
 
 

@@ -1,0 +1,107 @@
+"""The conformance kit's front: the checks of one plugin, to be called by pytest or asked for their outcome."""
+
+from __future__ import annotations
+
+import unittest
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.testing.kit.examination import Examination
+from rlplug_core.testing.kit.outcome import Failed, Outcome
+from rlplug_core.testing.kit.rules import CONTRACT, RULES, Level, Rule
+
+
+class ProvisionalFailure(FutureWarning):
+    """A provisional check fails; it will bind with the next contract."""
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One check of one plugin. Call it in a test; `outcome` never raises for what the plugin does.
+
+    `str` gives its name, so that it can be the id of a test.
+    """
+
+    rule: Rule
+    examination: Examination
+
+    @property
+    def name(self) -> str:
+        return self.rule.name
+
+    @property
+    def level(self) -> Level:
+        return self.rule.level
+
+    @property
+    def provisional(self) -> bool:
+        """Whether a failure only warns, because the check is newer than the contract."""
+        return self.rule.provisional
+
+    def outcome(self) -> Outcome:
+        """What the check finds; worked out once.
+
+        Raises:
+            UsageError, PluginError: the plugin cannot be loaded, or the given options are wrong.
+        """
+        return self.examination.outcome(self.name)
+
+    def __call__(self) -> None:
+        """Raise where the plugin fails; skip (`unittest.SkipTest`, which pytest understands) where it does not apply.
+
+        Raises:
+            Failed: it fails, or passes where a failure was expected. ProvisionalFailure: as a warning, not raised.
+        """
+        outcome = self.outcome()
+        sentence = f"{self.examination.name}, {self.name}: {outcome.message}"
+        if outcome.status == "failed":
+            raise Failed(sentence) from outcome.error
+        if outcome.status == "warned":
+            warnings.warn(sentence, ProvisionalFailure, stacklevel=2)
+        elif outcome.status == "expected":
+            raise unittest.SkipTest(f"fails as expected: {outcome.message}")
+        elif outcome.status == "skipped":
+            raise unittest.SkipTest(outcome.message)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def checks(
+    name: str,
+    *,
+    options: Mapping[str, object] | None = None,
+    env: str | None = None,
+    expected_failures: Mapping[str, str] | None = None,
+    learn: bool = False,
+) -> tuple[Check, ...]:
+    """The checks of an algorithm; importing the plugin waits until the first of them is called.
+
+    Args:
+        name: an installed algorithm's id, `module:Class` or `./file.py:Class`.
+        options: option values, where the defaults are too slow to see an update within 20,000 env steps.
+        env: an environment, for algorithms that none of the kit's own suits; as in `rlplug run`.
+        expected_failures: names of checks to why they fail. Strict: one that passes after all counts as failed.
+        learn: also the checks that train, each for some seconds.
+
+    Raises:
+        UsageError: there is no such algorithm; an expected failure has no reason or names no check.
+        PluginError: the plugin is disabled, incompatible or broken.
+    """
+    chosen = tuple(rule for rule in RULES if learn or rule.level != "learn")
+    if not chosen:
+        raise UsageError(f"there are no checks for '{name}'")
+    expected = dict(expected_failures or {})
+    known = {rule.name for rule in chosen}
+    for failure, reason in expected.items():
+        if failure not in known:
+            raise UsageError(f"expected_failures: there is no check '{failure}'{did_you_mean(failure, known)}")
+        if not reason.strip():
+            raise UsageError(f"expected_failures: '{failure}' needs a reason")
+    examination = Examination(name, dict(options or {}), env, expected)
+    return tuple(Check(rule, examination) for rule in chosen)
+
+
+__all__ = ["CONTRACT", "Check", "ProvisionalFailure", "checks"]

@@ -1,0 +1,126 @@
+"""Checks of what an algorithm accepts and how its agent acts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gym
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.loading import describe
+from rlplug_core.protocols import Agent, Env
+from rlplug_core.seeds import Seeds
+from rlplug_core.testing import envs
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.subject import PROBES, Subject, short
+from rlplug_core.testing.kit.trial import TOTAL, Trial
+from rlplug_core.types import Act, Array, Spec, tree_map
+
+#: How the core calls each method: numbers of positional arguments, and keywords.
+_CALLS: dict[str, dict[str, tuple[tuple[int, ...], tuple[str, ...]]]] = {
+    "learner": {"agent": ((0, 2), ()), "buffer": ((0,), ()), "update": ((2,), ())},
+    "agent": {"weights": ((0,), ()), "initial": ((1,), ()), "act": ((4,), ("explore",))},
+    "buffer": {"add": ((1,), ("source",)), "batches": ((1,), ()), "feedback": ((2,), ())},
+}
+_STATE: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"state_dict": ((0,), ()), "load_state_dict": ((1,), ())}
+
+
+def spaces(subject: Subject) -> None:
+    """It accepts some environment, refuses others with a UsageError, and `actions` says which it accepts."""
+    for name, refusal in subject.refusals.items():
+        if refusal is not None and not isinstance(refusal, UsageError):
+            raise Failed(
+                f"building it for {short(name)} raises {describe(refusal)}; refuse spaces that do not suit it with "
+                "rlplug_core.errors.UsageError"
+            ) from refusal
+    if not subject.accepted:
+        why = "; ".join(f"{short(name)}: {refusal}" for name, refusal in subject.refusals.items())
+        raise Failed(f"it accepts no environment of the kit; name one that it does, env=... or --env ({why})")
+    declared = getattr(subject.cls, "actions", ())
+    taken = {type(probe.action).__name__ for probe in PROBES if subject.accepts(probe)}
+    if declared and not taken <= set(declared):
+        raise Failed(f"it accepts {' and '.join(sorted(taken))} actions and declares actions = {tuple(declared)}")
+
+
+def protocol(subject: Subject) -> None:
+    """Learner, agent and buffer have the methods of `rlplug_core.protocols`, to be called as the runners call them."""
+    learner = subject.learner(subject.home_env().spec, Seeds(0))
+    parts = {"learner": learner, "agent": learner.agent(), "buffer": learner.buffer()}
+    for noun, part in parts.items():
+        for method, (counts, keywords) in (_CALLS[noun] | _STATE).items():
+            function = getattr(part, method, None)
+            if not callable(function):
+                raise Failed(f"the {noun} {type(part).__name__} has no method '{method}'")
+            for count in counts:
+                _check_call(function, count, keywords)
+
+
+def actions(subject: Subject) -> None:
+    """Actions, extras and memory lead with the row dimension, and each action lies in the action space."""
+    for name in subject.accepted:
+        for rows in (1, 3):
+            env = Probe(subject.makers[name](rows).spec, Story())
+            agent = subject.learner(env.spec, Seeds(0)).agent()
+            for explore in (True, False):
+                where = f"on {short(name)} with {rows} row{'s' * (rows > 1)}{'' if explore else ', not exploring'}"
+                for act in acts(agent, env, 8, explore):
+                    _check_act(act, env.spec, where)
+
+
+def masks(subject: Subject) -> None:
+    """No action that the observation's mask forbids is ever taken, before and after learning, exploring or not."""
+    trial = Trial(subject, subject.made(envs.Masked))
+    trial.run(subject.horizon.first + 16)
+    env = subject.made(envs.Masked)
+    for _ in acts(trial.learner.agent(), env, 64, explore=False):
+        pass  # the environment raises
+
+
+def acts(agent: Agent, env: Env, turns: int, explore: bool = True) -> Iterator[Act]:
+    """What an agent answers in so many vector steps of `env` from the beginning."""
+    now, carry, clock = env.reset(7), agent.initial(env.spec.rows), Clock(TOTAL)
+    for _ in range(turns):
+        act = agent.act(now.obs, now.first, carry, clock, explore=explore)
+        yield act
+        now, carry = env.step(act.action), act.carry
+
+
+def _check_call(function: Callable[..., Any], count: int, keywords: tuple[str, ...]) -> None:
+    for given in ((), keywords):
+        try:
+            inspect.signature(function).bind(*range(count), **dict.fromkeys(given))
+        except TypeError as error:
+            what = getattr(function, "__qualname__", function)
+            raise Failed(f"{what} cannot be called as the runners do: {error}") from error
+
+
+def _check_act(act: Act, spec: Spec, where: str) -> None:
+    action = act.action
+    if not isinstance(action, np.ndarray) or action.shape != (spec.rows, *(spec.action.shape or ())):
+        shape = getattr(action, "shape", type(action).__name__)
+        raise Failed(f"{where}: action is {shape}, not an array {(spec.rows, *(spec.action.shape or ()))}")
+    problem = _outside(action, spec.action)
+    if problem:
+        raise Failed(f"{where}: {problem}")
+    for name, part in {**act.extras, "(memory)": act.carry}.items():
+        tree_map(lambda array, name=name: _check_rows(array, spec.rows, name, where), part)
+
+
+def _outside(action: Array, space: gym.Space[Any]) -> str:
+    """Why actions [N, ...] are none of the space's; a Box's bounds are not asked for: the environment clips."""
+    if isinstance(space, gym.Box):
+        return "" if action.dtype.kind == "f" and np.isfinite(action).all() else f"{action} are not finite floats"
+    if action.dtype.kind not in "iu":
+        return f"actions are {action.dtype}, not integers"
+    wrong = [one for one in action if not space.contains(np.asarray(one, dtype=space.dtype)[()])]
+    return f"action {wrong[0]} is not in {space}" if wrong else ""
+
+
+def _check_rows(array: Any, rows: int, name: str, where: str) -> None:
+    if not isinstance(array, np.ndarray) or array.shape[:1] != (rows,):
+        raise Failed(f"{where}: '{name}' is no array that leads with {rows} rows")

@@ -1,0 +1,44 @@
+"""The check of what several agents of one learner share: weights, and nothing that draws."""
+
+from __future__ import annotations
+
+from rlplug_core.seeds import Seeds
+from rlplug_core.testing.kit.acting import acts
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.subject import Subject
+from rlplug_core.testing.kit.trees import Leaves, difference, leaves
+from rlplug_core.testing.kit.trial import Trial
+from rlplug_core.types import Array
+
+TURNS = 32
+
+
+def agents(subject: Subject) -> None:
+    """Agents of one learner share live weights, draw on their own, and differ between ranks."""
+    alone, beside = _actions(subject, disturbed=False), _actions(subject, disturbed=True)
+    if difference(alone[1], beside[1]):
+        raise Failed("what one agent draws depends on another; give each a generator of its own")
+    if not difference(*alone):
+        raise Failed("agents of rank 0 and 1 explore alike; derive their seeds from the rank")
+    trial = Trial(subject, subject.home_env())
+    early = trial.learner.agent(1, 2)
+    trial.run(subject.horizon.turns)
+    for agent, which in ((trial.agent, "the agent that acted"), (early, "an agent made before")):
+        if path := difference(leaves(agent.weights()), leaves(trial.learner.agent().weights())):
+            raise Failed(f"after learning {which} has other weights than a new one ('{path}'); share, do not copy")
+
+
+def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
+    """What agents of rank 0 and 1 do on the same observations; `disturbed`, the first acts between the second's acts."""
+    learner = subject.learner(subject.spec, Seeds(0))
+    first, second = learner.agent(0, 2), learner.agent(1, 2)
+    other = acts(first, Probe(subject.spec, Story()), TURNS)
+    ours: list[Array] = []
+    theirs: list[Array] = []
+    for act in acts(second, Probe(subject.spec, Story()), TURNS):
+        ours.append(act.action.copy())
+        if disturbed:
+            theirs.append(next(other).action.copy())
+    theirs += [act.action.copy() for act in other]
+    return leaves(theirs), leaves(ours)

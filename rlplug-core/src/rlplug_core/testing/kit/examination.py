@@ -1,0 +1,73 @@
+"""All checks of one plugin: runs each once, the ones it rests on first, and judges what it finds."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.plugins.loading import describe, is_target
+from rlplug_core.plugins.names import usable
+from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
+from rlplug_core.testing.kit.rules import RULES, Rule
+
+if TYPE_CHECKING:
+    from rlplug_core.testing.kit.subject import Subject
+
+
+class Examination:
+    """The outcomes of the checks of one algorithm, by name.
+
+    Raises:
+        UsageError, PluginError: nothing has this name, or it cannot be used; decided without importing it.
+    """
+
+    def __init__(self, name: str, options: dict[str, Any], env: str | None, expected: dict[str, str]) -> None:
+        self.name, self.options, self.env, self.expected = name, options, env, expected
+        self.record = None if is_target(name) else usable("algorithms", name)
+        self.rules = {rule.name: rule for rule in RULES}
+        self.outcomes: dict[str, Outcome] = {}
+
+    @cached_property
+    def subject(self) -> Subject:
+        """The plugin, imported.
+
+        Raises:
+            UsageError, PluginError: it cannot be loaded, or the given options are wrong.
+        """
+        from rlplug_core.testing.kit.subject import Subject
+
+        return Subject(self.name, self.record, self.options, self.env)
+
+    def outcome(self, name: str) -> Outcome:
+        """What one check finds, worked out at the first call."""
+        if name not in self.outcomes:
+            self.outcomes[name] = self._judged(self.rules[name], self._found(self.rules[name]))
+        return self.outcomes[name]
+
+    def _found(self, rule: Rule) -> Outcome:
+        """What happens, whatever it counts for."""
+        for need in rule.needs:
+            if self.outcome(need).broken:
+                return Outcome("skipped", f"it rests on '{need}', which fails")
+        subject, started = self.subject, time.perf_counter()
+        try:
+            with subject.apart():
+                rule.function(subject)
+        except Skipped as reason:
+            return Outcome("skipped", str(reason), time.perf_counter() - started)
+        except Failed as failure:
+            return Outcome("failed", str(failure), time.perf_counter() - started, failure.__cause__)
+        except Exception as error:  # the plugin is foreign code and may raise anything
+            return Outcome("failed", f"it raised {describe(error)}", time.perf_counter() - started, error)
+        return Outcome("passed", "", time.perf_counter() - started)
+
+    def _judged(self, rule: Rule, found: Outcome) -> Outcome:
+        reason = self.expected.get(rule.name)
+        if reason and found.status == "failed":
+            return Outcome("expected", f"{reason} ({found.message})", found.seconds)
+        if reason and found.status == "passed":
+            return Outcome("failed", f"it passes; take it out of expected_failures ('{reason}')", found.seconds)
+        if rule.provisional and found.status == "failed":
+            return Outcome("warned", found.message, found.seconds, found.error)
+        return found

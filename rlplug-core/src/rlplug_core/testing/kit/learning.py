@@ -1,0 +1,71 @@
+"""Checks that train: better than chance on environments whose best return is known, within a budget of env steps."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.clock import Clock
+from rlplug_core.evaluate import evaluate
+from rlplug_core.testing import envs
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.subject import Subject
+from rlplug_core.testing.kit.trial import Trial
+from rlplug_core.types import Array
+
+#: Env steps it may take, and env steps between two evaluations.
+STEPS, EVERY = 30_000, 3_000
+
+
+class Stay(envs.Vector):
+    """One step per episode: 1 for staying (action 1), after which the episode is cut; 2 for leaving, which ends it.
+
+    Who stays for ever has 1 / (1 - γ): staying is better for every γ above 1/2, unless a cut counts as an end.
+    """
+
+    obs = spaces.Box(1, 1, (1,), np.float32)
+
+    def observe(self) -> Array:
+        return np.ones((self.rows, 1), np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        stay = action == 1
+        return np.where(stay, 1.0, 2.0), ~stay, stay
+
+
+def chain(subject: Subject) -> None:
+    """It finds the better end of a chain of five places: 0.9 of 1, where chance has 0.5."""
+    _reaches(subject, envs.Chain, 0.9)
+
+
+def continuous(subject: Subject) -> None:
+    """It finds that the best of continuous actions depends on what is seen: -0.04 of 0, where always 0 has -0.083."""
+    _reaches(subject, envs.Continuous, -0.04)
+
+
+def masked(subject: Subject) -> None:
+    """It finds the better of two allowed actions: 3.6 of 4, where chance has 2."""
+    _reaches(subject, envs.Masked, 3.6)
+
+
+def truncated(subject: Subject) -> None:
+    """It stays for 1 a step for ever, though cut after each step, rather than leaving for 2."""
+    subject.made(envs.Chain)  # the same spaces of actions
+    trial = Trial(subject, Stay(8), total=STEPS)
+    while not trial.clock.done:
+        trial.run(trial.turns + EVERY // 8)
+        result = evaluate(trial.learner.agent(), Stay(10), 3, Clock(STEPS))
+        if result.mean == 1:
+            return
+    raise Failed(f"after {STEPS:,} env steps it leaves for 2 instead of staying for 1 a step for ever")
+
+
+def _reaches(subject: Subject, probe: type[envs.Vector], wanted: float) -> None:
+    trial = Trial(subject, subject.made(probe), total=STEPS)
+    best = float("-inf")
+    while not trial.clock.done:
+        trial.run(trial.turns + EVERY // 8)
+        best = max(best, evaluate(trial.learner.agent(), subject.made(probe, 100), 3, Clock(STEPS)).mean)
+        if best >= wanted:
+            return
+    raise Failed(f"its best mean return in {STEPS:,} env steps is {best:.3g}; {wanted:g} is asked for")

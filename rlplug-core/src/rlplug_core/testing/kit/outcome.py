@@ -1,0 +1,32 @@
+"""What a check finds out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+#: `warned` is the failure of a provisional check, `expected` one that the author expects and gave a reason for.
+Status: TypeAlias = Literal["passed", "failed", "skipped", "warned", "expected"]
+
+
+class Failed(AssertionError):
+    """The plugin does not do what the check asks; the message says what it does instead."""
+
+
+class Skipped(Exception):
+    """The check does not apply to this plugin; the message says why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`message` says why a check did not pass; `error` is the exception that broke it off, for a traceback."""
+
+    status: Status
+    message: str = ""
+    seconds: float = 0.0
+    error: BaseException | None = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether what the check asks for is missing, whatever that counts for."""
+        return self.status in ("failed", "warned", "expected")

@@ -1,0 +1,127 @@
+"""An environment in any spaces that does not care about actions, in copies that differ in exactly one thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.testing.envs import scribble
+from rlplug_core.testing.kit.outcome import Skipped
+from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens in a probe; two stories that differ in one field tell the same apart from that.
+
+    Attributes:
+        ends: how episodes of `length` steps end; with "never" there is one episode.
+        finals: which of several series the successors of last steps come from.
+        absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
+            `garbage`.
+        turning: from this vector step on observations come from another series; 0 for never.
+        scribbles: whether arrays are overwritten once they are no longer valid.
+    """
+
+    ends: Literal["terminated", "truncated", "never"] = "terminated"
+    length: int = 3
+    finals: int = 0
+    absent: bool = False
+    garbage: int = 0
+    turning: int = 0
+    scribbles: bool = False
+
+
+class Probe:
+    """Random observations and rewards, the same whatever is done; episodes of the rows end in different steps."""
+
+    def __init__(self, spec: Spec, story: Story, rows: int | None = None) -> None:
+        rows = spec.rows if rows is None else rows
+        self.spec = Spec(spec.obs, spec.action, rows, f"Probe of {spec.id}", "it is made for comparisons")
+        self.story, self.rows = story, rows
+        self.handed: list[tuple[Any, ...]] = []
+
+    def reset(self, seed: int) -> Timestep:
+        story = self.story
+        self.common, self.finals, self.garbage, self.turned = (
+            np.random.default_rng([seed, series, which])
+            for series, which in enumerate((0, story.finals, story.garbage, 0))
+        )
+        self.turn = 0
+        self.age = np.arange(self.rows) % story.length
+        self.gone = self.none()
+        obs = draw(self.spec.obs, self.rows, self.common)
+        return self._timestep(obs, obs, np.zeros(self.rows, np.float32), self.none(), ~self.none(), self.none())
+
+    def step(self, action: Array) -> Timestep:
+        self.turn += 1
+        story, space = self.story, self.spec.obs
+        obs, other = draw(space, self.rows, self.common), draw(space, self.rows, self.turned)
+        obs = other if story.turning and self.turn >= story.turning else obs
+        reward = self.common.standard_normal(self.rows).astype(np.float32)
+        strange = 1000 * self.garbage.standard_normal(self.rows).astype(np.float32)
+        reward, was_gone = np.where(self.gone, strange, reward), self.gone
+        self.age = np.where(was_gone, 0, self.age + 1)
+        over = (self.age >= story.length) & (story.ends != "never")
+        final, garbage = draw(space, self.rows, self.finals), draw(space, self.rows, self.garbage)
+        final = _where(over, final, obs) if over.any() else obs
+        self.age[over] = 0
+        self.gone = over if story.absent else self.none()
+        obs = _where(self.gone, garbage, obs) if self.gone.any() else obs
+        return self._timestep(obs, final, reward, over, over | was_gone, was_gone)
+
+    def none(self) -> Array:
+        return np.zeros(self.rows, np.bool_)
+
+    def _timestep(
+        self, obs: Obs, final: Obs, reward: Array, over: Array, first: Array, absent: Array
+    ) -> Timestep:
+        terminated = over if self.story.ends == "terminated" else self.none()
+        truncated = over if self.story.ends == "truncated" else self.none()
+        arrays = (obs, final, reward, terminated.copy(), truncated.copy(), first.copy(), ~absent)
+        self.handed.append(arrays)
+        if self.story.scribbles and len(self.handed) > 2:
+            for tree in self.handed.pop(0):
+                tree_map(scribble, tree)
+        episodes = [Episode(int(row), 0.0, self.story.length) for row in np.flatnonzero(over)]
+        return Timestep(*arrays, episodes, bool(episodes), int((~absent).sum()))
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def draw(space: spaces.Space[Any], rows: int, generator: np.random.Generator) -> Obs:
+    """Random elements [rows, ...] of a space; every action is legal where there is an action mask.
+
+    Raises:
+        Skipped: the kit cannot draw from such a space.
+    """
+    shape = (rows, *(space.shape or ()))
+    if isinstance(space, spaces.Dict):
+        parts = {name: draw(part, rows, generator) for name, part in space.spaces.items()}
+        return {name: np.ones_like(part) if name == MASK else part for name, part in parts.items()}
+    if isinstance(space, spaces.Box):
+        low, high = (np.nan_to_num(bound.astype(np.float64), posinf=3, neginf=-3) for bound in (space.low, space.high))
+        return generator.uniform(np.clip(low, -1e3, 1e3), np.clip(high, -1e3, 1e3), shape).astype(space.dtype)
+    if isinstance(space, spaces.Discrete):
+        return space.start + generator.integers(0, space.n, rows)
+    if isinstance(space, spaces.MultiBinary):
+        return generator.integers(0, 2, shape).astype(space.dtype)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start + generator.integers(0, space.nvec, shape)
+    raise Skipped(f"the kit cannot draw observations from {space}")
+
+
+def _where(rows: Array, one: Obs, other: Obs) -> Obs:
+    """The rows of the mask `rows` [N] from `one`, the rest from `other`."""
+    return tree_map(lambda a, b: np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b).astype(a.dtype), one, other)

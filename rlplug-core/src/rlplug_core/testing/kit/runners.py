@@ -1,0 +1,46 @@
+"""The check of the runners that a learner names beside the synchronous one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlplug_core.clock import Clock
+from rlplug_core.plan import Plan
+from rlplug_core.runners.asynchronous import Inline
+from rlplug_core.seeds import Seeds, seed_globals
+from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.subject import ROWS, Subject
+from rlplug_core.testing.kit.trees import difference, leaves
+from rlplug_core.testing.kit.trial import Trial
+
+
+def asynchronous(subject: Subject) -> None:
+    """Under `async`, one worker learns what the synchronous loop learns, and two workers run."""
+    if "async" not in subject.cls.runners:
+        raise Skipped("it does not name async")
+    env_seed, turns = Seeds(0).child("env").integer(), subject.horizon.turns
+    steps = turns * ROWS
+    alone = Trial(subject, subject.home_env(), env_seed=env_seed, total=steps).run(turns)
+    worker = _inline(subject, steps, 1)
+    if path := difference(leaves(alone.agent.weights()), leaves(worker.snapshot().agent().weights())):
+        raise Failed(
+            f"one asynchronous worker learns other weights than the synchronous loop ('{path}'); change parameters "
+            "through the context's optimiser alone"
+        )
+    _inline(subject, steps, 2)
+
+
+def _inline(subject: Subject, steps: int, workers: int) -> Inline:
+    """The state of asynchronous workers, taking turns in this process, after a run."""
+    values: dict[str, Any] = {
+        **subject.given, "runner": "async", "inline": True, "workers": workers, "rows": ROWS, "seed": 0,
+        "total_steps": steps,
+    }  # fmt: skip
+    plan = Plan.make(subject.name, subject.home, values)
+    seed_globals(plan.seeds().child("globals"))
+    runner = Inline(plan, Clock(steps))
+    try:
+        runner.run(lambda: None)
+    finally:
+        runner.close()
+    return runner

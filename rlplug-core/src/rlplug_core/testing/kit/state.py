@@ -1,0 +1,142 @@
+"""Checks of state: seeds, saving and loading, resuming to the same bits, evaluation beside training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlplug_core.checkpoint import Checkpoints, Saved, read
+from rlplug_core.clock import Clock
+from rlplug_core.evaluate import evaluate
+from rlplug_core.plugins import absolute
+from rlplug_core.plugins.records import plain
+from rlplug_core.protocols import Stateful
+from rlplug_core.testing.kit.imports import environment
+from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.process import summary
+from rlplug_core.testing.kit.subject import Subject
+from rlplug_core.testing.kit.trees import difference, leaves
+from rlplug_core.testing.kit.trial import TOTAL, Trial
+from rlplug_core.types import State
+
+
+def seeding(subject: Subject) -> None:
+    """The same seed gives the same run to the last bit, another seed another run."""
+    one, same, other = (
+        Trial(subject, subject.home_env(), seed).run(subject.horizon.turns).behaviour() for seed in (0, 0, 1)
+    )
+    if path := difference(one, same):
+        raise Failed(f"two runs with one seed differ in '{path}'; draw everything from the context's seeds")
+    if not difference(one, other):
+        raise Failed("runs with different seeds are the same; draw from the context's seeds")
+
+
+def save_load(subject: Subject) -> None:
+    """State can be written down, and loading it gives the same state, in fresh objects and in the live ones."""
+    for turns in (max(1, subject.horizon.first - 1), subject.horizon.turns):
+        trial = Trial(subject, subject.home_env()).run(turns)
+        fresh = Trial(subject, subject.home_env(), seed=1)
+        pairs = {
+            "learner": (trial.learner, fresh.learner), "agent": (trial.agent, fresh.agent),
+            "buffer": (trial.buffer, fresh.buffer),
+        }  # fmt: skip
+        for noun, (live, other) in pairs.items():
+            _check_round_trip(noun, live, other)
+
+
+def _check_round_trip(noun: str, live: Stateful, fresh: Stateful) -> None:
+    before = leaves(live.state_dict())
+    with saved({noun: live.state_dict()}) as where:
+        components, _ = read(where.path)
+    for part, which in ((fresh, "a fresh one"), (live, "the one it is from")):
+        part.load_state_dict(components[noun])
+        if path := difference(before, leaves(part.state_dict())):
+            raise Failed(f"the {noun}'s state is another after loading it into {which}: '{path}'")
+
+
+@contextmanager
+def saved(components: dict[str, State]) -> Iterator[Saved]:
+    """A checkpoint of the components in a temporary directory.
+
+    Raises:
+        Failed: something in it cannot be written down.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            where = Checkpoints(Path(folder)).save("step", 0, components, {})
+        except (TypeError, ValueError) as error:
+            raise Failed(f"it cannot be saved: {error}") from error
+        yield where
+
+
+def resume(subject: Subject) -> None:
+    """A run goes on from a checkpoint at any moment, between two batches too, as if it had never stopped."""
+    _require_exact(subject)
+    horizon = subject.horizon
+    straight = Trial(subject, subject.home_env()).run(horizon.turns + 2)
+    stops = {1, horizon.first // 2, horizon.first - 1, horizon.first, horizon.turns}
+    for turns in sorted(stops - {0}):
+        _check_resume(subject, straight, Trial(subject, subject.home_env()).run(turns), f"vector step {turns}")
+    if horizon.burst:
+        halted = Trial(subject, subject.home_env())
+        halted.updates.stop_after = horizon.burst
+        halted.run(horizon.turns)
+        _check_resume(subject, straight, halted, f"update {horizon.burst}, with more owed,")
+
+
+def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) -> None:
+    turns, updates = stopped.turns, len(stopped.updates.metrics)
+    with saved(stopped.state()) as where:
+        components, _ = read(where.path)
+    resumed = Trial(subject, subject.home_env(), seed=1).resume(components, turns).run(straight.turns)
+    if path := difference(straight.behaviour(turns, updates), resumed.behaviour()):
+        raise Failed(
+            f"resumed after {when} it goes another way ('{path}' differs); everything that matters later belongs in a "
+            "state_dict, and what a buffer owes too"
+        )
+
+
+def fresh_process(subject: Subject) -> None:
+    """A checkpoint goes on in another process as in this one."""
+    _require_exact(subject)
+    half, turns = max(1, subject.horizon.turns // 2), subject.horizon.turns + 2
+    stopped = Trial(subject, subject.home_env()).run(half)
+    updates = len(stopped.updates.metrics)
+    with saved(stopped.state()) as where:
+        wanted = summary(stopped.run(turns).behaviour(half, updates))
+        order = {
+            "name": absolute(subject.name), "options": dict(subject.given), "env": subject.env and absolute(subject.env),
+            "checkpoint": str(where.path), "from": half, "to": turns, "report": str(where.path / "report"),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "rlplug_core.testing.kit.process", json.dumps(order)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+        if done.returncode:
+            raise Failed(f"resuming in a fresh process fails: {plain(done.stderr[-300:])}")
+        found = json.loads(Path(order["report"]).read_text())
+    if wrong := [part for part in wanted if wanted[part] != found[part]]:
+        raise Failed(f"a fresh process goes on with other {' and '.join(wrong)}; state hides in the old process")
+
+
+def evaluation(subject: Subject) -> None:
+    """Evaluating in between changes nothing about training, and the same weights evaluate to the same returns."""
+    turns = subject.horizon.turns
+    plainly = Trial(subject, subject.home_env()).run(turns)
+    trial = Trial(subject, subject.home_env())
+    while trial.turns < turns:
+        trial.run(min(turns, trial.turns + max(1, turns // 4)))
+        one, again = (evaluate(trial.learner.agent(), subject.home_env(4), 3, Clock(TOTAL)) for _ in range(2))
+        if one != again:
+            raise Failed(f"evaluated twice with the same weights it returns {one.returns} and {again.returns}")
+    for wanted, found in ((plainly.behaviour(), trial.behaviour()), (plainly.learned(), trial.learned())):
+        if path := difference(wanted, found):
+            raise Failed(f"a run that is evaluated goes another way ('{path}' differs); acting must leave the rest alone")
+
+
+def _require_exact(subject: Subject) -> None:
+    if subject.spec.inexact:
+        raise Skipped(f"the state of {subject.spec.id} cannot be captured: {subject.spec.inexact}")

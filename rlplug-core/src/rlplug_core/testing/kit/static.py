@@ -1,0 +1,150 @@
+"""Checks that run nothing: metadata, index, configuration, presets."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from rlplug_core.config import Option, Range, convert, flatten, schema
+from rlplug_core.errors import BadConfig, did_you_mean
+from rlplug_core.options import RunOptions
+from rlplug_core.plugins import index, indexing
+from rlplug_core.plugins.records import FIRST_PARTY, Record, canonical
+from rlplug_core.plugins.reserved import RESERVED
+from rlplug_core.presets import flat
+from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.subject import Subject
+
+#: The runners that a learner may name.
+RUNNERS = ("sync", "async", "decoupled")
+
+
+def entry_point(subject: Subject) -> None:
+    """The entry point can be found under its own name, and its distribution says which rlplug-core it needs."""
+    record = _record(subject)
+    if record.status != "ok":
+        raise Failed(f"{record} is {record.status}: {record.reason}")
+    lines = metadata.distribution(record.distribution).requires or []
+    if record.distribution not in FIRST_PARTY and not any(_names_core(line) for line in lines):
+        raise Failed(
+            f"{record.distribution} does not require rlplug-core, so nobody can tell which versions it works with; "
+            "add rlplug-core with bounds to its dependencies"
+        )
+
+
+def fresh_index(subject: Subject) -> None:
+    """The index, where there is one, describes the code as it is."""
+    record = _record(subject)
+    path = index.file(record)
+    if path is None or not path.is_file():
+        raise Skipped(f"it has no index; `rlplug index {record.distribution}` writes one")
+    _, why = index.read(record)
+    if why:
+        raise Failed(f"{why}; write it anew with: rlplug index {record.distribution}")
+    if drift := indexing.drift(record):
+        raise Failed(drift)
+
+
+def options(subject: Subject) -> None:
+    """Every option has a type that a command line can express, a default it accepts, and a name that is free."""
+    config = subject.cls.Config
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        raise Failed("Config is not a dataclass; write @dataclass(frozen=True) above it")
+    found = {option.name: option for option in _schema(config)}
+    if reserved := sorted(RESERVED & found.keys()):
+        raise Failed(f"option '{reserved[0]}' is reserved for every run; rename it")
+    _defaults_hold(subject, config)
+    for name, searched in config.search.items():
+        if name not in found:
+            raise Failed(f"search names an option '{name}' that does not exist{did_you_mean(name, found)}")
+        if problem := _outside(found[name], searched):
+            raise Failed(f"search: {problem}")
+
+
+def help_texts(subject: Subject) -> None:
+    """Every option has a comment or metadata that says what it is, which becomes its help."""
+    silent = [option.name for option in schema(subject.cls.Config) if not option.help]
+    if silent:
+        raise Failed(f"no help for {', '.join(silent)}; write a comment behind the field")
+
+
+def known_runners(subject: Subject) -> None:
+    """`runners` lists the runners the learner is sound under, best first."""
+    runners = subject.cls.runners
+    if not isinstance(runners, tuple | list) or not runners:
+        raise Failed(f'runners is {runners!r}; write a tuple such as ("sync",)')
+    for name in runners:
+        if name not in RUNNERS:
+            raise Failed(f"there is no runner '{name}'{did_you_mean(str(name), RUNNERS)} ({', '.join(RUNNERS)})")
+
+
+def presets(subject: Subject) -> None:
+    """Every table of the presets sets options that exist to values that they take."""
+    record = _record(subject)
+    root = index.package_root(record.top_level)
+    path = None if root is None else root / "presets" / f"{record.id}.toml"
+    if path is None or not path.is_file():
+        raise Skipped("it has no presets")
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    every = {option.name for option in schema(RunOptions)}
+    for name, table in tables.items():
+        values = flat(table) if isinstance(table, dict) else {name: table}
+        try:
+            convert(RunOptions, {key: value for key, value in values.items() if key in every}, record.id)
+            convert(
+                subject.cls.Config, {key: value for key, value in values.items() if key not in every}, record.id
+            )
+        except BadConfig as error:
+            raise Failed(f"{path.name}, table '{name}': {error}") from error
+
+
+def _record(subject: Subject) -> Record:
+    if subject.record is None:
+        raise Skipped("it is not installed as a plugin")
+    return subject.record
+
+
+def _names_core(line: str) -> bool:
+    return canonical(Requirement(line).name) == "rlplug-core"
+
+
+def _schema(config: type[Any]) -> tuple[Option, ...]:
+    try:
+        return schema(config)
+    except BadConfig as error:
+        raise Failed(str(error)) from error
+
+
+def _defaults_hold(subject: Subject, config: type[Any]) -> None:
+    """The defaults pass the same checks as what a user types."""
+    try:
+        again = convert(config, flatten(config()), subject.name)
+    except BadConfig as error:
+        raise Failed(f"a default is not accepted: {error}") from error
+    if again != config():
+        raise Failed("a default changes when it is converted: write tuples, not lists, and plain values")
+
+
+def _outside(option: Option, searched: Range) -> str:
+    """Where a search range leaves what the option takes."""
+    for value in _values(searched):
+        if option.choices and str(value) not in option.choices:
+            return f"{option.name} cannot be {value!r}"
+        if isinstance(value, bool | str) or value is None:
+            continue
+        if option.minimum is not None and (value < option.minimum or (option.open_minimum and value == option.minimum)):
+            return f"{option.name} cannot be {value}, it must be {'above' if option.open_minimum else 'at least'} " \
+                   f"{option.minimum:g}"
+        if option.maximum is not None and value > option.maximum:
+            return f"{option.name} cannot be {value}, it must be at most {option.maximum:g}"
+    return ""
+
+
+def _values(searched: Range) -> Iterator[Any]:
+    for value in searched.values:
+        yield from value if isinstance(value, tuple | list) else (value,)

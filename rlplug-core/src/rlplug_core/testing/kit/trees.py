@@ -1,0 +1,45 @@
+"""State as a flat mapping from paths to copies of arrays and plain values, to be compared bit by bit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+#: Paths such as `learner/policy.weight` to an array or a plain value.
+Leaves: TypeAlias = dict[str, Any]
+
+
+def leaves(tree: Any, path: str = "") -> Leaves:
+    """Copies of all leaves; lists and tuples, numpy and Python numbers, tensors and arrays are not told apart."""
+    if isinstance(tree, Mapping):
+        return {key: leaf for name, part in tree.items() for key, leaf in leaves(part, f"{path}/{name}").items()}
+    if isinstance(tree, list | tuple):
+        return {key: leaf for index, part in enumerate(tree) for key, leaf in leaves(part, f"{path}/{index}").items()}
+    if isinstance(tree, torch.Tensor):
+        tree = tree.detach().cpu().numpy()
+    if isinstance(tree, np.ndarray):
+        return {path.lstrip("/"): tree.copy()}
+    return {path.lstrip("/"): tree.item() if isinstance(tree, np.generic) else tree}
+
+
+def difference(one: Leaves, other: Leaves) -> str:
+    """The first path where the two differ in any bit, or an empty string."""
+    for path in sorted(one.keys() | other.keys()):
+        if path not in one or path not in other or _bits(one[path]) != _bits(other[path]):
+            return path
+    return ""
+
+
+def digest(some: Leaves) -> str:
+    """A hash of all bits."""
+    return hashlib.sha256(repr([(path, _bits(leaf)) for path, leaf in sorted(some.items())]).encode()).hexdigest()
+
+
+def _bits(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return leaf.dtype.str, leaf.shape, leaf.tobytes()
+    return repr(leaf)

@@ -1,0 +1,128 @@
+"""A small run, driven step by step, that writes down how the plugin behaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rlplug_core.actor import Actor, Lane
+from rlplug_core.clock import Clock
+from rlplug_core.events import Meter
+from rlplug_core.optimiser import Optimiser, OptimiserFactory
+from rlplug_core.protocols import Env
+from rlplug_core.runners.sync import Sync, train, turn
+from rlplug_core.seeds import Seeds, seed_globals
+from rlplug_core.testing.kit.trees import Leaves, leaves
+from rlplug_core.types import Array, Result, State, Step
+
+if TYPE_CHECKING:
+    from rlplug_core.testing.kit.subject import Subject
+
+#: Env steps that the clock of a trial runs to; only schedules see it.
+TOTAL = 100_000
+
+
+class Updates(Meter):
+    """Keeps a copy of every update's metrics and the turn it came in; stops the run after number `stop_after`."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.metrics: list[dict[str, Any]] = []
+        self.turns: list[int] = []
+        self.turn = 0
+        self.stop_after = 0
+        self.graphs: set[str] = set()
+
+    def add(self, result: Result) -> None:
+        for name, value in result.metrics.items():
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                self.graphs.add(name)
+        self.metrics.append({name: _copied(value) for name, value in result.metrics.items()})
+        self.turns.append(self.turn)
+        if len(self.metrics) == self.stop_after:
+            self.clock.stop = True
+
+
+class Recording(Actor):
+    """Keeps a copy of all actions, and counts what the clock should count."""
+
+    def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
+        super().__init__(env, lane, clock)
+        self.actions: list[Array] = []
+        self.counted = 0
+
+    def step(self) -> Sequence[tuple[Lane, Step]]:
+        lanes = super().step()
+        for _, step in lanes:
+            self.actions.append(np.array(step.action))
+            self.counted += int(step.valid.sum())
+        return lanes
+
+
+class Trial:
+    """One learner on one environment under the synchronous loop, built as a session builds it."""
+
+    def __init__(
+        self, subject: Subject, env: Env, seed: int = 0, *, env_seed: int = 7, total: int = TOTAL,
+        optimiser: OptimiserFactory = Optimiser,
+    ) -> None:  # fmt: skip
+        seeds = Seeds(seed)
+        seed_globals(seeds.child("globals"))
+        self.env, self.clock = env, Clock(total)
+        self.learner = subject.learner(env.spec, seeds, optimiser)
+        self.agent, self.buffer = self.learner.agent(), self.learner.buffer()
+        self.lane = Lane(self.learner, self.agent, self.buffer)
+        self.actor = Recording(env, self.lane, self.clock)
+        self.actor.reset(env_seed)
+        self.updates = Updates(self.clock)
+        self.runner = Sync(self.actor, self.clock)
+
+    @property
+    def turns(self) -> int:
+        """Vector steps so far."""
+        return self.updates.turn
+
+    def run(self, turns: int) -> Trial:
+        """Go on until `turns` vector steps are made, or the clock stops; batches owed from before come first."""
+        train(self.lane, self.clock, self.updates)
+        while self.turns < turns and not self.clock.stop:
+            self.updates.turn += 1
+            turn(self.actor, self.clock, self.updates)
+        return self
+
+    def run_updates(self, count: int, budget: int) -> bool:
+        """Go on to the end of the turn of the `count`-th update; False where it takes more than `budget` env steps."""
+        while len(self.updates.metrics) < count:
+            if self.actor.counted >= budget:
+                return False
+            self.run(self.turns + 1)
+        return True
+
+    def state(self) -> dict[str, State]:
+        """What a checkpoint of a run holds."""
+        return self.runner.state_dict()
+
+    def resume(self, components: Mapping[str, State], turns: int) -> Trial:
+        """Continue from a checkpoint made after `turns` vector steps."""
+        self.runner.load_state_dict(dict(components))
+        self.updates.turn = turns
+        return self
+
+    def behaviour(self, turns: int = 0, updates: int = 0) -> Leaves:
+        """What could be seen from outside since so many vector steps and updates, and the weights now."""
+        return leaves({
+            "actions": self.actor.actions[turns:], "metrics": self.updates.metrics[updates:],
+            "weights": self.agent.weights(),
+        })  # fmt: skip
+
+    def learned(self) -> Leaves:
+        """The learner's whole state now."""
+        return leaves(self.learner.state_dict())
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
