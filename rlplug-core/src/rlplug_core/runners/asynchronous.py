@@ -151,11 +151,12 @@ class Inline:
         self.clock.updates = sum(each.clock.updates for each in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        return [
+        taken = [
             (steps, rank, episode)
             for rank, worker in enumerate(self.workers)
             for steps, episode in worker.actor.take_episodes()
         ]
+        return sorted(taken, key=lambda entry: entry[0])  # as they ended, however often someone asks
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([worker.meter.flush() for worker in self.workers])
