@@ -30,7 +30,7 @@ def agents(subject: Subject) -> None:
 
 
 def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
-    """What agents of rank 0 and 1 do on the same observations; `disturbed`, the first acts between the second's acts."""
+    """What agents of rank 0 and 1 do on the same observations, one after the other or, `disturbed`, in turns."""
     learner = subject.learner(subject.spec, Seeds(0))
     first, second = learner.agent(0, 2), learner.agent(1, 2)
     other = acts(first, Probe(subject.spec, Story()), TURNS)
