@@ -1,6 +1,6 @@
 """What the framework costs: A2C through rlplug against the same maths in one plain script, alternating.
 
-    python bench/overhead.py [--pairs 21] [--steps 4000]
+    python bench/overhead.py [--pairs 11] [--steps 10000]
 
 Both sides step the same Gymnasium environments, act in numpy on views of flat parameters, estimate with the same
 recursion, and take the same fused RMSProp step. The difference is protocols, dataclasses, buffers, clock, and events.
@@ -28,12 +28,13 @@ from rlplug_core.options import RunOptions
 from rlplug_core.plan import Plan
 from rlplug_core.runners.build import build
 from rlplug_core.settings import set_torch
+from rlplug_core.types import Result
 
 GAMMA, STEPS, ENTROPY, VALUE, CLIP, LR = 0.99, 5, 0.01, 0.5, 0.5, 7e-4
 
 
-def bare(rows: int, total: int) -> float:
-    """A2C on CartPole without any framework; seconds for `total` vector steps."""
+def bare(rows: int, total: int, learn: bool) -> float:
+    """A2C on CartPole without any framework; seconds for `total` vector steps, with learning or without."""
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
     envs = [gymnasium.make("CartPole-v1", disable_env_checker=True) for _ in range(rows)]
@@ -86,6 +87,8 @@ def bare(rows: int, total: int) -> float:
                     seen, _ = env.reset()
                 obs[row] = seen
         all_obs[STEPS] = obs
+        if not learn:
+            continue
         values = forward(1, all_obs.reshape(-1, 4)).reshape(STEPS + 1, rows)
         successor = values[1:]
         if cuts:
@@ -127,13 +130,15 @@ class Nothing:
     def watch(self, progress: Progress) -> None: ...
 
 
-def framework(rows: int, total: int) -> float:
+def framework(rows: int, total: int, learn: bool) -> float:
     """The same through rlplug's plan, runner and events; seconds for `total` vector steps."""
     never = 10**12
     options = {"total_steps": total * rows, "rows": rows, "lam": 1.0, "steps": STEPS, "lr": LR}
     plan = Plan.make("a2c", "CartPole-v1", options)
     clock = Clock(total * rows)
     runner = build(plan, clock)
+    if not learn:
+        runner.snapshot().update = lambda batch, clock: Result({})  # type: ignore[method-assign]
     events = Events(runner, RunOptions(total_steps=total * rows, eval_every=never, checkpoint_every=never), Nothing())
     began = time.perf_counter()
     runner.run(events.poll)
@@ -144,22 +149,24 @@ def framework(rows: int, total: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=21)
-    parser.add_argument("--steps", type=int, default=4_000, help="vector steps per run at one row; half of it at eight")
+    parser.add_argument("--pairs", type=int, default=11)
+    parser.add_argument("--steps", type=int, default=10_000, help="vector steps per run")
     asked = parser.parse_args()
     set_torch(1)
     lines = [
-        "| rows | bare, µs per vector step | rlplug | added (median of pairs) | share of the whole | bar |",
-        "|---|---|---|---|---|---|",
+        "| rows | what | bare, µs per vector step | rlplug | added (median of pairs) | share of the whole | bar |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for rows, total, bar in ((1, asked.steps, "≤ 6 µs"), (8, asked.steps // 2, "≤ 10 %")):
-        bare(rows, 2_000), framework(rows, 2_000)
-        pairs = [(bare(rows, total), framework(rows, total)) for _ in range(asked.pairs)]
+    for rows, learn, bar in ((1, False, "≤ 6 µs"), (1, True, "≤ 6 µs"), (8, False, ""), (8, True, "≤ 10 %")):
+        total = asked.steps
+        bare(rows, 2_000, learn), framework(rows, 2_000, learn)
+        pairs = [(bare(rows, total, learn), framework(rows, total, learn)) for _ in range(asked.pairs)]
         ours, theirs = [f / total * 1e6 for _, f in pairs], [b / total * 1e6 for b, _ in pairs]
         added = statistics.median(f - b for f, b in zip(ours, theirs, strict=True))
         share = statistics.median(f / b - 1 for f, b in zip(ours, theirs, strict=True))
+        what = "act, step, store, learn" if learn else "act, step, store"
         bare_us, rlplug_us = statistics.median(theirs), statistics.median(ours)
-        lines.append(f"| {rows} | {bare_us:.1f} | {rlplug_us:.1f} | {added:.1f} µs | {share:.1%} | {bar} |")
+        lines.append(f"| {rows} | {what} | {bare_us:.1f} | {rlplug_us:.1f} | {added:.1f} µs | {share:.1%} | {bar} |")
     table = "\n".join(lines)
     print(table)
     write_section("overhead", f"{machine()}\n\n`python bench/overhead.py --pairs {asked.pairs}`\n\n{table}")

@@ -42,10 +42,11 @@ class Pair:
     script: str
     bar: float
     what: str
+    processes: int = 1
 
 
 PAIRS = [
-    Pair("a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", 3.0, "2 processes x 1 row, t_max 20, 64-64 tanh, shared RMSProp"),
+    Pair("a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", 3.0, "2 processes x 1 row, t_max 20, 64-64 tanh, shared RMSProp", 2),
     Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", 2.0, "8 rows x 5 steps, 64-64 tanh, RMSProp"),
     Pair("ppo", "sb3", "SB3 PPO", "sb3_ppo.py", 2.0, "8 rows x 32 steps, batch 256, 20 epochs, 64-64 tanh"),
     Pair("dqn", "sb3", "SB3 DQN", "sb3_dqn.py", 1.5, "128 gradient steps per 256 env steps, batch 64, 256-256 ReLU"),
@@ -124,9 +125,12 @@ def measured(command: Sequence[str]) -> dict[str, Any]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=single)
         tree = Tree(process.pid)
         tree.start()
-        output, _ = process.communicate()
-        tree.over.set()
-        tree.join()
+        try:
+            output, _ = process.communicate()
+        finally:
+            tree.over.set()
+            tree.join()
+            process.kill()
         if process.returncode:
             errors.seek(0)
             raise SystemExit(f"{' '.join(command)} failed with {process.returncode}:\n{errors.read()}")
@@ -151,12 +155,13 @@ def row(pair: Pair, runs: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
     theirs, ours = ([run[side] for run in runs] for side in (0, 1))
     ratios = [b["steps_per_s"] / a["steps_per_s"] for a, b in zip(theirs, ours, strict=True)]
     ratio = statistics.median(ratios)
+    disturbed = min(line["cores"] for line in theirs + ours) < 0.85 * pair.processes
     return [
         pair.name, f"{pair.title}: {pair.what}", spread([line["steps_per_s"] for line in theirs]),
         spread([line["steps_per_s"] for line in ours]), f"**{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})",
         f"≥ {pair.bar:g} {'✓' if ratio >= pair.bar else '✗ missed'}",
         f"{middle(theirs, 'tree_mb')} / {middle(ours, 'tree_mb')}",
-        f"{middle(theirs, 'cores', 2)} / {middle(ours, 'cores', 2)}",
+        f"{middle(theirs, 'cores', 2)} / {middle(ours, 'cores', 2)}{' (disturbed)' if disturbed else ''}",
         f"{middle(theirs, 'return_after')} / {middle(ours, 'return_after')}", str(len(runs)),
     ]  # fmt: skip
 
@@ -177,7 +182,7 @@ NOTE = """Medians, smallest and largest in brackets; the ratio is taken within e
 CartPole-v1; the peer runs first, then rlplug, and so on; one thread per process; {steps:,} timed env steps after a
 warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both
 sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
-with shared pages counted once. Fewer busy cores than working processes mean that something else took the machine.
+with shared pages counted once. Rows are *disturbed* where a run had less than 85 % of a core for each process at work.
 The return is of 20 greedy episodes after training, to show that both sides learn.
 {tuned}
 {machine}; {versions}; rlplug at {revision}."""

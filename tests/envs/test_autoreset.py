@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -255,6 +256,15 @@ def test_same_step_without_the_successor_is_noticed() -> None:
     env = Adapter(lambda: NoSuccessor(2), "Native-v0", inexact="")
     with pytest.raises(BadEnv, match="Native-v0: its mode is SAME_STEP, but info has no 'final_obs'"):
         until_an_end(env)
+
+
+def test_rows_in_processes_are_seeded_alike_and_inexact() -> None:
+    make = partial(gymnasium.make, "CartPole-v1", disable_env_checker=True)
+    vector = AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn")
+    env = Adapter(lambda: vector, "CartPole-v1")
+    assert env.spec.inexact == "CartPole-v1: its rows live in other processes, whose state cannot be captured"
+    actions = np.ones((2, 30), np.int64)
+    assert story(env, 3, actions) == story(Rows(make, 2, inexact=""), 3, actions)
 
 
 class Batched(VectorEnv):

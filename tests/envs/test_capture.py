@@ -47,7 +47,7 @@ from continuing import run
 states, _ = checkpoint.read(Path(sys.argv[1]))
 told = {}
 for name, state in states.items():
-    id, rows = name.rsplit("~", 1)
+    id, rows = name.rsplit("_", 1)
     env = Gymnasium().make(id, int(rows))
     env.load_state_dict(state)
     told[name] = run(env, 300)
@@ -97,8 +97,8 @@ def test_known_environments_continue_exactly_in_a_fresh_process(tmp_path: Path) 
         assert env.spec.inexact == ""
         env.reset(3)
         run(env, 77)
-        states[f"{id}~{rows}"] = env.state_dict()
-        expected[f"{id}~{rows}"] = run(env, 300)
+        states[f"{id}_{rows}"] = env.state_dict()
+        expected[f"{id}_{rows}"] = run(env, 300)
     saved = checkpoint.Checkpoints(tmp_path / "checkpoints").save("step", 77, states, {})
     process = subprocess.run(
         [sys.executable, "-c", FRESH, str(saved.path), str(tmp_path)], capture_output=True, text=True, check=False,
@@ -270,6 +270,7 @@ class Everything(Toy):
         self.table: Any = {(0, 1): [1, 2], 3: {"a": (1.5, [2])}, "~": None}
         self.scalar: Any = np.float32(0.1)
         self.fortran = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+        self.plain = np.zeros(2)
         self.text: Any = np.array([b"ab", b"c"])
         self.helper = Helper(self)
         self.phase = Phase.ONE
@@ -284,11 +285,13 @@ class Everything(Toy):
         self.phase = Phase.TWO if self.helper.steps % 2 else Phase.ONE
         self.scalar += np.float32(0.1)
         self.fortran *= 1.1
+        self.plain += 1
         drawn = self.legacy.rand() + self.random.random() + self.mersenne.random() + self.shared.random()
         drawn += self.action_space.sample() + self.np_random.random()
         self.window.append(drawn)
         self.table[(0, 1)].append(drawn)
-        total = sum(self.window) + sum(self.table[(0, 1)]) + float(self.scalar) + self.fortran.sum() + self.phase.value
+        total = sum(self.window) + sum(self.table[(0, 1)]) + float(self.scalar) + self.fortran.sum()
+        total += self.plain.sum() + self.phase.value
         assert self.helper.owner is self
         return self.square(total)
 
@@ -334,6 +337,7 @@ def test_restoring_does_not_hold_on_to_the_state() -> None:
     other.reset(seed=1)
     restore(other, state)
     assert other.fortran.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert other.plain.tolist() == [0, 0]
     assert other.table[(0, 1)] == [1, 2]
 
 

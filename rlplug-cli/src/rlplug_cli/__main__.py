@@ -20,9 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from rlplug_cli.app import app
 
     try:
-        app.main(words, prog_name="rlplug", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
+        code = app.main(words, prog_name="rlplug", standalone_mode=False)
+        return code if isinstance(code, int) else 0  # what a command gave to ctx.exit()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2
@@ -42,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
-    return 0
 
 
 def settle(words: list[str]) -> tuple[list[str], bool]:

@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 from rlplug_cli import __version__
+from rlplug_core.errors import UsageError, did_you_mean
 
 #: Command to module and summary, in the order of the help.
 COMMANDS = {
@@ -37,6 +38,13 @@ class Root(click.Group):
         module = import_module(f"rlplug_cli.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise UsageError(f"no command '{args[0]}'{did_you_mean(args[0], COMMANDS)} ('rlplug --help' shows all)")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -26,8 +26,8 @@ def write(run: Path) -> Path | None:
 
 
 def _save(path: Path, columns: dict[str, list[float]]) -> Path:
-    import pyarrow  # type: ignore[import-untyped]
-    import pyarrow.parquet  # type: ignore[import-untyped]
+    import pyarrow
+    import pyarrow.parquet
 
     table = pyarrow.table({
         "step": pyarrow.array(columns["steps"], pyarrow.int64()),

@@ -75,6 +75,8 @@ class Mirror:
         self.state = State.read(run) or State(uri or store.tracking_uri())
         self.batches = 0
         self._position = 0
+        #: When the last record was made that no `end` followed, in milliseconds.
+        self._open_since = 0
         self._client: MlflowClient | None = None
         self._lock = _lock(run / "mlflow.lock")
 
@@ -100,9 +102,11 @@ class Mirror:
         self.batches += 1
         return True
 
-    def kill(self, moment: int) -> None:
-        """Say that the run's process ended without a word."""
-        self._finish(self._connect(), "KILLED", moment)
+    def conclude(self) -> None:
+        """Where the run's process is gone and its journal has no end, say that it was killed."""
+        if self._open_since:
+            self._finish(self._connect(), "KILLED", self._open_since)
+            self._open_since = 0
 
     def _connect(self) -> MlflowClient:
         """The client, with the store and the run made on first use."""
@@ -157,6 +161,7 @@ class Mirror:
         """The records from a byte position of the journal that fit one request, and the position behind them."""
         batch = Batch()
         for record, after in _records(self.run / "journal.jsonl", position):
+            self._open_since = 0 if record.kind == "end" else record.time
             if record.seq <= self.state.cursor:
                 position = after
                 continue

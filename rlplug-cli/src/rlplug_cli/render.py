@@ -25,21 +25,23 @@ def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Prog
         with _live(title, stream) as watch:
             yield watch
     else:
-        print(title, file=stream, flush=True)
-        yield Lines(stream)
+        yield Lines(title, stream)
 
 
 class Lines:
-    """One line per twentieth of the run and per new evaluation."""
+    """The title with the first sign of life, then one line per twentieth of the run and per new evaluation."""
 
-    def __init__(self, stream: TextIO, parts: int = 20) -> None:
-        self.stream, self.parts = stream, parts
-        self.part, self.evaluation = 0, None
+    def __init__(self, title: str, stream: TextIO, parts: int = 20) -> None:
+        self.title, self.stream, self.parts = title, stream, parts
+        self.last: tuple[int, float | None, str] = (0, None, "training")
 
     def __call__(self, progress: Progress) -> None:
-        part = self.parts * progress.steps // progress.total
-        if progress.phase == "training" and (part, progress.evaluation) != (self.part, self.evaluation):
-            self.part, self.evaluation = part, progress.evaluation  # type: ignore[assignment]
+        if self.title:
+            print(self.title, file=self.stream, flush=True)
+            self.title = ""
+        now = (self.parts * progress.steps // progress.total, progress.evaluation, progress.phase)
+        if now != self.last and progress.phase != "evaluating":
+            self.last = now
             print(line(progress), file=self.stream, flush=True)
 
 

@@ -13,13 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from rlplug_core.errors import RlplugError
+
 URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
 #: Set before mlflow is imported; whoever set one of them already keeps it.
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the sender has a back-off of its own; seven would block for minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the sender has a back-off of its own; the default blocks for minutes
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "MLFLOW_ENABLE_ASYNC_LOGGING": "false",  # it loses what is queued when the process is killed
@@ -56,10 +58,13 @@ def prepare(uri: str) -> None:
     """Create a local store that does not exist yet; any number of processes may ask at once, and be killed.
 
     Raises:
-        OSError: the directory cannot be written.
+        RlplugError: what is there is no SQLite file. OSError: the directory cannot be written.
     """
     path = sqlite_path(uri)
-    if path is None or path.exists():
+    if path is None:
+        return
+    if path.exists():
+        _examine(path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.with_name(f"{path.name}.lock")):
@@ -80,12 +85,26 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def _examine(path: Path) -> None:
+    """Fail at once on a damaged file; MLflow would try again for minutes."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            connection.execute("select count(*) from sqlite_master").fetchone()
+        finally:
+            connection.close()
+    except sqlite3.OperationalError:
+        return  # locked for a while by another process: MLflow waits for that
+    except sqlite3.DatabaseError as error:
+        raise RlplugError(f"the store {path} cannot be read: {error}; move it away and a new one is made") from error
+
+
 def _create(path: Path, artifacts: str) -> None:
     """All migrations of the schema (seconds), then write-ahead logging, which stays with the file."""
     settle()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    store = SqlAlchemyStore(f"{_SQLITE}{path}", artifacts)  # type: ignore[no-untyped-call]
+    store = SqlAlchemyStore(f"{_SQLITE}{path}", artifacts)
     store.engine.dispose()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode=WAL")

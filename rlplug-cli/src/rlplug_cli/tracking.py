@@ -1,8 +1,9 @@
-"""The MLflow hook plugin: a thread that mirrors the run's journal while it trains. Training never waits for it."""
+"""The MLflow hook plugin: starts the process that mirrors a run, and ends it. Training never waits for it."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -11,11 +12,8 @@ from typing import TYPE_CHECKING
 from rlplug_core.hooks import hookimpl
 
 if TYPE_CHECKING:
-    from rlplug_cli.mirror import Mirror
     from rlplug_core.run import Run
 
-#: Seconds between two looks at the journal, and the longest wait after a failure.
-EVERY, LONGEST = 1.0, 60.0
 #: Seconds that the end of a run waits for the rest to be sent; the environment may say otherwise.
 DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"
 
@@ -25,74 +23,49 @@ _senders: dict[Path, Sender] = {}
 @hookimpl
 def rlplug_run_start(run: Run) -> None:
     """Start to mirror the run."""
-    from rlplug_cli.mirror import Mirror
-
-    _senders[run.path] = Sender(Mirror(run.path))
-    _senders[run.path].start()
+    _senders[run.path] = Sender(run.path)
 
 
 @hookimpl
 def rlplug_run_end(run: Run) -> None:
     """Send the rest, for a bounded time."""
     sender = _senders.pop(run.path, None)
-    if sender is None:
-        return
-    if not sender.drain(float(os.environ.get(DRAIN, "30"))):
-        _say(f"MLflow has not got all of this run yet{sender.why}; `rlplug sync {run.path}` sends the rest")
+    if sender is not None and not sender.drain():
+        _say(f"MLflow has not got all of this run yet; `rlplug sync {run.path}` sends the rest")
 
 
-class Sender(threading.Thread):
-    """Sends what is new about once a second; waits longer and longer while MLflow does not answer."""
+class Sender:
+    """The process `rlplug_cli.sender` of one run, as this process sees it; what it says goes to stderr."""
 
-    def __init__(self, mirror: Mirror) -> None:
-        super().__init__(name="rlplug-mlflow", daemon=True)
-        self.mirror = mirror
-        self.failure = ""
-        self._wake = threading.Event()
-        self._ending = False
+    def __init__(self, run: Path) -> None:
+        self.seconds = float(os.environ.get(DRAIN, "30"))
+        # -P: the working directory is the user's and not a place to import from. A session of its own keeps the signals
+        # of a terminal or a batch system away; the pipe's end tells it that this process is gone.
+        words = [sys.executable, "-P", "-m", "rlplug_cli.sender", str(run), str(self.seconds)]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self._relay = threading.Thread(target=self._say_what_it_says, name="rlplug-mlflow", daemon=True)
+        self._relay.start()
 
-    @property
-    def why(self) -> str:
-        """The last failure as part of a sentence."""
-        return f" ({self.failure})" if self.failure else ""
-
-    def run(self) -> None:
-        wait = EVERY
-        while True:
-            sent = self._try()
-            if sent:
-                wait = EVERY
-                continue
-            if self._ending and not self.failure:
-                break
-            if self.failure:
-                wait = min(2 * wait, LONGEST)
-            self._wake.wait(wait)
-            self._wake.clear()
-        self.mirror.close()
-
-    def drain(self, seconds: float) -> bool:
-        """Wait until all is sent; False where it is not after `seconds`, or the user will not wait."""
-        self._ending = True
-        self._wake.set()
+    def drain(self) -> bool:
+        """Wait until all is sent; False where it is not in time, or the user will not wait."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
-            self.join(seconds)
-        except KeyboardInterrupt:
-            return False
-        return not self.is_alive()
+            self.process.stdin.close()
+            code = self.process.wait(self.seconds)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            self.process.kill()
+            code = self.process.wait()
+        self._relay.join()
+        self.process.stdout.close()
+        return code == 0
 
-    def _try(self) -> bool:
-        """Send one batch; a failure is said once, and the journal keeps what was not sent."""
-        try:
-            sent = self.mirror.send()
-        except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
-            if not self.failure:
-                uri = self.mirror.state.tracking_uri
-                _say(f"MLflow at {uri} takes nothing now; training goes on, the journal keeps all")
-            self.failure = " ".join(str(error).split())[:200] or type(error).__name__
-            return False
-        self.failure = ""
-        return sent
+    def _say_what_it_says(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            _say(line.rstrip("\n"))
 
 
 def _say(sentence: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.clock import Clock
-from rlplug_core.protocols import Agent, Buffer, Env, Learner
+from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
 from rlplug_core.types import Episode, State, Step, tree_map
 
 
@@ -25,11 +25,13 @@ class Actor:
 
     def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
         self.env, self.lane, self.clock = env, lane, clock
+        self.lanes: tuple[Lane, ...] = (lane,)
         self.agent = lane.agent
         self.episodes: list[tuple[int, Episode]] = []
 
     def reset(self, seed: int) -> None:
         """Begin every row anew."""
+        self.seed = seed
         now = self.env.reset(seed)
         self.obs, self.first = now.obs, now.first
         self.carry = self.agent.initial(self.env.spec.rows)
@@ -66,8 +68,17 @@ class Actor:
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.env.load_state_dict(state["env"])
-        self.agent.initial(self.env.spec.rows)
-        self.agent.load_state_dict(state["agent"])
-        self.obs, self.first, self.carry = state["obs"], state["first"], state["carry"]
         self.episodes = [(steps, Episode(row, total, length)) for steps, row, total, length in state["episodes"]]
+        if "inexact" in state["env"]:
+            self._begin_anew()
+        else:
+            self.env.load_state_dict(state["env"])
+            self.agent.initial(self.env.spec.rows)
+            self.obs, self.first, self.carry = state["obs"], state["first"], state["carry"]
+        self.agent.load_state_dict(state["agent"])
+
+    def _begin_anew(self) -> None:
+        """An environment whose state cannot be captured starts fresh episodes, which nothing joins to the old ones."""
+        self.reset(self.seed + self.clock.steps)
+        if isinstance(self.lane.buffer, SupportsRestart):
+            self.lane.buffer.restart()

@@ -43,10 +43,8 @@ class Batch:
     def take(self: T, index: Tensor) -> T:
         """The rows at `index` [b]; the others no longer count in their mean."""
         parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "share"}
-        return type(self)(
-            share=None,
-            **{name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()},
-        )
+        taken = {name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()}
+        return type(self)(share=None, **taken)
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -118,6 +116,7 @@ class Rollout:
         extras: what the agent sent along, [T, N, ...] each.
         carry: the agent's memory at the first row, [N, ...] or None.
         whole: whether every row holds a transition.
+        views: the same memory flattened, made when first needed.
     """
 
     obs: Obs
@@ -131,13 +130,14 @@ class Rollout:
     extras: dict[str, Array]
     carry: Carry
     whole: bool = True
+    views: Views | None = None
 
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
         steps, rows = self.reward.shape
-        value = critic(tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), self.obs)).reshape(
-            steps + 1, rows
-        )
+        if self.views is None:
+            self.views = Views(self)
+        value = critic(self.views.all_obs).reshape(steps + 1, rows)
         successor = value[1:]
         if self.cuts.count:
             successor = successor.copy()
@@ -146,16 +146,29 @@ class Rollout:
 
     def samples(self, advantage: Array, target: Array, device: torch.device) -> Samples:
         """The rows flattened to [T * N] tensors on `device`, which share this rollout's memory on the CPU."""
-        steps, rows = self.reward.shape
+        if self.views is None:
+            self.views = Views(self)
+        views, tensor = self.views, torch.from_numpy
+        share = views.equal if self.whole else None
+        flat = (tensor(advantage.reshape(-1)), tensor(target.reshape(-1)))
+        return Samples(views.weight, share, views.obs, views.action, *flat, views.extras).to(device)
+
+
+class Views:
+    """A rollout's storage as it is used again and again: flattened once, since its memory stays the same."""
+
+    __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
+
+    def __init__(self, rollout: Rollout) -> None:
+        steps, rows = rollout.reward.shape
 
         def flat(array: Array) -> Tensor:
             return torch.from_numpy(array[:steps].reshape(steps * rows, *array.shape[2:]))
 
-        batch = Samples(
-            flat(self.weight), flat(self.weight / max(1, int(np.count_nonzero(self.weight)))), tree_map(flat, self.obs),
-            flat(self.action), flat(advantage), flat(target), tree_map(flat, self.extras),
-        )  # fmt: skip
-        return batch.to(device)
+        self.all_obs = tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), rollout.obs)
+        self.obs, self.extras = tree_map(flat, rollout.obs), tree_map(flat, rollout.extras)
+        self.action, self.weight = flat(rollout.action), flat(rollout.weight)
+        self.equal = torch.full((steps * rows,), 1 / (steps * rows))
 
 
 def rows_of(obs: Obs) -> int:

@@ -1,8 +1,8 @@
 """Checkpoints: a tree of state as files with hashes, written so that a kill at any moment loses nothing that was there.
 
 A checkpoint is a directory `<kind>-<step>` with one `.json` and one `.safetensors` file per component and a
-`manifest.json` that holds every file's SHA-256. It is written under a temporary name, fsynced and renamed. Nothing in
-it can run code.
+`manifest.json` that holds every file's SHA-256 and its own. It is written under a temporary name, fsynced and renamed.
+Nothing in it can run code, and nothing in it is read that the manifest does not vouch for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from rlplug_core.errors import BadCheckpoint
 from rlplug_core.types import Array, State
 
 FORMAT = 1
+#: Before the name of a checkpoint that another is about to replace.
+ASIDE = ".old-"
+#: What arrays may hold.
+DTYPES = frozenset({"bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)),
+                    "float16", "float32", "float64"})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +52,28 @@ class Checkpoints:
         """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest."""
         self.directory.mkdir(parents=True, exist_ok=True)
         final = self.directory / f"{kind}-{step:012d}"
-        temporary = self.directory / f".tmp-{final.name}-{os.getpid()}"
+        temporary = self.directory / f".tmp-{final.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         files: dict[str, str] = {}
         for name, state in components.items():
             files.update(_write_component(temporary, name, state))
         manifest = {"format": FORMAT, "step": step, "components": sorted(components), "files": files, **about}
-        _write(temporary / "manifest.json", json.dumps(manifest, indent=1).encode())
+        _write(temporary / "manifest.json", sealed(manifest))
         _sync_directory(temporary)
         self._replace(temporary, final)
-        self._prune(kind)
-        return Saved(kind, step, final)
+        saved = Saved(kind, step, final)
+        self._prune(saved)
+        return saved
 
     def kept(self, *kinds: str) -> list[Saved]:
         """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
         found = []
-        for path in self.directory.glob("[!.]*-*") if self.directory.exists() else ():
-            kind, _, step = path.name.rpartition("-")
-            if step.isdigit() and (not kinds or kind in kinds):
+        for path in self.directory.iterdir() if self.directory.exists() else ():
+            name = path.name.removeprefix(ASIDE)
+            kind, _, step = name.rpartition("-")
+            replaced = name != path.name and (self.directory / name).exists()
+            if kind and kind[0] != "." and step.isdecimal() and not replaced and (not kinds or kind in kinds):
                 found.append(Saved(kind, int(step), path))
         return sorted(found, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0))
 
@@ -80,6 +91,8 @@ class Checkpoints:
         for saved in self.kept(*kinds):
             try:
                 components, manifest = read(saved.path, *only)
+                if manifest["step"] != saved.step:
+                    raise BadCheckpoint(f"checkpoint {saved.path.name} is damaged: it is of step {manifest['step']}")
             except BadCheckpoint as error:
                 warnings.append(str(error))
                 continue
@@ -88,21 +101,31 @@ class Checkpoints:
         raise BadCheckpoint(f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}")
 
     def _replace(self, temporary: Path, final: Path) -> None:
+        """Put a checkpoint in its place; one of its name is set aside first, where `kept` finds it after a kill."""
+        aside = self.directory / f"{ASIDE}{final.name}"
         if final.exists():
-            old = self.directory / f".old-{final.name}-{os.getpid()}"
-            final.rename(old)
-            temporary.rename(final)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(final)
+            shutil.rmtree(aside, ignore_errors=True)
+            final.rename(aside)
+        temporary.rename(final)
         _sync_directory(self.directory)
+        shutil.rmtree(aside, ignore_errors=True)
 
-    def _prune(self, kind: str) -> None:
-        for saved in self.kept(kind)[self.keep if kind == "step" else 1 :]:
-            shutil.rmtree(saved.path)
+    def _prune(self, newest: Saved) -> None:
+        """Keep `newest` and those before it; later ones are of a story that a resume from an earlier point gave up."""
+        others = self.kept(newest.kind)
+        before = [saved for saved in others if saved.step < newest.step]
+        staying = [newest, *before[: self.keep - 1 if newest.kind == "step" else 0]]
+        for saved in others:
+            if saved not in staying:
+                saved.path.rename(self.directory / f".tmp-{saved.path.name}")  # so that none is ever seen half removed
         for stale in self.directory.glob(".tmp-*"):
-            if not stale.name.endswith(f"-{os.getpid()}"):
-                shutil.rmtree(stale, ignore_errors=True)
+            shutil.rmtree(stale, ignore_errors=True)
+
+
+def sealed(manifest: Mapping[str, Any]) -> bytes:
+    """A manifest as the bytes of its file, with their own hash in it."""
+    plain = json.dumps(manifest, indent=1)
+    return json.dumps({**manifest, "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1).encode()
 
 
 def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
@@ -112,14 +135,23 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
         BadCheckpoint: a file is missing, changed or unreadable.
     """
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
+        manifest = _manifest(path)
         names = only or manifest["components"]
-        for name, digest in manifest["files"].items():
-            if name.partition(".")[0] in names and _digest(path / name) != digest:
-                raise BadCheckpoint(f"checkpoint {path.name} is damaged: {name} has changed since it was written")
-        return {name: _read_component(path, name) for name in names}, manifest
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return {name: _read_component(path, name, manifest["files"]) for name in names}, manifest
+    except UNREADABLE as error:
         raise BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}") from error
+
+
+#: What reading anything but a checkpoint may raise.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    content = (path / "manifest.json").read_bytes()
+    manifest: dict[str, Any] = json.loads(content)
+    if sealed({key: value for key, value in manifest.items() if key != "sha256"}) != content:
+        raise BadCheckpoint(f"checkpoint {path.name} is damaged: manifest.json has changed since it was written")
+    return manifest
 
 
 def _write_component(directory: Path, name: str, state: State) -> Iterator[tuple[str, str]]:
@@ -135,23 +167,33 @@ def _write_component(directory: Path, name: str, state: State) -> Iterator[tuple
         yield path.name, _digest(path)
 
 
-def _read_component(directory: Path, name: str) -> State:
-    tree = json.loads((directory / f"{name}.json").read_bytes())
-    path = directory / f"{name}.safetensors"
-    state: State = _decode(tree, load_file(path) if path.exists() else {})
+def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> State:
+    """One component, each file of which must have the hash in `digests`."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError(f"'{name}' cannot be a component's name")
+    tree, arrays = directory / f"{name}.json", directory / f"{name}.safetensors"
+    for path in (tree, arrays) if arrays.name in digests else (tree,):
+        if _digest(path) != digests[path.name]:
+            raise BadCheckpoint(f"checkpoint {directory.name} is damaged: {path.name} has changed since it was written")
+    state = _decode(json.loads(tree.read_bytes()), load_file(arrays) if arrays.name in digests else {})
+    if not isinstance(state, dict):
+        raise ValueError(f"{tree.name} holds no dictionary")
     return state
 
 
 def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Plain JSON, with arrays and tensors moved to `arrays` and their place marked."""
     if isinstance(value, torch.Tensor):
-        arrays[path] = np.ascontiguousarray(value.detach().cpu().numpy()).copy().reshape(value.shape)
-        return {"$tensor": path}
+        tensor = value.detach().cpu()
+        if tensor.dtype == torch.bfloat16:  # which numpy does not know
+            return {"$bfloat16": _place(tensor.view(torch.int16).numpy(), path, arrays)}
+        return {"$tensor": _place(tensor.numpy(), path, arrays)}
     if isinstance(value, np.ndarray):
-        arrays[path] = np.ascontiguousarray(value).reshape(value.shape)
-        return {"$array": path}
+        return {"$array": _place(value, path, arrays)}
     if isinstance(value, Mapping):
-        return {"$dict": [[str(key), _encode(item, f"{path}/{key}", arrays)] for key, item in value.items()]}
+        if wrong := [key for key in value if not isinstance(key, str | int)]:
+            raise TypeError(f"state at '{path}' has the key {wrong[0]!r}; keys are strings or integers")
+        return {"$dict": [[key, _encode(item, f"{path}/{key}", arrays)] for key, item in value.items()]}
     if isinstance(value, tuple | list):
         items = [_encode(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
@@ -162,19 +204,29 @@ def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
     raise TypeError(f"state at '{path}' is a {type(value).__name__}; state is tensors, arrays, numbers, strings, None")
 
 
+def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
+    """Put an array among `arrays`; the number in its name tells apart what keys with a slash would not."""
+    if array.dtype.name not in DTYPES:
+        raise TypeError(f"state at '{path}' is an array of {array.dtype}; arrays hold numbers or booleans")
+    name = f"{len(arrays)}:{path}"
+    arrays[name] = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return name
+
+
 def _decode(value: Any, arrays: dict[str, Array]) -> Any:
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
-    if kind == "$tensor":
-        return torch.from_numpy(arrays[content])
-    if kind == "$array":
-        return arrays[content]
+    if kind == "$dict":
+        return {key: _decode(item, arrays) for key, item in content}
     if kind == "$tuple":
         return tuple(_decode(item, arrays) for item in content)
-    return {key: _decode(item, arrays) for key, item in content}
+    if kind == "$array":
+        return arrays[content]
+    tensor = torch.from_numpy(arrays[content])
+    return tensor.view({"$tensor": tensor.dtype, "$bfloat16": torch.bfloat16}[kind])
 
 
 def _digest(path: Path) -> str:

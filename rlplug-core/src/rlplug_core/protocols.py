@@ -18,7 +18,7 @@ A published protocol never gains a method; further abilities are the separate `S
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from rlplug_core.clock import Clock
@@ -114,6 +114,15 @@ class Provider(Protocol):
 
 
 @runtime_checkable
+class SupportsAdopt(Protocol):
+    """A provider that can put a foreign class of single environments behind rows."""
+
+    def adopt(self, make: Callable[[], Any], rows: int, id: str) -> Env:
+        """`rows` environments from `make`, which returns a new `gymnasium.Env`."""
+        ...
+
+
+@runtime_checkable
 class SupportsFinish(Protocol):
     """A learner that has something left to do before the final checkpoint."""
 
@@ -127,6 +136,13 @@ class SupportsTranslate(Protocol):
     def translate(self, action: Array) -> Array:
         """Canonical actions [N, ...] as the environment's documentation means them."""
         ...
+
+
+@runtime_checkable
+class SupportsRestart(Protocol):
+    """A buffer that can be told that its rows begin anew: the steps it holds are not followed by those to come."""
+
+    def restart(self) -> None: ...
 
 
 @runtime_checkable
@@ -145,6 +161,8 @@ __all__ = [
     "Link",
     "Provider",
     "Stateful",
+    "SupportsAdopt",
     "SupportsFinish",
+    "SupportsRestart",
     "SupportsTranslate",
 ]

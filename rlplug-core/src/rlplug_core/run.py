@@ -179,7 +179,7 @@ def resume(
     for warning in warnings:
         warn(f"{warning}; falling back to {saved.path.name}")
     limit = total_steps or components["clock"]["limit"]
-    if saved.step >= limit:
+    if saved.kind == "final" and saved.step >= limit:
         raise UsageError(
             f"run {run.name} is finished at step {saved.step}; "
             f"`rlplug resume {run.path} --steps N` with a larger N goes on"

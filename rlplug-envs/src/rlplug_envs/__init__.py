@@ -1,1 +1,1 @@
-"""rlplug-envs."""
+"""The first-party environments of rlplug: Gymnasium behind one vector interface, with state that resumes exactly."""

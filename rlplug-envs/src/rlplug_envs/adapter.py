@@ -34,10 +34,12 @@ class Adapter:
     """
 
     def __init__(self, make: MakeVector, id: str = "", inexact: str | None = None) -> None:
-        if inexact is None:
-            inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self.venv = venv = make()
         id = id or type(venv.unwrapped).__name__
+        if isinstance(venv.unwrapped, AsyncVectorEnv):
+            inexact = f"{id}: its rows live in other processes, whose state cannot be captured"
+        if inexact is None:
+            inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self._finish = self._in_mode(id)
         _, info = venv.reset(seed=0)
         self._view = View(venv.single_observation_space, venv.single_action_space, info, id, batched=True)

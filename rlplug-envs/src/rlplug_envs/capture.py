@@ -31,8 +31,10 @@ Path: TypeAlias = tuple[str, ...]
 KIND = "~"
 #: Arrays of these types are stored as they are; others as bytes.
 STORED = frozenset("?bBhHiIlLqQefd")
-#: Attributes of Gymnasium's own classes that never change behaviour.
-IMMATERIAL = frozenset({"env_fns", "_saved_kwargs", "_cached_spec", "spec", "_ezpickle_args", "_ezpickle_kwargs"})
+#: Attributes of Gymnasium's own classes that never change behaviour: records of how something was built.
+IMMATERIAL = frozenset({"env_fns", "_saved_kwargs", "_cached_spec", "_ezpickle_args", "_ezpickle_kwargs"})
+#: Gymnasium's toy text environments keep a table of all transitions, up to thousands, made once from their arguments.
+TABLES = IMMATERIAL | {"P"}
 BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
 #: Code, not state: the environment that is restored keeps its own.
 CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
@@ -104,7 +106,8 @@ class _Encoder:
         if kind is random.Random:
             return {KIND: "random", "state": self.encode(value.getstate(), path)}
         if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
-            attributes = {name: inner for name, inner in vars(value).items() if name not in IMMATERIAL}
+            constant = _constant(kind)
+            attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
             inner = {name: self.encode(part, (*path, name)) for name, part in attributes.items()}
             return {KIND: "object", "type": _name(kind), "attributes": inner}
         what = "a function with a closure" if kind is types.FunctionType else f"a {_name(kind)}"
@@ -234,7 +237,7 @@ class _Decoder:
         self.made[path] = current
         attributes, saved = vars(current), state["attributes"]
         values = {name: self.decode(part, attributes.get(name), (*path, name)) for name, part in saved.items()}
-        for name in attributes.keys() - values.keys() - IMMATERIAL:
+        for name in attributes.keys() - values.keys() - _constant(type(current)):
             del attributes[name]
         attributes.update(values)
         return current
@@ -279,8 +282,18 @@ def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
     return list(space.spaces) if isinstance(space, spaces.Tuple) else []
 
 
+def _constant(kind: type) -> frozenset[str]:
+    return TABLES if _module(kind).startswith("gymnasium.envs.toy_text.") else IMMATERIAL
+
+
 def _name(kind: type) -> str:
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    module = _module(kind)
+    return kind.__qualname__ if module in ("", "builtins") else f"{module}.{kind.__qualname__}"
+
+
+def _module(kind: type) -> str:
+    """The module of a class, "" for the odd one in C that has none."""
+    return str(getattr(kind, "__module__", ""))
 
 
 def _where(path: Path) -> str:

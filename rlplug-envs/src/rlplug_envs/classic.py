@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -50,10 +50,13 @@ class Gymnasium:
             if native:
                 return Adapter(lambda: _vector(spec, rows), spec.id, reason)
             return Rows(lambda: _single(spec), rows, spec.id, _limit(spec), reason)
-        except ImportError as error:  # Gymnasium's DependencyNotInstalled is not an ImportError everywhere
+        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise _missing(spec, error) from error
+
+    def adopt(self, make: Callable[[], gymnasium.Env[Any, Any]], rows: int, id: str) -> Env:
+        """`rows` environments of a class that no registry holds."""
+        reason = self_test(lambda: Rows(make, 1, id, 0, ""))
+        return Rows(make, rows, id, 0, reason)
 
 
 @cache
@@ -132,6 +135,8 @@ def _vector(spec: EnvSpec, rows: int) -> gymnasium.vector.VectorEnv[Any, Any, An
 def _missing(spec: EnvSpec, error: Exception) -> MissingPackage:
     where = str(spec.entry_point or spec.vector_entry_point)
     known = (package for prefix, package in INSTALL.items() if where.startswith(prefix) or spec.namespace == prefix)
-    package = next(known, getattr(error, "name", None))
-    remedy = f"python -m pip install {package}" if package else str(error)
+    package = next(known, error.name if isinstance(error, ModuleNotFoundError) else None)
+    if package is None:
+        return MissingPackage(f"'{spec.id}' cannot be imported: {error}")
+    remedy = f"python -m pip install {package}"
     return MissingPackage(f"'{spec.id}' needs a package that is not installed; install it: {remedy}")

@@ -114,7 +114,8 @@ class Rescale:
         with np.errstate(invalid="ignore", over="ignore"):
             self.scale = np.where(bounded, (high - low) / 2, 1.0).astype(self.dtype)
             self.shift = np.where(bounded, (high + low) / 2, 0.0).astype(self.dtype)
-        self.identity = bool((self.scale == 1).all() and (self.shift == 0).all())
+        self.shifted = bool(self.shift.any())
+        self.identity = bool((self.scale == 1).all()) and not self.shifted
         bottom, top = np.where(bounded, -1, low), np.where(bounded, 1, high)
         self.canonical = spaces.Box(bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type)
 
@@ -126,7 +127,8 @@ class Rescale:
             action = np.maximum(action, self.low)
         else:
             action = action * self.scale
-            action += self.shift
+            if self.shifted:
+                action += self.shift
             np.maximum(action, self.low, out=action)
         return np.minimum(action, self.high, out=action)
 

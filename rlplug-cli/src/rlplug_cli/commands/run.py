@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from rlplug_cli.parameters import SchemaOption, gathered
 from rlplug_core import plugins
 from rlplug_core.config import Option, schema
+from rlplug_core.errors import UsageError
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
@@ -24,6 +25,15 @@ _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterS
 
 class Algorithms(click.Group):
     """The installed algorithms as commands; help and completion ask the index alone."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise UsageError(
+                f"option '{error.option_name}' belongs behind the algorithm: "
+                f"rlplug run ALGORITHM ENV {error.option_name} …"
+            ) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({record.id for record in plugins.records() if record.group == "algorithms"})
@@ -64,6 +74,10 @@ class AlgorithmCommand(click.Command):
     def train(self, env: str, name: str | None, out: Path, json: bool, **given: Any) -> None:
         for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ.setdefault(variable, "1")  # read once, when numpy is imported
+        if name is not None and (Path(name).name != name or name.startswith(".")):
+            raise UsageError(
+                f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is"
+            )
         pairs, file = given.pop("set"), given.pop("config")
         context = click.get_current_context()
         chosen = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
@@ -80,7 +94,7 @@ class AlgorithmCommand(click.Command):
         names = {option.name for option in self.own}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is None:
+            if record is None or isinstance(parameter, click.Argument):
                 continue
             if isinstance(parameter, SchemaOption):
                 (own if parameter.option.name in names else every).append(record)

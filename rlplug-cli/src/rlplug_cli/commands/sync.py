@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlplug_cli.runs import located, records
+from rlplug_cli.runs import located
 from rlplug_core.errors import RlplugError
 
 
@@ -21,8 +21,8 @@ def command(run: str) -> None:
     try:
         while mirror.send():
             pass
-        if RunDirectory(path).status() == "killed" and (journal := records(path)):
-            mirror.kill(journal[-1].time)
+        if not RunDirectory(path).running():
+            mirror.conclude()
     except RlplugError:
         raise
     except Exception as error:

@@ -7,10 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
+from typing import IO
 
 import click
 
@@ -47,13 +49,18 @@ def _refuse_taken(port: int) -> None:
 
 
 def _serve(uri: str, port: int) -> None:
-    server = _start(uri, port)
+    with tempfile.TemporaryFile() as said:
+        _attend(_start(uri, port, said), port, said)
+
+
+def _attend(server: subprocess.Popen[bytes], port: int, said: IO[bytes]) -> None:
+    """Wait until the server ends or the user ends it."""
     before = signal.signal(signal.SIGTERM, _stop)
     try:
-        _wait(server, port)
+        _wait(server, port, said)
         click.echo(f"MLflow UI: http://{HOST}:{port}  (Ctrl-C ends it)")
         server.wait()
-        raise RlplugError(f"the MLflow server ended with code {server.returncode}")
+        raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
     except KeyboardInterrupt:
         click.echo("")
     finally:
@@ -65,32 +72,39 @@ def _stop(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(uri: str, port: int) -> subprocess.Popen[bytes]:
+def _start(uri: str, port: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
     """The server under a guard: it ends with this process, however that ends."""
     store.settle()
     # Jobs would start seven more processes, and their interface has no authentication.
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONSAFEPATH": "1"}
     where = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
     artifacts = store.artifact_root(uri)
     where += ["--default-artifact-root", artifacts] if artifacts else []
-    words = [sys.executable, "-m", "rlplug_cli.guard", sys.executable, "-m", "mlflow", "server", *where]
+    words = [sys.executable, "-P", "-m", "rlplug_cli.guard", sys.executable, "-m", "mlflow", "server", *where]
     return subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, start_new_session=True
+        words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment, start_new_session=True
     )
 
 
-def _wait(server: subprocess.Popen[bytes], port: int) -> None:
+def _wait(server: subprocess.Popen[bytes], port: int, said: IO[bytes]) -> None:
     deadline = time.monotonic() + START
     pause = threading.Event()
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise RlplugError(f"the MLflow server ended with code {server.returncode} before it answered")
+            raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
         try:
             with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=2):
                 return
         except (urllib.error.URLError, OSError):
             pause.wait(0.2)
     raise RlplugError(f"the MLflow server did not answer on port {port} within {START:.0f} s")
+
+
+def _last(said: IO[bytes]) -> str:
+    """The last line that the server wrote, as part of a sentence."""
+    said.seek(0)
+    lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

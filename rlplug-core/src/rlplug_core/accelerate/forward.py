@@ -7,6 +7,7 @@ memory: no copy, never stale, as long as the parameters are changed in place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,9 +28,6 @@ class Forward(Protocol):
     backend: str
 
     def __call__(self, obs: Obs) -> Array: ...
-
-
-Layer = Callable[[Array], Array]
 
 
 def forward(module: nn.Module, acting: str = "auto") -> Forward:
@@ -66,25 +64,43 @@ class NumpyForward:
     backend = "numpy"
 
     def __init__(self, module: nn.Module) -> None:
-        self.module, self.squeeze = module, isinstance(module, Critic)
-        self.layers: list[Layer] = []
+        self.module = module
+        self.plain: Plain | None = None
 
     def __call__(self, obs: Obs) -> Array:
-        if not self.layers:
-            self.layers = _plain(self.module) or []
+        plain = self.plain
+        if plain is None:
+            plain = self.plain = _plain(self.module)
+            assert plain is not None
         values: Array = obs
         if values.ndim != 2:
             values = values.reshape(len(values), -1)
         if values.dtype != np.float32:
             values = values.astype(np.float32)
-        for layer in self.layers:
-            values = layer(values)
-        return values[:, 0] if self.squeeze else values
+        activate = plain.activate
+        for weight, bias in plain.hidden:
+            values = values.dot(weight)
+            values += bias
+            activate(values, values)
+        weight, bias = plain.last
+        values = values.dot(weight)
+        values += bias
+        return values if plain.finish is None else plain.finish(values)
 
 
-def _plain(module: nn.Module) -> list[Layer] | None:
-    """The numpy layers of a policy, critic or Q-network, or None where some part has no numpy form."""
-    parts: tuple[nn.Module, Any]
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A plain network as arrays: weights [in, out] and biases per layer, and what is done in between and at the end."""
+
+    hidden: list[tuple[Array, Array]]
+    activate: Callable[[Array, Array], Any]
+    last: tuple[Array, Array]
+    finish: Callable[[Array], Array] | None
+
+
+def _plain(module: nn.Module) -> Plain | None:
+    """The arrays of a policy, critic or Q-network, or None where some part has no numpy form."""
+    parts: tuple[nn.Module, nn.Module]
     if type(module) is Policy:
         parts = (module.encoder, module.outputs)
     elif type(module) is Critic:
@@ -96,38 +112,32 @@ def _plain(module: nn.Module) -> list[Layer] | None:
     encoder, output = parts
     if type(encoder) is not MLP or encoder.vectors is not None or next(module.parameters()).device.type != "cpu":
         return None
-    layers = [layer for linear in encoder.linears for layer in (_linear(linear), ACTIVATIONS[encoder.activation])]
-    if isinstance(output, nn.Linear):
-        return [*layers, _linear(output)]
-    mean, log_std = output.children()
-    return [*layers, _linear(mean), _log_std(log_std)]
+    finish: Callable[[Array], Array] | None = _first_column if type(module) is Critic else None
+    if not isinstance(output, nn.Linear):
+        output, log_std = output.children()
+        finish = _with_log_std(log_std)
+    hidden = [_arrays(layer) for layer in encoder.linears]
+    return Plain(hidden, ACTIVATIONS[encoder.activation], _arrays(output), finish)
 
 
-def _tanh(values: Array) -> Array:
-    return np.tanh(values, out=values)
-
-
-def _relu(values: Array) -> Array:
-    return np.maximum(values, 0, out=values)
-
-
-#: The numpy form of each activation, in place.
-ACTIVATIONS: dict[Any, Layer] = {torch.tanh: _tanh, torch.relu: _relu}
-
-
-def _linear(module: nn.Module) -> Layer:
+def _arrays(module: nn.Module) -> tuple[Array, Array]:
     assert isinstance(module, nn.Linear)
-    weight, bias = module.weight.detach().numpy().T, module.bias.detach().numpy()
-    return lambda values: _affine(values, weight, bias)
+    return module.weight.detach().numpy().T, module.bias.detach().numpy()
 
 
-def _log_std(module: nn.Module) -> Layer:
+def _relu(values: Array, out: Array) -> None:
+    np.maximum(values, 0, out=out)
+
+
+#: The numpy form of each activation: from the first array into the second.
+ACTIVATIONS: dict[Any, Callable[[Array, Array], Any]] = {torch.tanh: np.tanh, torch.relu: _relu}
+
+
+def _first_column(values: Array) -> Array:
+    return values[:, 0]
+
+
+def _with_log_std(module: nn.Module) -> Callable[[Array], Array]:
     assert isinstance(module, LogStd)
     log_std = module.log_std.detach().numpy()
     return lambda mean: np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], -1)
-
-
-def _affine(values: Array, weight: Array, bias: Array) -> Array:
-    out: Array = values.dot(weight)
-    out += bias
-    return out

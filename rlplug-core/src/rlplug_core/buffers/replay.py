@@ -131,7 +131,7 @@ class ReplayBuffer:
 
     def _slots(self, rows: int) -> int:
         slots = self.capacity // rows
-        if slots < self.n_step + 1:
+        if slots < self.n_step + 2:  # of two steps that follow each other one at least holds a transition
             raise UsageError(
                 f"a replay of {self.capacity} steps is too small for {rows} rows and {self.n_step}-step returns"
             )
@@ -140,6 +140,11 @@ class ReplayBuffer:
                 f"learning must start after more than {(self.n_step + 1) * rows} steps, not {self.pace.start}"
             )
         return slots
+
+    def restart(self) -> None:
+        """The newest step of every row ends its episode, by truncation."""
+        if self.data is not None and self.count:
+            self.data.end((self.count - 1) % self.data.slots)
 
     def state_dict(self) -> State:
         return {
@@ -196,6 +201,13 @@ class _Ring:
         if step.ended:
             for row in np.flatnonzero(self.ended[slot]):
                 self.finals[slot * self.rows + int(row)] = tree_map(lambda array, r=row: array[r].copy(), step.next_obs)
+
+    def end(self, slot: int) -> None:
+        """Mark the step in `slot`, the newest, as the last of its episodes; its successors lie in the next slot."""
+        following = tree_map(lambda array: array[(slot + 1) % self.slots], self.obs)
+        for row in np.flatnonzero(~self.ended[slot]):
+            self.finals[slot * self.rows + int(row)] = tree_map(lambda array, r=row: array[r].copy(), following)
+        self.ended[slot] = True
 
     def _forget(self, slot: int) -> None:
         if self.ended[slot].any():

@@ -56,6 +56,11 @@ class RolloutBuffer:
     def feedback(self, batch: Rollout, result: Result) -> None:
         """Rollouts have no priorities."""
 
+    def restart(self) -> None:
+        """Drop the steps of an unfinished rollout."""
+        if self.position < self.steps:
+            self.position = 0
+
     def state_dict(self) -> State:
         if self.rollout is None or self.position == 0:
             return {"position": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, TypeGuard
 
 import gymnasium.spaces as spaces
@@ -34,19 +35,20 @@ class MLP(nn.Module):
         super().__init__()
         self.vectors = vectors
         widths = (inputs, *net.hidden)
-        layers = [linear(wide, following) for wide, following in zip(widths, net.hidden, strict=False)]
+        layers = [linear(wide, following) for wide, following in pairwise(widths)]
         self.linears = nn.ModuleList(layers)
         self.activation = torch.tanh if net.activation == "tanh" else torch.relu
         self.features = widths[-1]
-        self._parts = [(layer.weight, layer.bias) for layer in layers]
+        # The dictionaries and not what is in them: `torch.func.functional_call` puts other tensors there.
+        self._parts: list[Any] = [layer._parameters for layer in layers]
 
     def forward(self, obs: Any) -> Tensor:
         if self.vectors is not None:
             values: Tensor = self.vectors(obs)
         else:
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
-        for weight, bias in self._parts:
-            values = self.activation(nn.functional.linear(values, weight, bias))
+        for part in self._parts:
+            values = self.activation(nn.functional.linear(values, part["weight"], part["bias"]))
         return values
 
 
@@ -125,7 +127,7 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     return layers, layers.features
 
 
-def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
+def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
 
 

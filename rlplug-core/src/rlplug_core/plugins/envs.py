@@ -6,11 +6,11 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.errors import PluginError, UnknownEnv
+from rlplug_core.errors import PluginError, RlplugError, UnknownEnv
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.known import KNOWN, install_line
-from rlplug_core.plugins.loading import check_parts, describe, is_target, load, load_target
+from rlplug_core.plugins.loading import check_parts, describe, load, load_target
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import Record
 
@@ -22,13 +22,15 @@ DEFAULT = "gymnasium"
 
 
 def make_env(env_id: str, rows: int) -> Env:
-    """An environment of `rows` rows: by id, or by `module:callable` or `./file.py:callable`, called with `rows`.
+    """An environment of `rows` rows: by id, or by `module:Name` or `./file.py:Name`.
+
+    Such a name is a subclass of `gymnasium.Env`, or a callable that takes `rows` and returns an environment.
 
     Raises:
         UnknownEnv: no provider knows the id. MissingPackage: a package it needs is not installed.
         PluginError: the provider is disabled, incompatible or broken.
     """
-    if is_target(env_id):
+    if _names_code(env_id):
         return _made(load_target(env_id, "environment"), env_id, rows)
     record = _record(env_id)
     if record is None:
@@ -54,6 +56,12 @@ def provider(env_id: str) -> Provider:
 def env_ids() -> tuple[str, ...]:
     """Every id that an index lists, without importing anything."""
     return tuple(sorted({id for record in _ok() for id in index.env_ids(record)}))
+
+
+def _names_code(env_id: str) -> bool:
+    """`module:Name` and `file.py:Name` name code; `module:Some-v0` is Gymnasium's way to name a module beside an id."""
+    place, _, name = env_id.rpartition(":")
+    return env_id.endswith(".py") or place.endswith(".py") or bool(place and name.isidentifier())
 
 
 def _ok() -> list[Record]:
@@ -102,11 +110,29 @@ def build(record: Record) -> Provider:
     return built
 
 
-def _made(factory: Callable[[int], Any], target: str, rows: int) -> Env:
-    if not callable(factory):
-        raise PluginError(f"'{target}' cannot be called; it must take the number of rows and return an environment")
-    env: Env = factory(rows)
+def _made(code: Any, target: str, rows: int) -> Env:
+    from gymnasium import Env as Single
+
+    from rlplug_core.protocols import SupportsAdopt  # with torch and gymnasium, so only here
+
+    if isinstance(code, type) and issubclass(code, Single):
+        adopter = build(usable("envs", DEFAULT))
+        if not isinstance(adopter, SupportsAdopt):
+            raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{target}'; upgrade rlplug-envs")
+        return _called(lambda: adopter.adopt(code, rows, target), target)
+    if not callable(code):
+        raise PluginError(f"'{target}' is neither a subclass of gymnasium.Env nor a callable that takes rows")
+    env = _called(lambda: code(rows), target)
     missing = [part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None]
     if missing:
         raise PluginError(f"'{target}' made no rlplug environment: it has no {', '.join(map(repr, missing))}")
     return env
+
+
+def _called(make: Callable[[], Env], target: str) -> Env:
+    try:
+        return make()
+    except RlplugError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        raise PluginError(f"'{target}' cannot be made: {describe(error)}; --traceback shows where") from error

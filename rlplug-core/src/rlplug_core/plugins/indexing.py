@@ -88,12 +88,13 @@ def _algorithm(record: Record) -> Index:
 
 
 def _documents(value: Any) -> list[str]:
-    """The docstrings of a class, its own one first, and of its module."""
+    """The docstrings of a class's module and of the class."""
     module = sys.modules.get(getattr(value, "__module__", ""))
-    return [doc for doc in (getattr(value, "__doc__", None), module and module.__doc__) if doc]
+    return [doc for doc in (module and module.__doc__, getattr(value, "__doc__", None)) if doc]
 
 
 def _summary(value: Any) -> str:
+    """The first line about a value; an algorithm's module names the method and its paper."""
     documents = _documents(value)
     return plain(documents[0].strip().splitlines()[0], 100) if documents else ""
 

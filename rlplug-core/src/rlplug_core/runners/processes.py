@@ -66,7 +66,7 @@ class Processes:
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.plan, self.clock = plan, clock
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["rlplug_core.runners.worker"])
+        context.set_forkserver_preload(["rlplug_core.runners.preload", "rlplug_core.runners.worker"])
         probe = plan.make_env(1)
         self.master = plan.make_learner(probe.spec)
         probe.close()

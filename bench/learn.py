@@ -1,0 +1,147 @@
+"""Does each algorithm learn? Trains with the presets on classic control and writes the verdicts to LEARNING.md.
+
+    python bench/learn.py                                     # every goal, seeds 1 to 5: about an hour and a half
+    python bench/learn.py --only dqn/CartPole-v1 --seeds 1 2  # some of it
+    python bench/learn.py --report                            # train nothing, write the table of what is there
+
+Finished runs of the same configuration are kept and reused, interrupted ones are resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results import ROOT, machine, revision, table
+
+from rlplug_core.journal import read
+from rlplug_core.plan import Plan
+from rlplug_core.presets import resolve
+from rlplug_core.run import Run, resume, train
+from rlplug_core.rundir import RunDirectory, group_of
+
+LEARNING = Path(__file__).with_name("LEARNING.md")
+ABOUT = """# What the algorithms learn
+
+`python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with nothing but the presets. While it trains, the
+weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the verdict of a seed is the mean
+return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first evaluation
+that reaches it, the median of the seeds. `a3c` runs in two worker processes, whose order nothing fixes: its numbers differ a
+little from run to run.
+
+{table}
+
+Seconds are of a whole run with its evaluations, the median of the seeds, beside other work on the same machine.
+{machine}; rlplug at {revision}.
+"""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps."""
+
+    algorithm: str
+    env: str
+    steps: int
+    bar: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.algorithm}/{self.env}"
+
+
+GOALS = (
+    Goal("a2c", "CartPole-v1", 200_000, 475),
+    Goal("a3c", "CartPole-v1", 150_000, 475),
+    Goal("ppo", "CartPole-v1", 100_000, 475),
+    Goal("dqn", "CartPole-v1", 50_000, 475),
+    Goal("ppo", "Acrobot-v1", 500_000, -80),
+    Goal("dqn", "Acrobot-v1", 100_000, -90),
+    Goal("ppo", "Pendulum-v1", 100_000, -200),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run."""
+
+    verdict: float
+    reached: int | None
+    seconds: float
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", default=[goal.name for goal in GOALS])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learn", help="where the run directories are")
+    parser.add_argument("--report", action="store_true", help="train nothing")
+    given = parser.parse_args(arguments)
+    for goal in GOALS:
+        for seed in given.seeds if goal.name in given.only and not given.report else ():
+            outcome = outcome_of(goal, run_of(goal, seed, given.out))
+            print(f"{goal.name} seed {seed}: {outcome.verdict:.1f} in {outcome.seconds:.0f} s", flush=True)
+    write(given.seeds, given.out)
+
+
+def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
+    """The options that the presets give, and the name of the run directory: one per configuration and seed."""
+    values, _ = resolve(goal.algorithm, goal.env, {"seed": seed})
+    plan = Plan.make(goal.algorithm, goal.env, values)
+    assert plan.options.total_steps == goal.steps, f"the preset of {goal.name} says {plan.options.total_steps} steps"
+    group = group_of(goal.algorithm, goal.env, plan.flat)
+    return values, Path(f"{goal.algorithm}-{goal.env}-{group}-s{seed}")
+
+
+def run_of(goal: Goal, seed: int, out: Path) -> Run:
+    """The finished run, which may mean training it."""
+    values, name = options_of(goal, seed)
+    if not (out / name).exists():
+        return train(goal.algorithm, goal.env, values, out=out, name=str(name), hooks=False)
+    run = Run(RunDirectory.open(out / name))
+    return run if run.status == "finished" else resume(run, hooks=False)
+
+
+def outcome_of(goal: Goal, run: Run) -> Outcome:
+    records = list(read(run.journal))
+    (verdict,) = [record.data["return_mean"] for record in records if record.kind == "verdict"]
+    passed = [r.step for r in records if r.kind == "evaluation" and r.data["eval/return_mean"] >= goal.bar]
+    return Outcome(verdict, passed[0] if passed else None, (records[-1].time - records[0].time) / 1000)
+
+
+def write(seeds: Sequence[int], out: Path) -> None:
+    """LEARNING.md from the finished runs; a seed without one has a dash."""
+    rows = []
+    for goal in GOALS:
+        found: dict[int, Outcome] = {}
+        for seed in seeds:
+            path = out / options_of(goal, seed)[1]
+            if path.exists() and (run := Run(RunDirectory.open(path))).status == "finished":
+                found[seed] = outcome_of(goal, run)
+        if found:
+            rows.append(row(goal, seeds, found))
+    names = [f"seed {seed}" for seed in seeds]
+    header = ["algorithm", "environment", "env steps", *names, "lowest", "bar", "to the bar", "seconds"]
+    text = ABOUT.format(table=table(header, rows), machine=machine(), revision=revision())
+    LEARNING.write_text(text, encoding="utf-8")
+
+
+def row(goal: Goal, seeds: Iterable[int], found: dict[int, Outcome]) -> list[str]:
+    verdicts = [f"{found[seed].verdict:.1f}" if seed in found else "-" for seed in seeds]
+    lowest = min(outcome.verdict for outcome in found.values())
+    reached = [outcome.reached for outcome in found.values()]
+    when = f"{statistics.median(r for r in reached if r is not None):,.0f}" if all(reached) else "not in all"
+    mark = "" if lowest >= goal.bar else " (missed)"
+    seconds = statistics.median(outcome.seconds for outcome in found.values())
+    return [
+        f"`{goal.algorithm}`", goal.env, f"{goal.steps:,}", *verdicts, f"{lowest:.1f}{mark}", f"{goal.bar:g}", when,
+        f"{seconds:.0f}",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

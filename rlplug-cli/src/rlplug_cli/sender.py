@@ -1,0 +1,101 @@
+"""The process that mirrors one run in MLflow while it trains: `python -m rlplug_cli.sender RUN SECONDS`.
+
+It is a process because a thread would hold the interpreter's lock while it imports MLflow, and training would crawl
+(`docs/decisions/0011-the-sender-is-a-process.md`). It ends when its stdin does, that is when the run ends or is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from rlplug_cli.mirror import Mirror
+from rlplug_core.errors import RlplugError
+
+#: Seconds between two looks at the journal, and the longest wait after a failure.
+EVERY, LONGEST = 1.0, 60.0
+#: How much of the processor is left to those who train.
+NICE = 5
+
+
+def main(run: Path, seconds: float) -> int:
+    """Send until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # meant for the run, which ends this process
+    os.nice(NICE)
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
+    try:
+        mirror = Mirror(run)
+    except RlplugError as error:
+        _say(str(error))
+        return 1
+    return 0 if Sender(mirror, ended, seconds).send() else 1
+
+
+class Sender:
+    """Sends what is new about once a second; waits longer and longer while MLflow does not answer."""
+
+    def __init__(self, mirror: Mirror, ended: threading.Event, seconds: float) -> None:
+        self.mirror, self.ended, self.seconds = mirror, ended, seconds
+        self.failure = ""
+
+    def send(self) -> bool:
+        """Until the run has ended and all is sent; False if that took too long."""
+        wait, deadline = EVERY, float("inf")
+        while True:
+            if self.ended.is_set():
+                deadline = min(deadline, time.monotonic() + self.seconds)
+            if self._try():
+                wait = EVERY
+                continue
+            if self.ended.is_set() and not self.failure:
+                break
+            if time.monotonic() > deadline:
+                return False
+            wait = min(2 * wait, LONGEST) if self.failure else EVERY
+            self._pause(min(wait, deadline - time.monotonic()))
+        self.mirror.close()
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        """Until it is time, or the run ends."""
+        if self.ended.is_set():
+            time.sleep(max(0.0, min(seconds, EVERY)))
+        else:
+            self.ended.wait(seconds)
+
+    def _try(self) -> bool:
+        """Send one batch; a failure is said once, and the journal keeps what was not sent."""
+        over = self.ended.is_set()
+        try:
+            sent = self.mirror.send()
+            if over and not sent:
+                self.mirror.conclude()
+        except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
+            said, self.failure = bool(self.failure), " ".join(str(error).split())[:200] or type(error).__name__
+            if not said:
+                uri = self.mirror.state.tracking_uri
+                _say(f"MLflow at {uri} takes nothing now ({self.failure}); training goes on, the journal keeps all")
+            return False
+        self.failure = ""
+        return sent
+
+
+def _wait_for_end(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
+
+
+def _say(sentence: str) -> None:
+    with contextlib.suppress(OSError):  # whoever listened may be gone
+        print(sentence, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), float(sys.argv[2])))

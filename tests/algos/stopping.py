@@ -1,0 +1,178 @@
+"""Runs that stop where a test says, and their resumption: the child processes of `test_resume.py`.
+
+    python stopping.py train ROOT      every case: once to its end, and once to each of its stops
+    python stopping.py resume ROOT     go on with every interrupted run, then say what each final checkpoint does next
+
+A stop is a real SIGTERM, sent after a number of updates or of vector steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rlplug_algos import a2c, a3c, dqn, ppo
+from rlplug_core.checkpoint import Checkpoints
+from rlplug_core.clock import Clock
+from rlplug_core.errors import Interrupted
+from rlplug_core.run import Run, plan_of, resume, train
+from rlplug_core.rundir import RunDirectory
+from rlplug_core.runners.build import build
+from rlplug_core.settings import set_torch
+from rlplug_core.testing import envs
+
+
+class Stop:
+    """Counts updates and vector steps of this process and sends SIGTERM when one of them reaches its mark."""
+
+    counts: ClassVar[dict[str, int]] = {}
+    marks: ClassVar[dict[str, int]] = {}
+
+    @classmethod
+    def at(cls, what: str, mark: int) -> None:
+        cls.counts, cls.marks = {"update": 0, "step": 0}, {what: mark}
+
+    @classmethod
+    def count(cls, what: str) -> None:
+        if what in cls.counts:
+            cls.counts[what] += 1
+            if cls.marks.get(what) == cls.counts[what]:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Counted:
+    """Counts its updates."""
+
+    def update(self, batch: Any, clock: Clock) -> Any:
+        result = super().update(batch, clock)  # type: ignore[misc]
+        Stop.count("update")
+        return result
+
+
+class A2C(Counted, a2c.A2C):
+    pass
+
+
+class A3C(Counted, a3c.A3C):
+    pass
+
+
+class PPO(Counted, ppo.PPO):
+    pass
+
+
+class DQN(Counted, dqn.DQN):
+    pass
+
+
+#: Rows of evaluation, whose steps do not count; training uses fewer.
+EVALUATION = 6
+
+
+class CountedSteps:
+    """Counts its steps, unless it is the environment of the evaluation."""
+
+    def step(self, action: Any) -> Any:
+        if self.spec.rows != EVALUATION:  # type: ignore[attr-defined]
+            Stop.count("step")
+        return super().step(action)  # type: ignore[misc]
+
+
+class Chain(CountedSteps, envs.Chain):
+    pass
+
+
+class Masked(CountedSteps, envs.Masked):
+    pass
+
+
+class Continuous(CountedSteps, envs.Continuous):
+    pass
+
+
+COMMON = {
+    "total_steps": 1200, "eval_every": 400, "eval_episodes": EVALUATION, "verdict_episodes": 0, "log_every": 120,
+    "checkpoint_every": 5000, "seed": 3,
+}  # fmt: skip
+REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
+
+#: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400,
+#: where an evaluation is due, 433 to 436 at step 896, when the ring has turned over twice, 585 to 588 at the last step.
+CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
+    "a2c": (
+        "A2C", "Continuous", {"rows": 3, "steps": 4, "anneal": True},
+        [("update", 1), ("update", 50), ("step", 201)],
+    ),
+    "ppo": (
+        "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "kl_stop": 0.01},
+        [("update", 1), ("update", 7), ("step", 1), ("step", 139), ("step", 300)],
+    ),
+    "dqn": (
+        "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
+        [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],
+    ),
+    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000}, [("update", 201), ("step", 610)]),
+    "a3c-inline": (
+        "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
+        [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
+    ),
+    "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
+}  # fmt: skip
+
+
+def main(command: str, root: Path) -> None:
+    for case, (algorithm, env, options, stops) in CASES.items():
+        for name, stop in [(f"{case}-whole", None), *((f"{case}-{what}-{mark}", (what, mark)) for what, mark in stops)]:
+            if command == "train":
+                _train(root, name, f"stopping:{algorithm}", f"stopping:{env}", {**COMMON, **options}, stop)
+            else:
+                _resume(root / name)
+
+
+def _train(root: Path, name: str, algorithm: str, env: str, options: dict[str, Any], stop: Any) -> None:
+    Stop.at(*(stop or ("never", 0)))
+    try:
+        train(algorithm, env, options, out=root, name=name, hooks=False)
+    except Interrupted:
+        assert stop is not None
+        _, components, _, _ = Checkpoints(root / name / "checkpoints").load(("step",))
+        (root / name / "stopped.json").write_text(json.dumps(_unfinished(components)))
+        return
+    assert stop is None, f"{name} ran to its end"
+
+
+def _resume(path: Path) -> None:
+    Stop.at("never", 0)
+    run = Run(RunDirectory.open(path))
+    if run.status == "interrupted":
+        resume(run, hooks=False)
+    (path / "next.json").write_text(json.dumps(_next_actions(run)))
+
+
+def _unfinished(components: dict[str, Any]) -> dict[str, int]:
+    """What the buffer of a stopped run says of work in progress."""
+    buffer = components.get("buffer") or components["workers"]["all"][0]["buffer"]
+    return {name: buffer[name] for name in ("position", "owed") if name in buffer}
+
+
+def _next_actions(run: Run) -> list[list[float]]:
+    """What the run would do in its next five vector steps (of its first worker)."""
+    plan = plan_of(run)
+    set_torch(1)
+    runner: Any = build(plan, Clock(plan.options.total_steps))
+    _, components, _, _ = Checkpoints(run.directory.checkpoints_path).load(("final",))
+    runner.load_state_dict(components)
+    actor = runner.workers[0].actor if plan.runner == "async" else runner.actor
+    actions = [step.action.ravel().tolist() for _ in range(5) for _, step in actor.step()]
+    runner.close()
+    return actions
+
+
+if __name__ == "__main__":
+    import stopping  # the module that the runs import, whose counters they share; this one is `__main__`
+
+    stopping.main(sys.argv[1], Path(sys.argv[2]))

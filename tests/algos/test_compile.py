@@ -1,0 +1,34 @@
+"""`--compile`: the loss compiled by the real inductor gives the update that eager gives."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "ppo": {"rows": 4, "steps": 32, "batch": 32, "epochs": 2, "total_steps": 256},
+    "dqn": {"rows": 2, "start": 64, "batch": 32, "total_steps": 200, "double": True, "dueling": True},
+}
+
+
+@pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")
+@pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
+@pytest.mark.parametrize("algorithm", OPTIONS)
+def test_compiled_run_equals_the_eager_one(trained: Callable[..., Any], algorithm: str) -> None:
+    """Dozens of updates, each built on the last; one graph, compiled once."""
+    eager = trained(algorithm, "Chain", **OPTIONS[algorithm]).snapshot()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = trained(algorithm, "Chain", **OPTIONS[algorithm], compile=True).snapshot()
+    counters = torch._dynamo.utils.counters
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not counters["graph_break"]
+    torch.testing.assert_close(compiled.optim.flat, eager.optim.flat, rtol=1e-3, atol=1e-5)
+    assert compiled.state_dict().keys() == eager.state_dict().keys()

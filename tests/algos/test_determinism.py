@@ -1,0 +1,95 @@
+"""The same seed gives the same run, other seeds others, and evaluation changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlplug_core.checkpoint import Checkpoints
+from rlplug_core.run import train
+
+#: Algorithm, environment and options of a run whose every random source is used.
+RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "a2c": ("a2c", "Continuous", {"rows": 2}),
+    "ppo": ("ppo", "Masked", {"rows": 2, "steps": 32, "batch": 16, "epochs": 2}),
+    "dqn": ("dqn", "Masked", {"rows": 2, "start": 50, "batch": 16}),
+    "a3c-inline": ("a3c", "Chain", {"inline": True, "workers": 2, "rows": 2, "steps": 5}),
+}
+
+
+def outcome(trained: Callable[..., Any], name: str, **options: Any) -> tuple[torch.Tensor, list[Any], list[Any]]:
+    """Final weights, all episodes, and the last observation."""
+    algorithm, env, own = RUNS[name]
+    runner = trained(algorithm, env, **{"total_steps": 600, **own, **options})
+    actor = runner.workers[0].actor if name == "a3c-inline" else runner.actor
+    episodes = [
+        (steps, worker, episode.row, episode.total, episode.length) for steps, worker, episode in runner.episodes()
+    ]
+    obs = actor.obs["obs"] if isinstance(actor.obs, dict) else actor.obs
+    return runner.snapshot().optim.flat.clone(), episodes, obs.tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("name", RUNS)
+def test_same_seed_gives_the_same_run(trained: Callable[..., Any], name: str, seed: int) -> None:
+    (weights, *rest), (again, *rest_again) = (outcome(trained, name, seed=seed) for _ in range(2))
+    assert torch.equal(weights, again)
+    assert rest == rest_again
+    assert rest[0]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_seed_0_is_a_seed_like_any_other(trained: Callable[..., Any], name: str) -> None:
+    """Three runs apart: seed 0, seed 1, and the default, which is seed 1."""
+    zero, one = outcome(trained, name, seed=0), outcome(trained, name, seed=1)
+    default = outcome(trained, name)
+    assert not torch.equal(zero[0], one[0])
+    assert zero[1] != one[1]
+    assert torch.equal(default[0], one[0])
+    assert default[1:] == one[1:]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_workers_and_rows_draw_apart(trained: Callable[..., Any], name: str) -> None:
+    """No two rows of no two workers live the same episodes."""
+    _, episodes, _ = outcome(trained, name)
+    lives: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    for _, worker, row, total, length in episodes:
+        lives.setdefault((worker, row), []).append((total, length))
+    assert len(lives) == (4 if name == "a3c-inline" else 2)
+    stories = [tuple(life[:20]) for life in lives.values()]
+    assert len(set(stories)) == len(stories)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_evaluation_changes_nothing(tmp_path: Path, name: str) -> None:
+    """Not weights, buffer, environments or generators: many evaluations leave what the last alone leaves."""
+    algorithm, env, own = RUNS[name]
+    states = []
+    for every in (25, 10**6):
+        options = {
+            "total_steps": 300, "eval_every": every, "eval_episodes": 3, "checkpoint_every": 10**6,
+            "verdict_episodes": 0, **own,
+        }  # fmt: skip
+        run = train(algorithm, f"rlplug_core.testing.envs:{env}", options, out=tmp_path, name=str(every), hooks=False)
+        _, components, _, _ = Checkpoints(run.path / "checkpoints").load(("final",))
+        del components["events"]
+        states.append(flat(components))
+    assert states[0].keys() == states[1].keys()
+    different = [name for name in states[0] if states[0][name] != states[1][name]]
+    assert different == []
+
+
+def flat(tree: Any, path: str = "") -> dict[str, Any]:
+    """The leaves of a tree of state by path; arrays as bytes."""
+    if isinstance(tree, dict):
+        return {name: leaf for key in tree for name, leaf in flat(tree[key], f"{path}/{key}").items()}
+    if isinstance(tree, list | tuple):
+        return {name: leaf for i, part in enumerate(tree) for name, leaf in flat(part, f"{path}/{i}").items()}
+    if isinstance(tree, torch.Tensor):
+        return {path: tree.numpy().tobytes()}
+    return {path: tree.tobytes() if hasattr(tree, "tobytes") else tree}

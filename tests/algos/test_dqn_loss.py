@@ -1,0 +1,255 @@
+"""DQN's loss and its gradient: against tables of action values by hand, and transition by transition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rlplug_core.actor import Actor, Lane
+from rlplug_core.batches import Transitions
+from rlplug_core.clock import Clock
+from rlplug_core.testing.envs import Chain, Masked, Truncated, Vector
+
+TABLE = {"net.hidden": []}
+
+
+def transitions(
+    obs: Any, action: Any, reward: Any, discount: Any, next_obs: Any, weight: Tensor | None = None
+) -> Transitions:
+    """A batch from lists or tensors; every weight is 1 if nothing else is said."""
+    count = len(action)
+    return Transitions(
+        weight=torch.ones(count) if weight is None else weight,
+        share=None,
+        obs=obs,
+        action=torch.as_tensor(action),
+        reward=torch.as_tensor(reward),
+        discount=torch.as_tensor(discount),
+        next_obs=next_obs,
+        index=torch.arange(count),
+        extras={},
+    )
+
+
+def random_transitions(count: int, weight: Tensor | None = None) -> Transitions:
+    """Made-up transitions between places of Chain, with rewards large enough for both sides of the Huber loss."""
+    places, action = torch.eye(5)[torch.randint(0, 5, (2, count))], torch.randint(0, 2, (count,))
+    reward, discount = 3 * torch.randn(count), 0.9 * torch.randint(0, 2, (count,))
+    return transitions(places[0], action, reward, discount, places[1], weight)
+
+
+def set_table(network: Any, values: list[list[float]]) -> None:
+    """Make a network without hidden layers return `values[place][action]` for a one-hot place."""
+    with torch.no_grad():
+        network.advantage.weight.copy_(torch.tensor(values).T)
+        network.advantage.bias.zero_()
+
+
+def scatter(learner: Any) -> None:
+    """Give the target network weights of its own, so that it cannot be mistaken for the online one."""
+    with torch.no_grad():
+        for parameter in learner.target.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+
+
+def huber(error: Tensor) -> Tensor:
+    return 0.5 * error**2 if abs(error) < 1 else abs(error) - 0.5
+
+
+def reference(learner: Any, batch: Transitions) -> Tensor:
+    """The loss transition by transition; the target is a plain number."""
+    losses = []
+    for i in range(len(batch.action)):
+        online_next, target_next = (
+            network(batch.next_obs[i : i + 1])[0].tolist() for network in (learner.online, learner.target)
+        )
+        chooser = online_next if learner.config.double else target_next
+        best = chooser.index(max(chooser))
+        target = float(batch.reward[i]) + float(batch.discount[i]) * target_next[best]
+        value = learner.online(batch.obs[i : i + 1])[0, batch.action[i]]
+        losses.append(batch.weight[i] * huber(value - target))
+    return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
+
+
+def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, learner.optim.parameters))
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("double", [False, True])
+def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], double: bool, dueling: bool) -> None:
+    made = learner("dqn", "Chain", double=double, dueling=dueling, **{"net.hidden": [16]})
+    scatter(made)
+    batch = random_transitions(40, torch.tensor([1.0, 0.0, 0.25, 2.0] * 10))
+    loss, expected = made.loss(batch)[0], reference(made, batch)
+    torch.testing.assert_close(loss, expected)
+    for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("double", "following"), [(False, 5.0), (True, -1.0)])
+def test_double_chooses_by_the_online_network(learner: Callable[..., Any], double: bool, following: float) -> None:
+    """In place 1 the online values prefer action 0, the target's value of which is -1; its best is 5."""
+    made = learner("dqn", "Chain", double=double, **TABLE)
+    set_table(made.online, [[0.0, 0.0], [2.0, 1.0], *[[0.0, 0.0]] * 3])
+    set_table(made.target, [[0.0, 0.0], [-1.0, 5.0], *[[0.0, 0.0]] * 3])
+    batch = transitions(torch.eye(5)[[0]], [0], [0.5], [0.9], torch.eye(5)[[1]])
+    torch.testing.assert_close(made.loss(batch)[0], huber(torch.tensor(0.5 + 0.9 * following)))
+
+
+def test_dueling_subtracts_the_mean_advantage(learner: Callable[..., Any]) -> None:
+    made = learner("dqn", "Chain", dueling=True, **TABLE)
+    with torch.no_grad():
+        made.online.value.weight.fill_(10.0)
+        made.online.value.bias.zero_()
+    set_table(made.online, [[1.0, 4.0]] * 5)
+    torch.testing.assert_close(made.online(torch.eye(5)[[0]]), torch.tensor([[8.5, 11.5]]))
+
+
+def test_gradient_of_one_transition_by_hand(learner: Callable[..., Any]) -> None:
+    """Within the Huber loss's square the gradient is Q - target, beyond it is its sign; other entries get none."""
+    for reward, wanted in ((0.5, -0.5), (7.0, -1.0), (-7.0, 1.0)):
+        made = learner("dqn", "Chain", **TABLE)
+        set_table(made.online, [[0.0, 0.0]] * 5)
+        made.loss(transitions(torch.eye(5)[[2]], [1], [reward], [0.0], torch.eye(5)[[3]]))[0].backward()
+        expected = torch.zeros(2, 5)
+        expected[1, 2] = wanted
+        torch.testing.assert_close(made.online.advantage.weight.grad, expected)
+
+
+def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
+    """Not its parameters, and with `double` not the online values of the next observation either."""
+    made = learner("dqn", "Chain", double=True, **TABLE)
+    made.loss(transitions(torch.eye(5)[[0]], [0], [5.0], [0.9], torch.eye(5)[[1]]))[0].backward()
+    assert all(parameter.grad is None for parameter in made.target.parameters())
+    assert made.online.advantage.weight.grad[:, 1].abs().sum() == 0
+    assert made.online.advantage.weight.grad[0, 0] != 0
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], double: bool) -> None:
+    """The mask in the next observation bounds the maximum; where the window ended it does not matter."""
+    made = learner("dqn", "Masked", double=double, **TABLE)
+    for network in (made.online, made.target):
+        with torch.no_grad():
+            network.advantage.weight.zero_()
+            network.advantage.bias.copy_(torch.tensor([1.0, 2.0, 30.0]))
+    obs = {"obs": torch.zeros(3, 3), "action_mask": torch.ones(3, 3, dtype=torch.int8)}
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=torch.int8)
+    batch = transitions(
+        obs, [0, 0, 0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.0], {"obs": torch.zeros(3, 3), "action_mask": mask}
+    )
+    errors = [1.0 - 0.5 * 2.0, 1.0 - 0.5 * 1.0, 1.0 - 0.0]
+    expected = torch.stack([huber(torch.tensor(error)) for error in errors]).mean()
+    torch.testing.assert_close(made.loss(batch)[0], expected)
+
+
+def test_only_legal_actions_are_explored_and_preferred(learner: Callable[..., Any]) -> None:
+    """Masked raises at a forbidden action; both legal ones of each row are tried."""
+    made = learner("dqn", "Masked", epsilon_start=1.0, epsilon_end=1.0)
+    env = Masked(8)
+    agent, now, tried = made.agent(), env.reset(1), set()
+    agent.initial(8)
+    for explore in [True] * 60 + [False] * 20:
+        action = agent.act(now.obs, now.first, None, Clock(100), explore).action
+        if explore:
+            tried |= {(tuple(mask), int(a)) for mask, a in zip(now.obs["action_mask"], action, strict=True)}
+        now = env.step(action)
+    assert len(tried) == 6
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(("env", "rows"), [(Chain, 1), (Chain, 3), (Truncated, 2)])
+def test_batches_hold_n_step_transitions(
+    learner: Callable[..., Any], env: type[Vector], rows: int, n_step: int
+) -> None:
+    """What DQN's buffer hands out after real acting, against a walk along the recorded steps of each row.
+
+    Terminated and truncated both end a window; only terminated makes its discount 0.
+    """
+    gamma = 0.9
+    made = learner("dqn", env.__name__, n_step=n_step, gamma=gamma, start=40, capacity=300, batch=64, epsilon_end=1.0)
+    actor = Actor(env(rows), Lane(made, made.agent(), made.buffer()), Clock(10**6))
+    actor.reset(0)
+    record: list[Any] = []
+    for _ in range(60):
+        for lane, step in actor.step():
+            lane.buffer.add(step)
+            record.append([np.copy(part) for part in (
+                step.obs, step.action, step.reward, step.next_obs, step.terminated, step.truncated,
+            )])  # fmt: skip
+    (batch, *_) = actor.lane.buffer.batches(actor.clock)
+    ends = set()
+    for i, flat in enumerate(batch.index.tolist()):
+        t, row = divmod(flat, rows)
+        obs, action = record[t][0][row], record[t][1][row]
+        total, factor = 0.0, 1.0
+        for k in range(n_step):
+            _, _, reward, next_obs, terminated, truncated = (part[row] for part in record[t + k])
+            total, factor = total + factor * float(reward), factor * gamma
+            if terminated or truncated:
+                break
+        ends.add("terminated" if terminated else "truncated" if truncated else "going on")
+        np.testing.assert_array_equal(batch.obs[i], obs)
+        assert batch.action[i] == action
+        np.testing.assert_array_equal(batch.next_obs[i], next_obs)
+        assert float(batch.reward[i]) == pytest.approx(total, rel=1e-6)
+        assert float(batch.discount[i]) == pytest.approx(0.0 if terminated else factor, rel=1e-6)
+    assert ends == {"going on", "terminated" if env is Chain else "truncated"}
+
+
+def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any]) -> None:
+    """Neither what stands in them nor whether they are there."""
+    made = learner("dqn", "Chain", double=True, dueling=True)
+    scatter(made)
+    weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
+    batch = random_transitions(6, weight)
+    garbage, other = batch.map(lambda tensor: tensor.clone()), random_transitions(6)
+    for name in ("obs", "action", "reward", "discount", "next_obs"):
+        getattr(garbage, name)[weight == 0] = getattr(other, name)[weight == 0]
+    garbage.reward[weight == 0] += 100
+    kept = batch.take(torch.tensor([0, 2, 3, 5]))
+    first, second, third = (gradients(made, made.loss(b)[0]) for b in (batch, garbage, kept))
+    for a, b, c in zip(first, second, third, strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_keep_their_scale(learner: Callable[..., Any]) -> None:
+    """Twice the importance weight is twice the gradient."""
+    made = learner("dqn", "Chain")
+    once = random_transitions(5, torch.full((5,), 0.25))
+    twice = replace(once, weight=once.weight * 2, share=None)
+    for single, double in zip(gradients(made, made.loss(once)[0]), gradients(made, made.loss(twice)[0]), strict=True):
+        torch.testing.assert_close(double, 2 * single)
+
+
+def test_target_is_copied_every_so_many_updates(learner: Callable[..., Any]) -> None:
+    made = learner("dqn", "Chain", target_every=3, lr=1e-2, **TABLE)
+    clock, copied = Clock(100), []
+    for _ in range(7):
+        made.update(random_transitions(8), clock)
+        clock.updates += 1
+        pairs = zip(made.online.parameters(), made.target.parameters(), strict=True)
+        copied.append(all(torch.equal(online, target) for online, target in pairs))
+    assert copied == [False, False, True, False, False, True, False]
+
+
+def test_epsilon_falls_and_stays(learner: Callable[..., Any]) -> None:
+    """From all random to the end value after its share of the run; the greedy action is 1 here."""
+    made = learner("dqn", "Chain", epsilon_start=1.0, epsilon_end=0.1, epsilon_until=0.5, **TABLE)
+    set_table(made.online, [[0.0, 1.0]] * 5)
+    agent, rows = made.agent(), 2000
+    agent.initial(rows)
+    obs, first = np.zeros((rows, 5), np.float32), np.zeros(rows, bool)
+    obs[:, 2] = 1
+    for steps, epsilon in ((0, 1.0), (25, 0.55), (50, 0.1), (100, 0.1)):
+        action = agent.act(obs, first, None, Clock(100, steps)).action
+        assert (action == 0).mean() == pytest.approx(epsilon / 2, abs=0.04)
+    assert (agent.act(obs, first, None, Clock(100), explore=False).action == 1).all()

@@ -1,0 +1,130 @@
+"""Each algorithm reaches the known answer of small environments; a mistake in bootstrapping would give another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.clock import Clock
+from rlplug_core.evaluate import evaluate
+from rlplug_core.testing import envs
+
+GAMMA = 0.9
+LATE = f"{Path(__file__).with_name('probes.py')}:Late"
+LATE_VALUES = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
+#: What suits these tiny problems.
+A2C = {"rows": 8, "steps": 5, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
+A3C = {**A2C, "workers": 2, "rows": 4, "inline": True}
+PPO = {
+    "rows": 8, "steps": 32, "batch": 64, "epochs": 4, "lr": 5e-3, "gamma": GAMMA, "lam": 0.9, "total_steps": 8_000,
+}  # fmt: skip
+DQN = {
+    "rows": 4, "start": 200, "every": 4, "batch": 32, "lr": 2e-3, "anneal": True, "gamma": GAMMA, "target_every": 20,
+    "capacity": 5_000, "total_steps": 5_000, "net.hidden": [32], "epsilon_end": 0.2,
+}  # fmt: skip
+ACTOR_CRITICS = [("a2c", A2C), ("a3c", A3C), ("ppo", PPO)]
+
+
+def values(learner: Any, obs: Any) -> np.ndarray[Any, Any]:
+    with torch.no_grad():
+        out: np.ndarray[Any, Any] = learner.critic(torch.as_tensor(obs)).numpy()
+    return out
+
+
+def mean_return(runner: Any, env: type[envs.Vector], episodes: int = 50) -> float:
+    return evaluate(runner.snapshot().agent(), env(episodes), 1, Clock(1)).mean
+
+
+@pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])
+def test_value_bootstraps_from_the_true_successor_of_a_truncation(
+    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
+    """10 at the end. Taking the cut for an end, or the next beginning for the successor, would give less."""
+    learner = trained(algorithm, LATE, **options).snapshot()
+    assert values(learner, np.eye(6, dtype=np.float32)) == pytest.approx(LATE_VALUES, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "variant", [{}, {"n_step": 3}, {"double": True, "dueling": True}], ids=["plain", "3-step", "double-dueling"]
+)
+def test_action_values_bootstrap_through_truncation(trained: Callable[..., Any], variant: dict[str, Any]) -> None:
+    """Actions change nothing, so both are worth what the state is worth."""
+    learner = trained("dqn", LATE, **{**DQN, **variant}).snapshot()
+    with torch.no_grad():
+        found = learner.online(torch.eye(6)).numpy()
+    assert found == pytest.approx(np.stack([LATE_VALUES] * 2, 1), rel=0.02)
+
+
+@pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])
+def test_policy_learns_the_chain(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    """Always right, and from the middle on the value is γ^(4 - place): termination is worth nothing more."""
+    runner = trained(algorithm, "Chain", **options)
+    assert mean_return(runner, envs.Chain) == 1
+    found = values(runner.snapshot(), np.eye(5, dtype=np.float32)[2:])
+    assert found == pytest.approx(GAMMA ** np.array([2, 1, 0]), abs=0.04)
+
+
+@pytest.mark.parametrize(
+    "variant", [{}, {"n_step": 3}, {"double": True, "dueling": True}], ids=["plain", "3-step", "double-dueling"]
+)
+def test_action_values_of_the_chain(trained: Callable[..., Any], variant: dict[str, Any]) -> None:
+    """Q*(place, right) = γ^(4 - place), Q*(place, left) = γ^(6 - place), and 0 for leaving at the left.
+
+    With n-step returns that are not corrected for exploration only the greedy policy is the same.
+    """
+    runner = trained("dqn", "Chain", **{**DQN, **variant})
+    assert mean_return(runner, envs.Chain) == 1
+    if "n_step" in variant:
+        return
+    with torch.no_grad():
+        found = runner.snapshot().online(torch.eye(5)).numpy()
+    places = np.arange(5)
+    assert found[:, 1] == pytest.approx(GAMMA ** (4.0 - places), abs=0.03)
+    assert found[1:, 0] == pytest.approx(GAMMA ** (6.0 - places[1:]), abs=0.03)
+    assert found[0, 0] == pytest.approx(0, abs=0.03)
+
+
+@pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])
+def test_gaussian_policy_finds_the_best_action(
+    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
+    """Act x / 2 where x is seen; the spread falls as nothing rewards it."""
+    learner = trained(algorithm, "Continuous", **{**options, "total_steps": 20_000}).snapshot()
+    seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
+    with torch.no_grad():
+        mean, log_std = learner.policy(seen).chunk(2, -1)
+    assert mean.ravel().tolist() == pytest.approx((seen.ravel() / 2).tolist(), abs=0.1)
+    assert float(log_std.exp().max()) < 0.5
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [*ACTOR_CRITICS, ("dqn", DQN)], ids=["a2c", "a3c", "ppo", "dqn"])
+def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    """Arm 1, and its value 0.9 within what the last pulls' noise allows."""
+    runner = trained(algorithm, "Bandit", **{**options, "total_steps": 4_000})
+    learner, one = runner.snapshot(), torch.ones(1, 1)
+    with torch.no_grad():
+        if algorithm == "dqn":
+            assert learner.online(one)[0].tolist() == pytest.approx([0.1, 0.9], abs=0.1)
+        else:
+            assert learner.policy(one).softmax(-1)[0, 1] > 0.9
+            assert float(learner.critic(one)) == pytest.approx(0.9, abs=0.15)
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [*ACTOR_CRITICS, ("dqn", DQN)], ids=["a2c", "a3c", "ppo", "dqn"])
+def test_masks_are_kept_and_the_best_legal_action_is_learnt(
+    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
+    """A forbidden action would raise in the environment; the best return is 4."""
+    runner = trained(algorithm, "Masked", **{**options, "total_steps": 4_000})
+    assert mean_return(runner, envs.Masked) == 4
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("dqn", DQN)], ids=["ppo", "dqn"])
+def test_images_are_learnt_from(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    runner = trained(algorithm, "Pixels", **{**options, "total_steps": 2_000, "lr": 1e-3})
+    assert mean_return(runner, envs.Pixels) == 1

@@ -1,0 +1,134 @@
+"""What a user meets before training: options with help, presets that exist, one sentence for a wrong space."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+
+from rlplug_algos.a2c import A2C
+from rlplug_algos.a3c import A3C
+from rlplug_algos.dqn import DQN
+from rlplug_algos.ppo import PPO
+from rlplug_core.algorithm import Context
+from rlplug_core.config import Option, convert, flatten, parse, schema
+from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.options import RunOptions
+from rlplug_core.presets import flat, preset
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Spec
+
+ALGORITHMS: dict[str, Any] = {"a2c": A2C, "a3c": A3C, "dqn": DQN, "ppo": PPO}
+OPTIONS = [(name, option) for name, algorithm in ALGORITHMS.items() for option in schema(algorithm.Config)]
+PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
+
+
+def named(value: Any) -> str | None:
+    return value.name if isinstance(value, Option) else None
+
+
+@pytest.mark.parametrize(("algorithm", "option"), OPTIONS, ids=named)
+def test_every_option_has_help(algorithm: str, option: Option) -> None:
+    """A phrase that starts with what it is; the type and default are shown beside it."""
+    assert len(option.help.split()) >= 2
+    assert not option.help.endswith(".")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_config_converts(algorithm: str) -> None:
+    """Defaults survive being written down and read back, as a dictionary and as words on a command line."""
+    config = ALGORITHMS[algorithm].Config
+    written = flatten(config())
+    assert convert(config, written, algorithm) == config()
+    words = {
+        option.name: parse(option, str(written[option.name])) for option in schema(config)
+    }  # fmt: skip
+    assert convert(config, words, algorithm) == config()
+
+
+@pytest.mark.parametrize(("algorithm", "option"), OPTIONS, ids=named)
+def test_every_option_refuses_nonsense(algorithm: str, option: Option) -> None:
+    with pytest.raises(BadConfig, match=option.name.partition(".")[0]):
+        convert(ALGORITHMS[algorithm].Config, {option.name: {"no": "thing"}}, algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_option_takes_a_name_of_the_run(algorithm: str) -> None:
+    own = {option.name for option in schema(ALGORITHMS[algorithm].Config)}
+    assert not own & {option.name for option in schema(RunOptions)}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_search_ranges_hold_the_default(algorithm: str) -> None:
+    """A tuner that is given a range can come back to what is known to work."""
+    searched = [option for option in schema(ALGORITHMS[algorithm].Config) if option.search is not None]
+    assert searched
+    for option in searched:
+        low, high = option.search.values  # type: ignore[union-attr]
+        assert low <= option.default <= high or option.default == 0, option.name
+
+
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space", "needs"),
+    [
+        (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
+        (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
+        (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
+    ],
+)  # fmt: skip
+def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
+    """What is needed, what is there, and where to look for an algorithm that fits."""
+    with pytest.raises(UsageError) as caught:
+        algorithm(Spec(BOX, space, 1, "Some-v1"), algorithm.Config(), Context(Seeds(0)))
+    kind = type(space).__name__
+    assert str(caught.value) == (
+        f"{algorithm.__name__} needs {needs} actions and Some-v1 has {kind}; "
+        f"`rlplug list` shows the algorithms for {kind}"
+    )
+
+
+def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    from rlplug_core.run import train
+
+    with pytest.raises(UsageError, match="DQN needs Discrete actions"):
+        train("dqn", "rlplug_core.testing.envs:Continuous", out=tmp_path / "runs", hooks=False)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
+    with pytest.raises(UsageError, match=rf"{algorithm} does not run under 'async': .*; use --runner sync"):
+        learner(algorithm, "Chain", runner="async")
+
+
+def test_presets_belong_to_algorithms() -> None:
+    files = {path.stem for path in PRESETS.glob("*")}
+    assert {"a2c", "dqn", "ppo"} <= files <= ALGORITHMS.keys()
+
+
+@pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
+def test_presets_name_existing_options_with_fitting_values(path: Path) -> None:
+    config, run = ALGORITHMS[path.stem].Config, {option.name for option in schema(RunOptions)}
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert tables
+    for table in tables.values():
+        values = flat(table)
+        assert values
+        convert(RunOptions, {name: value for name, value in values.items() if name in run}, path.stem)
+        convert(config, {name: value for name, value in values.items() if name not in run}, path.stem)
+
+
+def test_presets_are_found_by_algorithm_and_environment() -> None:
+    """By the user's words, through the installed package."""
+    assert preset("dqn", "CartPole-v1")["every"] == 256
+    assert preset("ppo", "Pendulum-v1") != preset("ppo", "CartPole-v1")
+    assert "every" not in preset("dqn", "Unknown-v0")

@@ -1,0 +1,310 @@
+"""The losses of A2C, A3C and PPO and their gradients: against arithmetic by hand, and sample by sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Normal
+
+from rlplug_algos.ppo import PPO
+from rlplug_core.actor import Actor, Lane
+from rlplug_core.batches import Samples
+from rlplug_core.clock import Clock
+from rlplug_core.testing.envs import Chain
+
+
+def samples(
+    obs: Tensor, action: Tensor, advantage: Tensor, target: Tensor | None = None, *,
+    log_prob: Tensor | None = None, weight: Tensor | None = None,
+) -> Samples:  # fmt: skip
+    """A batch whose targets are 0 and whose weights are 1 where nothing else is said."""
+    count = len(advantage)
+    return Samples(
+        weight=torch.ones(count) if weight is None else weight,
+        share=None,
+        obs=obs,
+        action=action,
+        advantage=advantage,
+        target=torch.zeros(count) if target is None else target,
+        extras={"log_prob": torch.zeros(count) if log_prob is None else log_prob},
+    )
+
+
+def random_samples(env: str, count: int, weight: Tensor | None = None) -> Samples:
+    """`count` made-up samples for an environment of `rlplug_core.testing.envs`."""
+    width, action = {
+        "Bandit": (1, torch.randint(0, 2, (count,))),
+        "Chain": (5, torch.randint(0, 2, (count,))),
+        "Continuous": (1, torch.randn(count, 1)),
+    }[env]
+    obs, advantage, target = torch.randn(count, width), torch.randn(count), torch.randn(count)
+    return samples(obs, action, advantage, target, log_prob=-torch.rand(count) - 0.2, weight=weight)
+
+
+def distribution(policy: Any, obs: Tensor) -> Categorical | Normal:
+    """The distribution over actions for one observation, by torch's own classes."""
+    outputs = policy(obs.unsqueeze(0))[0]
+    if policy.head.size == 2 * getattr(policy.head, "dims", 0):
+        mean, log_std = outputs.chunk(2)
+        return Normal(mean, log_std.exp())
+    return Categorical(logits=outputs)
+
+
+def policy_loss(learner: Any, log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """The part of the loss in which A2C and PPO differ, for one sample."""
+    if not isinstance(learner, PPO):
+        return -log_prob * advantage
+    ratio, clip = (log_prob - old_log_prob).exp(), learner.config.clip
+    if advantage >= 0:
+        return -advantage * min(ratio, torch.tensor(1 + clip))
+    return -advantage * max(ratio, torch.tensor(1 - clip))
+
+
+def reference(learner: Any, batch: Samples) -> Tensor:
+    """The whole loss, sample by sample; the mean over the samples that count."""
+    config, losses = learner.config, []
+    for i in range(len(batch.weight)):
+        over = distribution(learner.policy, batch.obs[i])
+        log_prob, old = over.log_prob(batch.action[i]).sum(), batch.extras["log_prob"][i]
+        value_loss = (learner.critic(batch.obs[i : i + 1])[0] - batch.target[i]) ** 2
+        loss = policy_loss(learner, log_prob, old, batch.advantage[i])
+        loss = loss + config.value * value_loss - config.entropy * over.entropy().sum()
+        losses.append(batch.weight[i] * loss)
+    return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
+
+
+def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, learner.optim.parameters))
+
+
+@pytest.mark.parametrize("env", ["Chain", "Continuous"])
+@pytest.mark.parametrize("algorithm", ["a2c", "a3c", "ppo"])
+def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], algorithm: str, env: str) -> None:
+    made = learner(algorithm, env, entropy=0.3, value=0.7, standardise=False)
+    weight = torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0])
+    batch = random_samples(env, 7, weight)
+    loss, expected = made.loss(batch)[0], reference(made, batch)
+    torch.testing.assert_close(loss, expected)
+    for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("action", [0, 1])
+@pytest.mark.parametrize("advantage", [-2.0, 3.0])
+def test_policy_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], action: int, advantage: float) -> None:
+    """d/dz of -log softmax(z)[a] · A is (π - 1_a) · A: here by hand, with π from the logits."""
+    made = learner("a2c", "Bandit", entropy=0.0, value=0.0, **{"net.hidden": []})
+    logits = torch.tensor([0.3, -0.4])
+    with torch.no_grad():
+        made.policy.outputs.weight.zero_()
+        made.policy.outputs.bias.copy_(logits)
+    batch = samples(torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]))
+    made.loss(batch)[0].backward()
+    pi = 1 / (1 + torch.exp(logits[1] - logits[0]))
+    chosen = torch.tensor([1.0 - action, float(action)])
+    torch.testing.assert_close(made.policy.outputs.bias.grad, (torch.stack([pi, 1 - pi]) - chosen) * advantage)
+
+
+def test_entropy_bonus_pulls_towards_uniform(learner: Callable[..., Any]) -> None:
+    """dH/dz_i = -π_i (log π_i + H), and the loss subtracts the bonus."""
+    made = learner("a2c", "Bandit", entropy=0.5, value=0.0, **{"net.hidden": []})
+    logits = torch.tensor([1.0, 0.0])
+    with torch.no_grad():
+        made.policy.outputs.weight.zero_()
+        made.policy.outputs.bias.copy_(logits)
+    batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.zeros(1))
+    made.loss(batch)[0].backward()
+    pi = logits.softmax(0)
+    entropy = -(pi * pi.log()).sum()
+    torch.testing.assert_close(made.policy.outputs.bias.grad, 0.5 * pi * (pi.log() + entropy))
+
+
+def test_value_gradient_by_hand(learner: Callable[..., Any]) -> None:
+    made = learner("a2c", "Bandit", entropy=0.0, value=0.5, **{"net.hidden": []})
+    with torch.no_grad():
+        made.critic.output.weight.zero_()
+        made.critic.output.bias.fill_(0.25)
+    batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.zeros(1), torch.tensor([2.0]))
+    made.loss(batch)[0].backward()
+    torch.testing.assert_close(made.critic.output.bias.grad, torch.tensor([0.5 * 2 * (0.25 - 2.0)]))
+
+
+def test_standardised_advantages_leave_out_rows_of_weight_0(learner: Callable[..., Any]) -> None:
+    made = learner("a2c", "Chain", standardise=True)
+    batch = random_samples("Chain", 6, torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 0.0]))
+    counted = batch.advantage[batch.weight > 0]
+    by_hand = random_samples("Chain", 6, batch.weight)
+    by_hand.obs, by_hand.action, by_hand.target = batch.obs, batch.action, batch.target
+    by_hand.advantage = (batch.advantage - counted.mean()) / counted.std()
+    plain = learner("a2c", "Chain", standardise=False)
+    torch.testing.assert_close(made.loss(batch)[0], plain.loss(by_hand)[0])
+
+
+CLIP = 0.2
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "follows"),
+    [
+        (1.1, 1.0, True), (0.9, -1.0, True), (1.5, 1.0, False), (0.5, 1.0, True), (1.5, -1.0, True), (0.5, -1.0, False),
+        (1.0, 1.0, True), (1.0, -1.0, True),
+    ],
+)  # fmt: skip
+def test_clipping_stops_only_the_gain(
+    learner: Callable[..., Any], ratio: float, advantage: float, follows: bool
+) -> None:
+    """Equation 7: beyond the clip the gradient is 0 where going further would gain, and whole where it would lose.
+
+    Where it follows, d/dz of -ratio · A is ratio · A · (π - 1_a).
+    """
+    made = learner("ppo", "Bandit", clip=CLIP, entropy=0.0, value=0.0, standardise=False, **{"net.hidden": []})
+    logits, action = torch.tensor([0.3, -0.4]), 1
+    with torch.no_grad():
+        made.policy.outputs.weight.zero_()
+        made.policy.outputs.bias.copy_(logits)
+    pi = logits.softmax(0)
+    before = pi[action].log().reshape(1) - torch.tensor([ratio]).log()
+    batch = samples(torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]), log_prob=before)
+    loss = made.loss(batch)[0]
+    loss.backward()
+    chosen = torch.tensor([0.0, 1.0])
+    torch.testing.assert_close(made.policy.outputs.bias.grad, ratio * advantage * (pi - chosen) * follows)
+    bound = min(ratio, 1 + CLIP) if advantage > 0 else max(ratio, 1 - CLIP)
+    torch.testing.assert_close(loss, torch.tensor(-bound * advantage))
+
+
+def test_kl_is_schulmans_estimator(learner: Callable[..., Any]) -> None:
+    """The mean of r - 1 - log r, never below 0; 0 where the policy has not moved. Rows of weight 0 do not count."""
+    made = learner("ppo", "Chain")
+    batch = random_samples("Chain", 6, torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0, 0.0]))
+    with torch.no_grad():
+        now = torch.stack([distribution(made.policy, batch.obs[i]).log_prob(batch.action[i]) for i in range(6)])
+    batch.extras["log_prob"] = now.clone()
+    assert made.loss(batch)[1]["loss/kl"] == pytest.approx(0.0, abs=1e-6)
+    batch.extras["log_prob"] = now - torch.tensor([0.5, 9.0, -0.3, 0.1, 0.0, -9.0])
+    moved = [0.5, -0.3, 0.1, 0.0]
+    by_hand = sum(math.exp(x) - 1 - x for x in moved) / 4
+    assert made.loss(batch)[1]["loss/kl"] == pytest.approx(by_hand, rel=1e-4)
+
+
+@pytest.mark.parametrize(("limit", "updates"), [(None, 12), (1e9, 12), (1e-12, 3)])
+def test_kl_stop_ends_the_epochs(learner: Callable[..., Any], limit: float | None, updates: int) -> None:
+    """Four epochs of three minibatches; with a limit that any change exceeds, one epoch."""
+    made = learner("ppo", "Chain", steps=12, batch=4, epochs=4, kl_stop=limit, lr=1e-2)
+    rollout, clock = collect(made, 12)
+    made.update(rollout, clock)
+    assert made.optim.state["steps"] == updates
+
+
+def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[..., Any]) -> None:
+    """Two epochs of three minibatches, drawn from the learner's own generator: each row once per epoch."""
+    options = {"steps": 12, "batch": 4, "epochs": 2, "standardise": False, "lam": 1.0, "lr": 1e-2}
+    made, probe = learner("ppo", "Chain", **options), learner("ppo", "Chain", **options)
+    rollout, clock = collect(made, 12)
+    value, advantage = returns_by_hand(made, rollout, 12)
+    obs, action = torch.from_numpy(rollout.obs[:12, 0]), torch.from_numpy(rollout.action[:, 0])
+    batch = samples(
+        obs, action, advantage, advantage + value, log_prob=torch.from_numpy(rollout.extras["log_prob"][:, 0])
+    )
+    for i in range(12):
+        log_prob = distribution(made.policy, batch.obs[i]).log_prob(batch.action[i])
+        torch.testing.assert_close(batch.extras["log_prob"][i], log_prob.detach(), msg="what the actor sent")
+    made.update(rollout, clock)
+    for _ in range(2):
+        order = probe.generator.permutation(12)
+        assert sorted(order) == list(range(12))
+        for start in (0, 4, 8):
+            picked = batch.take(torch.from_numpy(order[start : start + 4]))
+            probe.optim.minimise(reference(probe, picked), clock)
+    torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-3, atol=1e-5)
+
+
+def test_a2c_update_is_one_gradient_step_on_n_step_returns(learner: Callable[..., Any]) -> None:
+    made, probe = learner("a2c", "Chain", steps=8, lam=1.0), learner("a2c", "Chain", steps=8, lam=1.0)
+    rollout, clock = collect(made, 8)
+    value, advantage = returns_by_hand(made, rollout, 8)
+    obs, action = torch.from_numpy(rollout.obs[:8, 0]), torch.from_numpy(rollout.action[:, 0])
+    batch = samples(obs, action, advantage, advantage + value)
+    made.update(rollout, clock)
+    probe.optim.minimise(reference(probe, batch), clock)
+    torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-4, atol=1e-6)
+
+
+POLICIES = ["a2c", "a3c", "ppo"]
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("algorithm", POLICIES)
+def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algorithm: str, standardise: bool) -> None:
+    """Neither what stands in them nor whether they are there."""
+    made = learner(algorithm, "Chain", standardise=standardise, entropy=0.1)
+    weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
+    batch, other = random_samples("Chain", 6, weight), random_samples("Chain", 6, weight)
+    kept = batch.take(torch.tensor([0, 2, 3, 5]))
+    garbage = batch.map(lambda tensor: tensor.clone())
+    for name in ("obs", "action", "advantage", "target"):
+        getattr(garbage, name)[weight == 0] = 7 * getattr(other, name)[weight == 0] if name != "action" else 1
+    garbage.extras["log_prob"][weight == 0] = -9.0
+    first, second, third = (gradients(made, made.loss(b)[0]) for b in (batch, garbage, kept))
+    for a, b, c in zip(first, second, third, strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
+    assert any(bool(gradient.any()) for gradient in first)
+
+
+@pytest.mark.parametrize("algorithm", POLICIES)
+def test_weights_keep_their_scale(learner: Callable[..., Any], algorithm: str) -> None:
+    """Twice the weight is twice the gradient: importance weights are never divided by their sum."""
+    made = learner(algorithm, "Chain", standardise=False)
+    once = random_samples("Chain", 5, torch.full((5,), 0.25))
+    twice = replace(once, weight=once.weight * 2, share=None)
+    pairs = zip(gradients(made, made.loss(once)[0]), gradients(made, made.loss(twice)[0]), strict=True)
+    for single, double in pairs:
+        torch.testing.assert_close(double, 2 * single)
+
+
+@pytest.mark.parametrize("algorithm", POLICIES)
+def test_rows_of_weight_0_change_no_update(learner: Callable[..., Any], algorithm: str) -> None:
+    """Through targets, minibatches and optimiser: an invalid row may hold anything finite."""
+    options = {"steps": 12} | ({"batch": 4, "epochs": 2} if algorithm == "ppo" else {})
+    weights = []
+    for filling in (0.0, 5.0):
+        made = learner(algorithm, "Chain", **options)
+        rollout, clock = collect(made, 12)
+        after_end = int(np.flatnonzero(rollout.terminated[:-1, 0])[0]) + 1
+        rollout.weight[after_end], rollout.whole = 0, False
+        rollout.obs[after_end], rollout.reward[after_end], rollout.action[after_end] = filling, filling, filling > 0
+        made.update(rollout, clock)
+        weights.append(made.optim.flat.clone())
+    assert torch.equal(*weights)
+
+
+def returns_by_hand(made: Any, rollout: Any, steps: int) -> tuple[Tensor, Tensor]:
+    """Values and advantages of bootstrapped returns for one row of Chain without truncation, step by step."""
+    assert not rollout.truncated.any()
+    with torch.no_grad():
+        value = torch.stack([made.critic(torch.from_numpy(rollout.obs[t]))[0] for t in range(steps + 1)])
+    returns, following = torch.zeros(steps), value[steps]
+    for t in reversed(range(steps)):
+        following = torch.tensor(0.0) if rollout.terminated[t, 0] else following
+        returns[t] = following = float(rollout.reward[t, 0]) + made.config.gamma * following
+    return value[:steps], returns - value[:steps]
+
+
+def collect(made: Any, steps: int) -> tuple[Any, Clock]:
+    """The learner's first rollout on Chain, one row, with at least one end before its last step."""
+    clock, buffer = Clock(100), made.buffer()
+    actor = Actor(Chain(1), Lane(made, made.agent(), buffer), clock)
+    actor.reset(0)
+    for _ in range(steps):
+        for _, step in actor.step():
+            buffer.add(step)
+    (rollout,) = buffer.batches(clock)
+    return rollout, clock

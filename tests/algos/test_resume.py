@@ -1,0 +1,135 @@
+"""Exact resume in a fresh process: a run stopped between any two batches and resumed is the run that never stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.checkpoint import Checkpoints
+from rlplug_core.journal import read
+
+SCRIPT = Path(__file__).with_name("stopping.py")
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("stopping", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CASES = _script().CASES
+STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what, mark in stops]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """All runs, trained and stopped in one process and resumed in another."""
+    memory = Path("/dev/shm")  # some hundred checkpoints are synced to disk, which costs nothing there
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path_factory.getbasetemp()) as name:
+        for command in ("train", "resume"):
+            child = subprocess.run(
+                [sys.executable, "-W", "error", SCRIPT, command, name], capture_output=True, text=True, timeout=300,
+                env={**os.environ, "PYTHONHASHSEED": {"train": "1", "resume": "2"}[command]},
+            )  # fmt: skip
+            assert child.returncode == 0, child.stderr
+        yield Path(name)
+
+
+def differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """Where two trees of state are not the same bits."""
+    if type(one) is not type(other):
+        return [f"{path}: {type(one).__name__} and {type(other).__name__}"]
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return [f"{path}: {sorted(one.keys() ^ other.keys())}"]
+        return [line for key in one for line in differences(one[key], other[key], f"{path}/{key}")]
+    if isinstance(one, list | tuple):
+        if len(one) != len(other):
+            return [f"{path}: {len(one)} and {len(other)} items"]
+        return [
+            line for i, pair in enumerate(zip(one, other, strict=True)) for line in differences(*pair, f"{path}/{i}")
+        ]
+    if isinstance(one, torch.Tensor):
+        return differences(one.numpy(), other.numpy(), path)
+    if isinstance(one, np.ndarray):
+        same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        return [] if same else [path]
+    return [] if one == other else [f"{path}: {one!r} and {other!r}"]
+
+
+def final_state(path: Path) -> dict[str, Any]:
+    _, components, _, _ = Checkpoints(path / "checkpoints").load(("final",))
+    del components["events"]["wall"]
+    return components
+
+
+def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
+    """The records of these kinds, without measurements of time."""
+    return [
+        (
+            record.kind,
+            record.step,
+            {k: v for k, v in record.data.items() if k not in ("perf/wall_s", "perf/env_steps_per_s")},
+        )
+        for record in read(path / "journal.jsonl")
+        if record.kind in kinds
+    ]
+
+
+@pytest.mark.parametrize(("case", "what", "mark"), STOPS)
+def test_resumed_run_ends_in_the_same_state(root: Path, case: str, what: str, mark: int) -> None:
+    """Weights, optimisers, buffer, environments, generators, clock, best return: every bit of the final checkpoint."""
+    assert differences(final_state(root / f"{case}-whole"), final_state(root / f"{case}-{what}-{mark}")) == []
+
+
+@pytest.mark.parametrize(("case", "what", "mark"), STOPS)
+def test_resumed_run_tells_the_same_story(root: Path, case: str, what: str, mark: int) -> None:
+    """The journal holds the same episodes, metrics and evaluations, each once."""
+    whole, resumed = root / f"{case}-whole", root / f"{case}-{what}-{mark}"
+    kinds = ("episodes", "metrics", "evaluation")
+    assert journal(whole, *kinds) == journal(resumed, *kinds)
+    assert len(journal(whole, "evaluation")) == 3
+    assert len(journal(whole, "metrics")) == 10
+    assert len(journal(resumed, "start")) == 2
+
+
+@pytest.mark.parametrize(("case", "what", "mark"), STOPS)
+def test_resumed_run_acts_alike(root: Path, case: str, what: str, mark: int) -> None:
+    whole, resumed = (
+        json.loads((root / f"{case}-{name}" / "next.json").read_text()) for name in ("whole", f"{what}-{mark}")
+    )
+    assert whole == resumed
+    assert len(whole) == 5
+
+
+def test_stops_fall_inside_bursts_and_rollouts(root: Path) -> None:
+    """What the stops are for: batches still owed, a rollout half full."""
+    stopped = {path.parent.name: json.loads(path.read_text()) for path in root.glob("*/stopped.json")}
+    assert len(stopped) == len(STOPS)
+    assert {name: stopped[f"dqn-update-{name}"]["owed"] for name in (1, 2, 3, 4)} == {1: 3, 2: 2, 3: 1, 4: 0}
+    assert stopped["dqn-update-186"]["owed"] == 2
+    assert stopped["ppo-step-139"]["position"] == 139 % 48
+    assert stopped["a3c-inline-step-101"]["position"] > 0
+
+
+def test_comparison_notices_a_single_bit(root: Path) -> None:
+    one, other = final_state(root / "dqn-whole"), final_state(root / "dqn-whole")
+    assert differences(one, other) == []
+    reward = other["buffer"]["data"]["fields"]["reward"]
+    reward.view(np.uint32)[0, 0] ^= 1
+    assert len(differences(one, other)) == 1

@@ -1,0 +1,143 @@
+"""What the tests of the command line share: a clean working directory, and the command in this process or another."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_cli import store
+from rlplug_cli.__main__ import main
+from rlplug_core import plugins
+from rlplug_core.journal import Journal
+
+
+@dataclass
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; nothing of the user's environment reaches the test."""
+    for name in ("MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RLPLUG_CONFIG", str(tmp_path / "no-config.toml"))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    plugins.refresh()
+    yield tmp_path
+    monkeypatch.undo()
+    plugins.refresh()
+
+
+@pytest.fixture
+def rlplug(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """The command in this process."""
+
+    def call(*words: str) -> Done:
+        monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", os.environ.get("RLPLUG_DISABLED_PLUGINS", ""))
+        plugins.refresh()
+        capsys.readouterr()
+        code = main(words)
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def process() -> Callable[..., Done]:
+    """The command in a process of its own."""
+
+    def call(*words: str, **environment: str) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "rlplug_cli", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            env={**os.environ, **environment},
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+#: Options with which a run takes a moment.
+SHORT = ("--total-steps", "600", "--eval-episodes", "2", "--verdict-episodes", "3", "--eval-every", "300")
+
+
+@pytest.fixture
+def short() -> tuple[str, ...]:
+    return SHORT
+
+
+@pytest.fixture(scope="session")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow store; making one takes seconds, copying it does not."""
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    code = f"from rlplug_cli import store; store.prepare('sqlite:///{path}')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return path
+
+
+@pytest.fixture
+def with_store(made_store: Path, place: Path) -> str:
+    """The working directory has a store; its URI."""
+    shutil.copy(made_store, place / "mlflow.db")
+    return store.tracking_uri()
+
+
+@dataclass
+class Written:
+    """A run directory as training would leave it, its journal still open."""
+
+    path: Path
+    journal: Journal
+
+    def points(self, count: int, start: int = 0, key: str = "loss/policy") -> None:
+        for step in range(start, start + count):
+            self.journal.write("metrics", step, {key: float(step)})
+
+    def end(self, status: str = "finished") -> None:
+        self.journal.write("end", 10_000, {"status": status})
+        self.journal.close()
+
+
+@pytest.fixture
+def written(place: Path) -> Callable[..., Written]:
+    """A function that makes a run directory with an open journal."""
+
+    def make(name: str = "one", env: str = "CartPole-v1", **options: Any) -> Written:
+        path = place / "runs" / name
+        path.mkdir(parents=True)
+        config = {
+            "name": name,
+            "uid": f"uid-{name}",
+            "group": "group",
+            "algorithm": "a2c",
+            "env": env,
+            "options": {"seed": 1, "lr": 0.1, "net.hidden": [64, 64], "total_steps": 10_000, **options},
+            "origins": {},
+            "created": time.time(),
+        }
+        (path / "config.json").write_text(json.dumps(config))
+        journal = Journal(path / "journal.jsonl")
+        journal.write("start", 0, {"resumed": False})
+        return Written(path, journal)
+
+    return make

@@ -1,0 +1,108 @@
+"""Bad input gets one clear sentence and the right exit code, never a traceback, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CASES = {
+    "unknown algorithm": ("run a2cc CartPole-v1", 2, r"no algorithm 'a2cc' is installed; did you mean 'a2c'\?"),
+    "unknown environment": ("run a2c CartPol-v1", 2, r"unknown environment 'CartPol-v1'; did you mean 'CartPole-v1'"),
+    "unknown namespace": (
+        "run a2c Foo/Bar-v0",
+        2,
+        r"'Foo'.*no plugin has the namespace 'Foo' \(providers: gymnasium\)",
+    ),
+    "wrong space": ("run dqn Pendulum-v1", 2, r"DQN needs Discrete actions and Pendulum-v1 has Box"),
+    "wrong type": ("run a2c CartPole-v1 --lr fast", 2, r"a2c: option 'lr': expected a number, got 'fast'"),
+    "wrong integer": ("run a2c CartPole-v1 --rows 1.5", 2, r"option 'rows': expected an integer, got '1.5'"),
+    "out of range": ("run a2c CartPole-v1 --lr 0", 2, r"option 'lr': expected a number above 0, got '0'"),
+    "below the range": ("run a2c CartPole-v1 --seed -1", 2, r"option 'seed': expected a number of at least 0"),
+    "above the range": ("run a2c CartPole-v1 --gamma 1.1", 2, r"option 'gamma': expected a number of at most 1"),
+    "not a number": ("run a2c CartPole-v1 --lr nan", 2, r"option 'lr': expected a number"),
+    "no choice": ("run a2c CartPole-v1 --acting jax", 2, r"expected one of auto, numpy, torch, got 'jax'"),
+    "bad list": ("run a2c CartPole-v1 --net.hidden 64,x", 2, r"'net.hidden': expected numbers as in 64,64, got '64,x'"),
+    "set without value": ("run a2c CartPole-v1 --set lr", 2, r"--set lr: write --set name=value"),
+    "set unknown": ("run a2c CartPole-v1 --set rwos=3", 2, r"a2c has no option 'rwos'; did you mean 'rows'\?"),
+    "set wrong": ("run a2c CartPole-v1 --set anneal=maybe", 2, r"'anneal': expected yes or no, got 'maybe'"),
+    "no config file": ("run a2c CartPole-v1 --config no.toml", 2, r"no.toml cannot be read: No such file"),
+    "unknown option": ("run a2c CartPole-v1 --rwos 3", 2, r"no such option '--rwos'.*--rows"),
+    "option too early": ("run --seed 1 a2c CartPole-v1", 2, r"option '--seed' belongs behind the algorithm"),
+    "no environment": ("run a2c", 2, r"missing argument 'ENV'"),
+    "unknown command": ("runn a2c CartPole-v1", 2, r"no command 'runn'; did you mean 'run'"),
+    "unsound runner": ("run dqn CartPole-v1 --runner async", 2, r"dqn does not run under 'async'.*use --runner sync"),
+    "no device": ("run a2c CartPole-v1 --device cuda:7", 2, r"device 'cuda' is not available"),
+    "unwritable": ("run a2c CartPole-v1 --out /proc/none", 2, r"/proc/none.*cannot be written.*--out"),
+    "a path for a name": ("run a2c CartPole-v1 --name ../x", 2, r"--name ../x: it names a directory.*--out"),
+    "no such run": ("resume nothing", 2, r"no run at nothing \('rlplug runs' lists"),
+    "no such run to evaluate": ("evaluate nothing", 2, r"no run at nothing"),
+    "no such run to send": ("sync nothing", 2, r"no run at nothing"),
+    "no such file": ("run ./no.py:Algo CartPole-v1", 2, r"there is no file no.py"),
+    "no such module": ("run no_such_module:Algo CartPole-v1", 2, r"there is no module 'no_such_module'"),
+    "no such environment file": ("run a2c ./no.py:Env", 2, r"there is no file .*no.py"),
+    "no store": ("ui", 2, r"there is no MLflow store at .*mlflow.db"),
+    "no plugin to index": ("index rlplug-alogs", 2, r"no plugin 'rlplug-alogs'.*did you mean 'rlplug-algos'"),
+    "package of an environment": ("run a2c ALE/Pong-v5", 3, r"'ALE/Pong-v5' needs .* python -m pip install ale-py"),
+    "switched off": ("-P no:rlplug-algos run a2c CartPole-v1", 3, r"'a2c' of rlplug-algos .* is disabled"),
+    "environments switched off": ("-Pno:gymnasium run a2c CartPole-v1", 3, r"provider 'gymnasium' .* is disabled"),
+}
+
+
+def one_sentence(done: Any, code: int, pattern: str) -> None:
+    assert done.code == code, done.err
+    (line,) = done.err.splitlines()
+    assert line.startswith("rlplug: ")
+    assert re.search(pattern, line), line
+    assert "Traceback" not in done.out + done.err
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_one_sentence(rlplug: Callable[..., Any], place: Path, case: tuple[str, int, str]) -> None:
+    command, code, pattern = case
+    one_sentence(rlplug(*command.split()), code, pattern)
+    assert not [path for path in place.iterdir() if path.name != "mlflow.db.lock"]
+
+
+def test_a_config_file_that_is_not_toml(rlplug: Callable[..., Any], place: Path) -> None:
+    (place / "bad.toml").write_text("lr = = 3")
+    one_sentence(rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"bad.toml is not TOML")
+    (place / "bad.toml").write_text("[net]\nhiden = [3]")
+    one_sentence(rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"no option 'net.hiden'; did you mean")
+
+
+def test_a_run_directory_that_exists(rlplug: Callable[..., Any], place: Path) -> None:
+    (place / "runs" / "mine").mkdir(parents=True)
+    one_sentence(rlplug("run", "a2c", "CartPole-v1", "--name", "mine"), 2, r"runs/mine exists already.*--name.*resume")
+
+
+def test_a_damaged_store_is_said_and_training_goes_on(
+    process: Callable[..., Any], place: Path, short: tuple[str, ...]
+) -> None:
+    (place / "mlflow.db").write_bytes(b"SQLite format 3\0 but not really" * 100)
+    done = process("run", "a2c", "CartPole-v1", *short, "--name", "mine", RLPLUG_MLFLOW_DRAIN_SECONDS="2")
+    assert done.code == 0, done.err
+    assert re.search(r"mlflow.db cannot be read: .*; move it away.*; training goes on", done.err)
+    assert "`rlplug sync" in done.err
+    assert "Traceback" not in done.err
+    assert "verdict" in done.out
+
+
+def test_a_traceback_only_where_it_is_asked_for(process: Callable[..., Any]) -> None:
+    done = process("--traceback", "run", "a2cc", "CartPole-v1")
+    assert done.code == 1
+    assert "Traceback" in done.err
+    assert "UsageError: no algorithm 'a2cc'" in done.err
+
+
+def test_a_port_that_is_taken(rlplug: Callable[..., Any], with_store: str) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        one_sentence(rlplug("ui", "--port", port), 2, rf"port {port} cannot be used")

@@ -1,0 +1,58 @@
+"""What the first-party packages ship beside their code fits their code: indices, presets, the command itself."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+from rlplug_cli.__main__ import main
+from rlplug_core import plugins
+from rlplug_core.plan import Plan
+from rlplug_core.plugins import index, indexing
+from rlplug_core.plugins.records import Record
+from rlplug_core.presets import preset
+
+
+def ours(group: str) -> list[Record]:
+    return [record for record in plugins.records() if record.first_party and record.group == group]
+
+
+@pytest.mark.parametrize("record", ours("algorithms"), ids=str)
+def test_an_algorithm_s_index_is_current(record: Record) -> None:
+    assert indexing.drift(record) == ""
+
+
+@pytest.mark.parametrize("record", ours("envs"), ids=str)
+def test_a_provider_s_index_is_valid(record: Record) -> None:
+    # Which ids there are depends on the installed Gymnasium, so the file may differ from what would be written here.
+    found, reason = index.read(record)
+    assert reason == ""
+    assert found is not None
+    assert "CartPole-v1" in found.ids
+
+
+def preset_tables() -> Iterator[tuple[str, str]]:
+    for record in ours("algorithms"):
+        root = index.package_root(record.top_level)
+        assert root is not None
+        path = root / "presets" / f"{record.id}.toml"
+        if path.exists():
+            for name in tomllib.loads(path.read_text()):
+                yield record.id, "CartPole-v1" if name == "default" else name.replace("*", "x")
+
+
+@pytest.mark.parametrize(("algorithm", "env"), list(preset_tables()))
+def test_a_preset_is_made_of_options_that_exist(algorithm: str, env: str) -> None:
+    values = preset(algorithm, env)
+    plan: Any = Plan.make(algorithm, env, values)
+    assert values
+    assert {name: plan.flat[name] for name in values} == values
+
+
+def test_the_command_is_installed() -> None:
+    (script,) = entry_points(group="console_scripts", name="rlplug")
+    assert script.load() is main

@@ -1,0 +1,68 @@
+"""`rlplug index`: an author writes the files, a check says when one is missing or out of date."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core import plugins
+from rlplug_core.testing.distributions import write_distribution
+
+ALGORITHM = '''
+"""Does nothing, well."""
+from dataclasses import dataclass
+from rlplug_core.config import Config
+
+@dataclass(frozen=True)
+class Options(Config):
+    depth: int = 3  # how deep
+
+class Algo:
+    Config = Options
+    runners = ("sync",)
+    def agent(self): ...
+    def buffer(self): ...
+    def update(self): ...
+'''
+
+
+@pytest.fixture
+def package(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    site = tmp_path_factory.mktemp("site")
+    points = {"rlplug.algorithms": {"deep": "rlplug_deep.deep:Algo"}}
+    files = {"rlplug_deep/__init__.py": "", "rlplug_deep/deep.py": ALGORITHM}
+    write_distribution(site, "rlplug-deep", points, files, summary="What the metadata says")
+    monkeypatch.syspath_prepend(str(site))
+    plugins.refresh()
+    yield site / "rlplug_deep"
+    monkeypatch.undo()
+    forget()
+    plugins.refresh()
+
+
+def forget() -> None:
+    for name in [name for name in sys.modules if name.startswith("rlplug_deep")]:
+        del sys.modules[name]
+
+
+def test_write_check_edit_check(rlplug: Callable[..., Any], package: Path) -> None:
+    assert "What the metadata says (not indexed)" in rlplug("list").out
+    done = rlplug("index", "rlplug-deep", "--check")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "algorithm 'deep' of rlplug-deep 1.0 has no index; write it with: rlplug index rlplug-deep" in done.err
+
+    assert rlplug("index", "rlplug_deep").out == f"wrote {package / 'index' / 'deep.json'}\n"
+    assert rlplug("index", "rlplug-deep", "--check").code == 0
+    forget()
+    assert "Does nothing, well." in rlplug("list").out
+    assert "--depth INTEGER" in rlplug("run", "deep", "--help").out
+    assert "rlplug_deep" not in sys.modules
+
+    (package / "deep.py").write_text(ALGORITHM.replace("depth", "height"))
+    assert "(not indexed)" in rlplug("list").out
+    assert "--height INTEGER" in rlplug("run", "deep", "--help").out
+    assert "is out of date" in rlplug("index", "rlplug-deep", "--check").err

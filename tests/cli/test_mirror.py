@@ -1,0 +1,211 @@
+"""The mirror in MLflow is complete, free of duplicates, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_cli.mirror import Batch, Mirror, State
+from rlplug_core.errors import UsageError
+from rlplug_core.journal import Journal, Record
+
+# MLflow's own imports warn.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def client(uri: str) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri)
+
+
+def send_all(path: Path) -> State:
+    mirror = Mirror(path)
+    try:
+        while mirror.send():
+            pass
+    finally:
+        mirror.close()
+    return mirror.state
+
+
+def history(uri: str, run: str, key: str) -> list[tuple[int, float, int]]:
+    return sorted((one.step, one.value, one.timestamp) for one in client(uri).get_metric_history(run, key))
+
+
+def written_points(path: Path, key: str) -> list[tuple[int, float, int]]:
+    lines = (json.loads(line) for line in (path / "journal.jsonl").read_text().splitlines())
+    return sorted((line["step"], line["data"][key], line["time"]) for line in lines if key in line["data"])
+
+
+def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Callable[..., Any]) -> None:
+    run = written()
+    run.points(2500)
+    run.journal.write("evaluation", 2500, {"eval/return_mean": 9.5, "best": True})
+    run.journal.write("tag", 2500, {"rlplug.hook_failed": "x"})
+    run.journal.write("episodes", 2500, {"steps": [1, 2], "returns": [3.0, 4.0], "lengths": [5, 6], "workers": [0, 1]})
+    verdict = {"checkpoint": "best-1", "episodes": 100, "return_mean": 500.0, "return_std": 1.0}
+    run.journal.write("verdict", 2500, {**verdict, "return_min": 499.0, "return_max": 501.0})
+    best = run.path / "checkpoints" / "best-000000002500"
+    best.mkdir(parents=True)
+    (best / "learner.safetensors").write_bytes(b"weights")
+    run.end()
+    state = send_all(run.path)
+
+    mlflow = client(with_store)
+    experiment = mlflow.get_experiment_by_name("CartPole-v1")
+    (found,) = mlflow.search_runs([experiment.experiment_id])
+    assert found.info.run_id == state.run_id
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "one")
+    assert history(with_store, state.run_id, "loss/policy") == written_points(run.path, "loss/policy")
+    assert len(written_points(run.path, "loss/policy")) == 2500
+    assert found.data.metrics["eval/return_mean"] == 9.5
+    assert found.data.metrics["verdict/return_mean"] == 500.0
+    params = {"algorithm": "a2c", "env": "CartPole-v1", "seed": "1", "lr": "0.1", "net.hidden": "[64, 64]"}
+    assert found.data.params == {**params, "total_steps": "10000"}
+    tags = found.data.tags
+    assert (tags["rlplug.uid"], tags["rlplug.group"], tags["rlplug.hook_failed"]) == ("uid-one", "group", "x")
+    assert tags["rlplug.verdict"] == "500 ± 1 over 100 episodes"
+    assert tags["rlplug.best"] == "9.5 at step 2500"
+    assert "best" not in found.data.metrics
+    names = {file.path for file in mlflow.list_artifacts(state.run_id)}
+    assert names == {"config.json", "episodes.parquet", "checkpoints"}
+    (weights,) = mlflow.list_artifacts(state.run_id, f"checkpoints/{best.name}")
+    assert weights.path.endswith("learner.safetensors")
+    assert mlflow.get_run(state.run_id).info.artifact_uri.startswith("file:///")
+
+
+def test_what_is_sent_twice_is_there_once(with_store: str, written: Callable[..., Any]) -> None:
+    run = written()
+    run.points(1200)
+    run.end()
+    state = send_all(run.path)
+    state.cursor = 0
+    state.write(run.path)
+    assert send_all(run.path).cursor == 1202
+    assert history(with_store, state.run_id, "loss/policy") == written_points(run.path, "loss/policy")
+
+
+def test_a_process_that_died_before_it_noted_its_run_finds_it_again(
+    with_store: str, written: Callable[..., Any]
+) -> None:
+    run = written()
+    run.points(3)
+    run.end()
+    first = send_all(run.path)
+    (run.path / "mlflow.json").unlink()
+    assert send_all(run.path).run_id == first.run_id
+    assert len(client(with_store).search_runs([first.experiment_id])) == 1
+
+
+def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: Callable[..., Any]) -> None:
+    run = written()
+    run.points(50)
+    run.end("interrupted")
+    state = send_all(run.path)
+    assert client(with_store).get_run(state.run_id).info.status == "KILLED"
+
+    config = json.loads((run.path / "config.json").read_text())
+    (run.path / "config.json").write_text(json.dumps({**config, "options": {**config["options"], "total_steps": 99}}))
+    run.journal = Journal(run.path / "journal.jsonl", resumed_at=40)
+    run.journal.write("start", 40, {"resumed": True})
+    run.points(59, start=41)
+    mirror = Mirror(run.path)
+    mirror.send()
+    assert client(with_store).get_run(state.run_id).info.status == "RUNNING"
+    mirror.close()
+    run.end()
+    assert send_all(run.path).run_id == state.run_id
+    points = history(with_store, state.run_id, "loss/policy")
+    assert [point[0] for point in points] == list(range(100))
+    assert client(with_store).get_run(state.run_id).info.status == "FINISHED"
+
+
+@pytest.mark.parametrize(("status", "there"), [("failed", "FAILED"), ("interrupted", "KILLED")])
+def test_how_a_run_ended(with_store: str, written: Callable[..., Any], status: str, there: str) -> None:
+    run = written()
+    run.journal.write("error", 5, {"type": "ValueError", "message": "no"})
+    (run.path / "error.txt").write_text("traceback")
+    run.end(status)
+    state = send_all(run.path)
+    found = client(with_store).get_run(state.run_id)
+    assert found.info.status == there
+    assert found.data.tags["rlplug.error"] == "ValueError: no"
+    assert "error.txt" in {file.path for file in client(with_store).list_artifacts(state.run_id)}
+
+
+def test_infinities_stay_out_and_strange_names_get_in(with_store: str, written: Callable[..., Any]) -> None:
+    run = written()
+    run.journal.write("metrics", 1, {"a[0]\n": 1.0, "b": math.inf, "c": -math.inf, "d": math.nan})
+    run.end()
+    metrics = client(with_store).get_run(send_all(run.path).run_id).data.metrics
+    assert set(metrics) == {"a_0__", "d"}
+
+
+def test_a_batch_never_exceeds_what_mlflow_takes(written: Callable[..., Any]) -> None:
+    run = written()
+    for step in range(300):
+        run.journal.write("metrics", step, {f"key{number}": 1.0 for number in range(7)})
+    run.end()
+    mirror = Mirror(run.path)
+    sizes, position, ends = [], 0, 0
+    while True:
+        batch, position = mirror._next(position)
+        if not batch.cursor:
+            break
+        mirror.state.cursor = batch.cursor
+        sizes.append(len(batch.metrics))
+        ends += batch.end is not None
+    mirror.close()
+    assert sum(sizes) == 2100
+    assert max(sizes) <= 1000
+    assert (len(sizes), ends) == (3, 1)
+
+
+def test_a_torn_last_line_waits(written: Callable[..., Any]) -> None:
+    run = written()
+    with open(run.path / "journal.jsonl", "a") as file:
+        file.write('{"seq": 2, "time": 1, "kind": "metr')
+    mirror = Mirror(run.path)
+    batch, position = mirror._next(0)
+    assert batch.cursor == 1
+    mirror.state.cursor = 1
+    assert mirror._next(position) == (Batch(), position)
+    with open(run.path / "journal.jsonl", "a") as file:
+        file.write('ics", "step": 3, "data": {"x": 1.0}}\n')
+    assert mirror._next(position)[0].metrics == [("x", 1.0, 3, 1)]
+    mirror.close()
+
+
+def test_two_processes_do_not_send_the_same_run(written: Callable[..., Any]) -> None:
+    run = written()
+    first = Mirror(run.path)
+    with pytest.raises(UsageError, match="is being sent by another process"):
+        Mirror(run.path)
+    first.close()
+    Mirror(run.path).close()
+
+
+def test_episodes_become_a_table(written: Callable[..., Any]) -> None:
+    import pyarrow.parquet
+
+    from rlplug_cli import episodes
+
+    run = written()
+    assert episodes.write(run.path) is None
+    run.journal.write("episodes", 9, {"steps": [1, 2], "returns": [3.0, 4.0], "lengths": [5, 6], "workers": [0, 1]})
+    record: Record = run.journal.write(
+        "episodes", 12, {"steps": [12], "returns": [7.0], "lengths": [8], "workers": [1]}
+    )
+    path = episodes.write(run.path)
+    assert path == run.path / "episodes.parquet"
+    table = pyarrow.parquet.read_table(path).to_pydict()
+    time = table.pop("time")
+    assert table == {"step": [1, 2, 12], "return": [3.0, 4.0, 7.0], "length": [5, 6, 8], "worker": [0, 1, 1]}
+    assert time[2].replace(tzinfo=UTC).timestamp() == record.time / 1000

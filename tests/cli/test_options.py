@@ -1,0 +1,116 @@
+"""From the command line to option values: types, precedence, origins, help."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import pytest
+
+from rlplug_cli.parameters import SchemaOption, gathered, variable
+from rlplug_core.config import Config, Fraction, schema
+from rlplug_core.errors import BadConfig
+
+
+@dataclass(frozen=True)
+class Net:
+    hidden: tuple[int, ...] = (64, 64)  # units
+
+
+@dataclass(frozen=True)
+class Options(Config):
+    lr: Fraction = 0.5  # step size
+    steps: int = 3  # how many
+    anneal: bool = True  # fall to 0
+    kind: Literal["a_b", "c"] = "c"  # which
+    limit: float | None = 2.0  # where to stop
+    text: str = "x"
+    net: Net = Net()
+
+
+SCHEMA = schema(Options)
+
+
+def typed(*words: str) -> dict[str, Any]:
+    """What click makes of words: the values that were set."""
+    command = click.Command("c", params=[SchemaOption(option, "algo") for option in SCHEMA])
+    context = command.make_context("c", list(words))
+    source = click.core.ParameterSource.COMMANDLINE
+    return {name: value for name, value in context.params.items() if context.get_parameter_source(name) is source}
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("--lr 1e-3", "lr", 0.001),
+        ("--lr 1", "lr", 1.0),
+        ("--steps 7", "steps", 7),
+        ("--no-anneal", "anneal", False),
+        ("--anneal", "anneal", True),
+        ("--kind a_b", "kind", "a_b"),
+        ("--limit none", "limit", None),
+        ("--limit 3", "limit", 3.0),
+        ("--text none", "text", "none"),
+        ("--net.hidden 1,2,3", "net.hidden", [1, 2, 3]),
+    ],
+)
+def test_an_option_has_its_type(words: str, name: str, value: Any) -> None:
+    assert typed(*words.split()) == {variable(name): value}
+    assert type(typed(*words.split())[variable(name)]) is type(value)
+
+
+def test_what_is_not_typed_is_not_passed_on() -> None:
+    assert typed() == {}
+
+
+def test_an_option_wins_over_set_and_that_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("lr = 0.1\nsteps = 1\nanneal = false\n[net]\nhidden = [5]\n")
+    given = typed("--lr", "0.3")
+    values, origins = gathered(given, ["lr=0.2", "steps=2"], tmp_path / "c.toml", SCHEMA, "algo")
+    assert values == {"lr": 0.3, "steps": 2, "anneal": False, "net.hidden": [5]}
+    assert origins == {"lr": "option", "steps": "set", "anneal": "config", "net.hidden": "config"}
+
+
+@pytest.mark.parametrize("pair", ["lr=2", "lr=x", "steps=1.5", "kind=b", "net.hidden=a", "anneal=perhaps"])
+def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> None:
+    with pytest.raises(BadConfig, match=r"algo: option '.*': expected .*, got '.*' \('rlplug info algo'"):
+        gathered({}, [pair], None, SCHEMA, "algo")
+
+
+def test_help_shows_type_default_and_meaning(rlplug: Callable[..., Any]) -> None:
+    text = rlplug("run", "a2c", "--help").out
+    assert "Options of a2c:" in text
+    assert "Options of every run:" in text
+    assert "--gamma NUMBER" in text
+    assert "discount per step  [0.99]" in text
+    assert "--anneal / --no-anneal" in text
+    assert "--net.hidden INTEGER,…" in text
+    assert "--runner auto|sync|async" in text
+
+
+def test_underscores_are_taken_for_hyphens(rlplug: Callable[..., Any]) -> None:
+    assert "got 'x'" in rlplug("run", "a2c", "CartPole-v1", "--total_steps", "x").err
+
+
+def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
+    text = rlplug("info", "a2c").out
+    assert "plugin     rlplug-algos 0.1.0" in text
+    assert "gamma" in text
+    assert "NUMBER ≥ 0 ≤ 1" in text
+    data = json.loads(rlplug("info", "a2c", "CartPole-v1", "--json").out)
+    options = {option["name"]: option for option in data["options"]}
+    assert options["gamma"]["default"] == 0.99
+    assert {option["name"] for option in data["run_options"]} > {"seed", "total_steps"}
+    assert isinstance(data["preset"], dict)
+
+
+def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> None:
+    found = json.loads(rlplug("list", "--json").out)
+    assert [row["id"] for row in found["algorithms"]] == ["a2c", "a3c", "dqn", "ppo"]
+    assert [row["id"] for row in found["envs"]] == ["gymnasium"]
+    text = rlplug("list").out
+    assert all(word in text for word in ("a2c", "ppo", "gymnasium", "rlplug-algos 0.1.0"))

@@ -1,0 +1,96 @@
+"""How progress looks: lines in a pipe, a live display on a terminal."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rlplug_cli.render import Lines, Screen, duration, line
+from rlplug_core.events import Progress
+
+
+def progress(steps: int, evaluation: float | None = None, phase: str = "training") -> Progress:
+    return Progress(steps, 100_000, 12_345.6, 321, 98.76, evaluation, 500.0, phase)
+
+
+def test_a_line_holds_every_figure() -> None:
+    text = line(progress(50_000, 480.5))
+    assert text == " 50,000/100,000 steps  12,346 steps/s  return 98.8  evaluation 480.5 (best 500.0)  0:04 to go"
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    text = line(Progress(0, 10, 0.0, 0, None, None, None, "training"))
+    assert text == " 0/10 steps  0 steps/s  return -  evaluation - (best -)  - to go"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3661, "1:01:01"), (math.inf, "-")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_lines_are_few_and_name_every_evaluation() -> None:
+    stream = io.StringIO()
+    lines = Lines("the title", stream)
+    for steps in range(0, 100_000, 500):
+        lines(progress(steps, evaluation=float(steps // 25_000) if steps >= 25_000 else None))
+        lines(progress(steps, phase="evaluating"))
+    lines(progress(100_000, 4.0, "verdict"))
+    first, *rest = stream.getvalue().splitlines()
+    assert first == "the title"
+    assert 20 <= len(rest) <= 24
+    for number in (1, 2, 3, 4):
+        assert any(f"evaluation {number}.0" in text for text in rest)
+
+
+def test_the_live_display_holds_every_figure() -> None:
+    console = Console(file=io.StringIO(), width=110, force_terminal=False)
+    console.print(Screen("a2c · CartPole-v1 · seed 1").draw(progress(50_000, 480.5)))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in ("a2c · CartPole-v1", "training", "50,000 / 100,000 steps", "12,346 steps/s", "98.8", "480.5", "500.0"):
+        assert part in text
+    console.print(Screen("a2c").draw(progress(50_000, phase="verdict")))
+    assert "playing the verdict's episodes" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) -> None:
+    leader, follower = pty.openpty()
+    words = [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *short, "--name", "one"]
+    environment = {**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow", "TERM": "xterm"}
+    process = subprocess.Popen(words, stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    written = read_all(leader)
+    assert process.wait(120) == 0, written
+    assert "\x1b[" in written
+    assert "600 / 600 steps" in written
+    assert "verdict  mean return" in written
+    assert "run      runs/one" in written
+
+
+def read_all(descriptor: int) -> str:
+    parts = []
+    while True:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(descriptor)
+    return b"".join(parts).decode()
+
+
+def test_a_reader_that_goes_away_is_no_error(process: Callable[..., Any]) -> None:
+    words = f"{sys.executable} -m rlplug_cli plugins --json | head -c 1"
+    done = subprocess.run(words, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == ""

@@ -1,0 +1,304 @@
+"""The main job from the command line: train, look, evaluate, stop, go on; all of it found in MLflow."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+# MLflow's own imports warn.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SHORT = ("--total-steps", "600", "--eval-episodes", "2", "--verdict-episodes", "3", "--eval-every", "300")
+
+
+def run_command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "rlplug_cli", *words]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> Path:
+    """A working directory in which one a2c run has ended."""
+    here = tmp_path_factory.mktemp("trained")
+    shutil.copy(made_store, here / "mlflow.db")
+    words = run_command("run", "a2c", "CartPole-v1", *SHORT, "--lr", "0.001", "--set", "entropy=0.02", "--name", "one")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RLPLUG_", "MLFLOW_"))}
+    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=here, env=environment, timeout=240)
+    assert done.returncode == 0, done.stderr
+    (here / "out.txt").write_text(done.stdout)
+    assert done.stderr == ""
+    return here
+
+
+@pytest.fixture
+def here(trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(trained)
+    return trained
+
+
+def journal(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+
+
+def test_a_run_says_its_verdict_its_path_and_the_way_to_mlflow(here: Path) -> None:
+    *progress, verdict, path, mlflow = (here / "out.txt").read_text().splitlines()
+    assert progress[0] == "a2c · CartPole-v1 · seed 1"
+    assert any("600/600 steps" in line and "evaluation" in line for line in progress)
+    assert verdict.startswith("verdict  mean return ")
+    assert "over 3 greedy episodes" in verdict
+    assert path == "run      runs/one"
+    assert mlflow == "mlflow   rlplug ui"
+
+
+def test_every_option_is_recorded_with_its_origin(here: Path) -> None:
+    config = json.loads((here / "runs/one/config.json").read_text())
+    assert (config["options"]["lr"], config["origins"]["lr"]) == (0.001, "option")
+    assert (config["options"]["entropy"], config["origins"]["entropy"]) == (0.02, "set")
+    assert (config["options"]["seed"], config["origins"]["seed"]) == (1, "default")
+    assert config["options"]["net.hidden"] == [64, 64]
+
+
+def test_the_run_is_in_mlflow_with_its_curves_complete(here: Path) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("CartPole-v1")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "one")
+    written = [record for record in journal(here / "runs/one") if record["kind"] in ("metrics", "evaluation")]
+    keys = {key for record in written for key in record["data"]} - {"best"}
+    assert {"rollout/return_mean", "eval/return_mean", "loss/policy", "perf/env_steps_per_s"} <= keys
+    for key in keys:
+        there = sorted(
+            (one.step, one.value, one.timestamp) for one in client.get_metric_history(found.info.run_id, key)
+        )
+        assert there == sorted((r["step"], r["data"][key], r["time"]) for r in written if key in r["data"])
+    assert found.data.params["lr"] == "0.001"
+    assert found.data.params["gamma"] == "0.99"
+    assert "rlplug.verdict" in found.data.tags
+    names = {file.path for file in client.list_artifacts(found.info.run_id)}
+    assert names == {"config.json", "episodes.parquet", "checkpoints"}
+
+
+def test_runs_shows_the_run(here: Path, rlplug: Callable[..., Any]) -> None:
+    (row,) = json.loads(rlplug("runs", "--json").out)
+    assert (row["name"], row["status"], row["steps"], row["seed"]) == ("one", "finished", 600, 1)
+    assert row["best"] is not None
+    assert row["verdict"]["episodes"] == 3
+    line = rlplug("runs").out.splitlines()[1]
+    assert line.split()[:6] == ["one", "finished", "a2c", "CartPole-v1", "1", "600/600"]
+
+
+def test_evaluate_is_repeatable_and_changes_nothing(here: Path, rlplug: Callable[..., Any]) -> None:
+    before = (here / "runs/one/journal.jsonl").read_bytes()
+    first = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--seed", "5", "--json").out)
+    again = json.loads(rlplug("evaluate", "runs/one", "--episodes", "4", "--seed", "5", "--json").out)
+    assert first["returns"] == again["returns"]
+    assert len(first["returns"]) == 4
+    assert "over 4 greedy episodes" in rlplug("evaluate", "one", "--episodes", "4", "--checkpoint", "final").out
+    assert (here / "runs/one/journal.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_is_not_resumed_without_more_steps(here: Path, rlplug: Callable[..., Any]) -> None:
+    done = rlplug("resume", "one")
+    assert done.code == 2
+    assert "is finished at step 600" in done.err
+    assert "--steps" in done.err
+
+
+def test_a_running_run_is_not_resumed(here: Path, rlplug: Callable[..., Any]) -> None:
+    with open(here / "runs/one/lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = rlplug("resume", "one", "--steps", "1000")
+        assert rlplug("runs").out.splitlines()[1].split()[1] == "running"
+    assert done.code == 2
+    assert "is being written by process" in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_damaged_checkpoint_is_passed_over_aloud(
+    trained: Path, place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained / "runs/one", place / "runs/one", ignore=shutil.ignore_patterns("mlflow*", "lock"))
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    (final,) = (place / "runs/one/checkpoints").glob("final-*")
+    (final / "learner.safetensors").write_bytes(b"damaged")
+    done = rlplug("resume", "one", "--steps", "700")
+    assert done.code == 0, done.err
+    assert "final-000000000600 is damaged: learner.safetensors has changed" in done.err
+    assert "falling back to step-" in done.err
+    for path in (place / "runs/one/checkpoints").glob("*/learner.safetensors"):
+        path.write_bytes(b"damaged")
+    done = rlplug("resume", "one", "--steps", "800")
+    assert done.code == 1
+    assert "holds no readable final or step checkpoint" in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
+
+
+def test_what_is_in_mlflow_already_is_not_sent_again(here: Path, rlplug: Callable[..., Any]) -> None:
+    assert rlplug("sync", "one").out.startswith("sent 0 records; all of this run is in MLflow at sqlite:///")
+
+
+def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> None:
+    done = process(
+        "run", "a2c", "CartPole-v1", *SHORT, "--json", "--out", "elsewhere", RLPLUG_DISABLED_PLUGINS="mlflow"
+    )
+    result = json.loads(done.out)
+    assert (result["status"], result["mlflow"]) == ("finished", None)
+    assert Path(result["run"]).parent == place / "elsewhere"
+    assert result["verdict"]["episodes"] == 3
+    assert "600/600 steps" in done.err
+    assert (Path(result["run"]) / "episodes.parquet").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
+    place: Path, with_store: str, process: Callable[..., Any], number: signal.Signals, code: int
+) -> None:
+    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    running = subprocess.Popen(
+        run_command("run", "a2c", "CartPole-v1", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    path = place / "runs/one/journal.jsonl"
+    wait_for(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
+    running.send_signal(number)
+    _, error = running.communicate(timeout=120)
+    assert running.returncode == code, error
+    (line,) = error.splitlines()
+    assert f"stopped by {number.name}" in line
+    assert f"rlplug resume {place / 'runs/one'}" in line
+    stopped = journal(place / "runs/one")[-1]
+    assert stopped["data"] == {"status": "interrupted"}
+
+    more = str(stopped["step"] + 400)
+    done = process("resume", "one", "--steps", more)
+    assert done.code == 0, done.err
+    assert "resuming one" in done.out
+    assert journal(place / "runs/one")[-1]["data"] == {"status": "finished"}
+    state = json.loads((place / "runs/one/mlflow.json").read_text())
+    from mlflow import MlflowClient
+
+    client = MlflowClient(with_store)
+    runs = client.search_runs([state["experiment_id"]])
+    assert [(run.info.run_id, run.info.status) for run in runs] == [(state["run_id"], "FINISHED")]
+    steps = [one.step for one in client.get_metric_history(state["run_id"], "rollout/episodes")]
+    assert len(steps) == len(set(steps))
+
+
+def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: Path) -> None:
+    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    running = subprocess.Popen(
+        run_command("run", "a3c", "CartPole-v1", *words),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow"},
+    )
+    path = place / "runs/one/journal.jsonl"
+    wait_for(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
+    children = psutil.Process(running.pid).children(recursive=True)
+    os.killpg(running.pid, signal.SIGTERM)
+    _, error = running.communicate(timeout=120)
+    assert running.returncode == 143, error
+    assert error.count("\n") == 1
+    assert journal(place / "runs/one")[-1]["data"] == {"status": "interrupted"}
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+
+
+def wait_for(condition: Callable[[], bool], running: subprocess.Popen[str], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert running.poll() is None, running.communicate()
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def test_four_first_runs_at_once_are_all_recorded(place: Path) -> None:
+    started = [
+        subprocess.Popen(
+            run_command("run", "a2c", "CartPole-v1", *SHORT, "--seed", str(seed), "--name", f"seed{seed}"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "RLPLUG_MLFLOW_DRAIN_SECONDS": "200"},
+        )
+        for seed in range(4)
+    ]
+    errors = [process.communicate(timeout=300)[1].decode() for process in started]
+    assert [process.returncode for process in started] == [0] * 4, errors
+    assert errors == [""] * 4
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{place / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("CartPole-v1")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert {(run.data.params["seed"], run.info.status) for run in runs} == {(str(s), "FINISHED") for s in range(4)}
+    assert len({run.data.tags["rlplug.group"] for run in runs}) == 1
+
+
+ALGORITHM = '''
+"""Random actions, learnt at length."""
+from dataclasses import dataclass
+from rlplug_algos.a2c import A2C, A2CConfig
+
+@dataclass(frozen=True)
+class MineConfig(A2CConfig):
+    extra: int = 3  # does nothing
+
+class Mine(A2C):
+    Config = MineConfig
+'''
+
+ENVIRONMENT = """
+import gymnasium
+import numpy as np
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.full(2, self.steps / 10, np.float32), float(action), self.steps >= 10, False, {}
+
+class Broken(gymnasium.Env):
+    def __init__(self):
+        raise OSError("no display")
+"""
+
+
+def test_a_file_is_an_algorithm_and_another_an_environment(process: Callable[..., Any], place: Path) -> None:
+    (place / "algo.py").write_text(ALGORITHM)
+    (place / "env.py").write_text(ENVIRONMENT)
+    off = {"RLPLUG_DISABLED_PLUGINS": "mlflow"}
+    assert "--extra INTEGER" in process("run", "./algo.py:Mine", "--help", **off).out
+    words = ("run", "./algo.py:Mine", "./env.py:Corridor", *SHORT, "--extra", "4", "--name", "one")
+    done = process(*words, **off)
+    assert done.code == 0, done.err
+    config = json.loads((place / "runs/one/config.json").read_text())
+    assert config["options"]["extra"] == 4
+    (place / "sub").mkdir()
+    done = process("evaluate", str(place / "runs/one"), "--episodes", "2", "--json", **off)
+    assert json.loads(done.out)["length_mean"] == 10
+    done = process("run", "./algo.py:Mine", "./env.py:Broken", *SHORT, **off)
+    assert (done.code, done.err.count("\n")) == (3, 1)
+    assert "env.py:Broken' cannot be made: OSError: no display" in done.err

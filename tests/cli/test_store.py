@@ -1,0 +1,86 @@
+"""The local MLflow store: any number of processes may make it at once, and be killed while they do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlplug_cli import store
+from rlplug_core.errors import RlplugError
+
+PREPARE = "import sys; from rlplug_cli import store; store.prepare(sys.argv[1])"
+
+
+def preparing(uri: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", PREPARE, uri])
+
+
+def usable(path: Path) -> bool:
+    with sqlite3.connect(path) as connection:
+        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        mode = connection.execute("pragma journal_mode").fetchone()[0]
+        versions = list(connection.execute("select version_num from alembic_version"))
+    connection.close()
+    return {"runs", "metrics", "params", "experiments"} <= tables and mode == "wal" and len(versions) == 1
+
+
+def test_processes_that_need_a_fresh_store_at_once_all_get_it(place: Path) -> None:
+    started = [preparing(store.tracking_uri()) for _ in range(4)]
+    assert [process.wait(120) for process in started] == [0, 0, 0, 0]
+    assert usable(place / "mlflow.db")
+    assert sorted(path.name for path in place.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
+
+
+def test_a_creation_that_was_killed_leaves_nothing_in_the_way(place: Path) -> None:
+    process = preparing(store.tracking_uri())
+    deadline = time.monotonic() + 60
+    while not list(place.glob("mlflow.db.creating-*")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        os.sched_yield()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert list(place.glob("mlflow.db.creating-*"))
+    assert not (place / "mlflow.db").exists()
+    assert preparing(store.tracking_uri()).wait(120) == 0
+    assert usable(place / "mlflow.db")
+    assert not list(place.glob("mlflow.db.creating-*"))
+
+
+def test_a_store_that_is_there_is_left_alone(place: Path) -> None:
+    sqlite3.connect(place / "mlflow.db").execute("create table mine (x)").connection.close()
+    before = (place / "mlflow.db").read_bytes()
+    store.prepare(store.tracking_uri())
+    assert (place / "mlflow.db").read_bytes() == before
+
+
+def test_a_damaged_store_is_refused_at_once(place: Path) -> None:
+    (place / "mlflow.db").write_text("not a database" * 100)
+    with pytest.raises(RlplugError, match=r"mlflow.db cannot be read: .*; move it away"):
+        store.prepare(store.tracking_uri())
+
+
+@pytest.mark.parametrize(
+    ("said", "uri"),
+    [
+        (None, "sqlite:///{place}/mlflow.db"),
+        ("sqlite:///other.db", "sqlite:///{place}/other.db"),
+        ("sqlite:////abs/other.db", "sqlite:////abs/other.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+    ],
+)
+def test_the_uri_is_absolute_and_the_user_s_own_is_respected(place: Path, said: str | None, uri: str) -> None:
+    assert store.tracking_uri({} if said is None else {store.URI: said}) == uri.format(place=place)
+
+
+def test_artifacts_lie_beside_a_local_store_and_where_a_server_says() -> None:
+    assert store.artifact_root("sqlite:////a/b.db") == "file:///a/mlartifacts"
+    assert store.artifact_root("http://127.0.0.1:5000") is None

@@ -1,0 +1,174 @@
+"""The sender: a server that refuses or never answers neither stops nor slows a run, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from rlplug_cli import tracking
+from rlplug_core.plugins import Hooks
+
+# MLflow's own imports warn.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a server that is not there."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return uri
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a server that accepts and never answers."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        yield uri
+
+
+def until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+
+
+def state(path: Path) -> dict[str, Any]:
+    """What `mlflow.json` holds; empty where there is none yet."""
+    saved: dict[str, Any] = json.loads((path / "mlflow.json").read_text()) if (path / "mlflow.json").exists() else {}
+    return saved
+
+
+def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[..., Any]) -> None:
+    run = written()
+    hooks: Any = SimpleNamespace(path=run.path)
+    run.points(10)
+    tracking.rlplug_run_start(hooks)
+    sender = tracking._senders[run.path]
+    until(lambda: state(run.path).get("cursor") == 11)
+    assert sender.process.poll() is None
+    run.points(5, start=10)
+    run.end()
+    tracking.rlplug_run_end(hooks)
+    assert sender.process.returncode == 0
+    assert state(run.path)["cursor"] == 17
+
+
+@pytest.mark.parametrize("server", ["refusing", "silent"])
+def test_a_server_that_does_not_answer_does_not_stop_a_run(
+    server: str,
+    request: pytest.FixtureRequest,
+    written: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    uri = request.getfixturevalue(server)
+    monkeypatch.setenv(tracking.DRAIN, "0.2")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    run = written()
+    hooks: Any = SimpleNamespace(path=run.path)
+    started = time.monotonic()
+    tracking.rlplug_run_start(hooks)
+    sender = tracking._senders[run.path]
+    run.points(10)
+    run.end()
+    assert time.monotonic() - started < 1
+    said = ""
+
+    def heard() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "takes nothing now" in said
+
+    until(heard)
+    assert sender.process.poll() is None
+    ending = time.monotonic()
+    tracking.rlplug_run_end(hooks)
+    assert time.monotonic() - ending < 5
+    assert sender.process.returncode not in (None, 0)
+    said += capfd.readouterr().err
+    assert said.count(f"MLflow at {uri} takes nothing now") == 1
+    assert f"`rlplug sync {run.path}` sends the rest" in said
+
+
+def test_what_was_not_sent_is_sent_later(
+    with_store: str,
+    written: Callable[..., Any],
+    rlplug: Callable[..., Any],
+    refusing: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = written()
+    run.points(10)
+    run.end()
+    done = rlplug("sync", "one")
+    assert done.code == 1
+    assert f"MLflow at {refusing} takes nothing" in done.err
+    assert "rlplug sync one" in done.err
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert rlplug("sync", "one").out.startswith("sent 12 records; all of this run is in MLflow at sqlite:///")
+
+
+def status(uri: str, run: str) -> str:
+    from mlflow import MlflowClient
+
+    return str(MlflowClient(uri).get_run(run).info.status)
+
+
+def test_sync_says_that_a_run_was_killed(
+    with_store: str, written: Callable[..., Any], rlplug: Callable[..., Any]
+) -> None:
+    run = written()
+    run.points(10)
+    run.journal.close()
+    assert rlplug("sync", "one").code == 0
+    assert status(with_store, state(run.path)["run_id"]) == "KILLED"
+
+
+def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Path, with_store: str) -> None:
+    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *words], stdout=subprocess.DEVNULL
+    )
+    until(lambda: state(place / "runs/one").get("cursor", 0) > 5)
+    children = psutil.Process(running.pid).children(recursive=True)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert children
+    assert not alive
+    saved = state(place / "runs/one")
+    assert status(with_store, saved["run_id"]) == "KILLED"
+    lines = (place / "runs/one/journal.jsonl").read_bytes().count(b"\n")
+    assert saved["cursor"] == lines
+
+
+def test_the_mirror_is_a_hook_plugin_like_any_other(with_store: str, written: Callable[..., Any]) -> None:
+    run = written()
+    reports: list[str] = []
+    hooks = Hooks(report=reports.append)
+    hooks.run_start(SimpleNamespace(path=run.path))  # type: ignore[arg-type]
+    assert run.path in tracking._senders
+    run.end()
+    hooks.run_end(SimpleNamespace(path=run.path), "finished")  # type: ignore[arg-type]
+    assert reports == []
+    assert state(run.path)["cursor"] == 2

@@ -1,0 +1,86 @@
+"""`rlplug ui`: the real MLflow server, on loopback alone, with few processes, and none of them left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+
+@pytest.fixture
+def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A running `rlplug ui` and its port."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [sys.executable, "-m", "rlplug_cli", "ui", "--port", str(port)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert f"http://127.0.0.1:{port}" in process.stdout.readline()
+        yield process, port
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(30)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def get(port: int, path: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, ""
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    found: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return found
+
+
+def test_it_is_the_mlflow_ui_on_loopback_alone(served: tuple[subprocess.Popen[str], int]) -> None:
+    process, port = served
+    status, page = get(port, "/")
+    assert status == 200
+    assert "<title>MLflow</title>" in page
+    assert get(port, "/", Host="evil.example")[0] == 403
+    listening = {
+        connection.laddr
+        for child in descendants(process)
+        for connection in child.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert {(address.ip, address.port) for address in listening} == {("127.0.0.1", port)}
+    assert len(descendants(process)) <= 3
+    assert any(child.environ()["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false" for child in descendants(process))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_however_it_ends(served: tuple[subprocess.Popen[str], int], number: signal.Signals) -> None:
+    process, _ = served
+    children = descendants(process)
+    assert children
+    os.kill(process.pid, number)
+    assert process.wait(30) == (-9 if number is signal.SIGKILL else 0)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+
+
+def test_runs_on_a_server_are_only_pointed_to(rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
+    done = rlplug("ui")
+    assert (done.code, done.out) == (0, "the runs are on a server: http://mlflow.example:5000\n")

@@ -1,0 +1,41 @@
+"""A replay memory as plain lists of moments; n-step transitions by walking forward, one moment at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.reference.returns import Moment
+
+
+@dataclass(frozen=True)
+class Transition:
+    """From `obs` over up to n rewards to `next_obs`; `discount` is 0 behind a terminal state."""
+
+    obs: int
+    reward: float
+    next_obs: int
+    discount: float
+
+
+def window(moments: Sequence[Moment], start: int, n: int, gamma: float) -> Transition | None:
+    """The n-step transition that begins at `start`; None where the moments end before it is complete."""
+    total, discount = 0.0, 1.0
+    for moment in moments[start : start + n]:
+        total += discount * moment.reward
+        discount *= gamma
+        if moment.terminated or moment.truncated:
+            return Transition(moments[start].obs, total, moment.next_obs, 0.0 if moment.terminated else discount)
+    if start + n > len(moments):
+        return None
+    return Transition(moments[start].obs, total, moments[start + n - 1].next_obs, discount)
+
+
+def memory(moments: Sequence[Moment], capacity: int, n: int, gamma: float) -> dict[int, Transition]:
+    """The transitions that a memory of a row's last `capacity` moments may hand out, by their first observation."""
+    found = {}
+    for start in range(max(0, len(moments) - capacity), len(moments)):
+        transition = window(moments, start, n, gamma)
+        if moments[start].valid and transition is not None:
+            found[moments[start].obs] = transition
+    return found

@@ -1,0 +1,69 @@
+"""Advantages and targets one episode at a time, by their definitions; slow, and meant to be obviously right.
+
+One row of a rollout is a list of `Moment`s in order of time. What an estimator may know of the moments beyond a rollout
+is the value of the observation that its last step led to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step of one row: `obs` and `next_obs` are names of observations, `next_obs` the true successor."""
+
+    obs: int
+    reward: float
+    next_obs: int
+    terminated: bool
+    truncated: bool
+    valid: bool
+
+
+def chains(moments: Sequence[Moment]) -> list[list[int]]:
+    """The positions of the valid moments, episode by episode; the last episode may go on beyond the rollout."""
+    found: list[list[int]] = [[]]
+    for position, moment in enumerate(moments):
+        if moment.valid:
+            found[-1].append(position)
+            if moment.terminated or moment.truncated:
+                found.append([])
+    return [chain for chain in found if chain]
+
+
+def successor_values(moments: Sequence[Moment], chain: Sequence[int], value: Callable[[int], float]) -> list[float]:
+    """V of what each moment of an episode led to: the episode's next valid observation, or what came after its last."""
+    values = [value(moments[position].obs) for position in chain[1:]]
+    last = moments[chain[-1]]
+    ended = last.terminated or last.truncated
+    return [*values, value(last.next_obs if ended else moments[-1].next_obs)]
+
+
+def gae(moments: Sequence[Moment], value: Callable[[int], float], gamma: float, lam: float) -> dict[int, float]:
+    """Schulman et al. (2016), equation 16: the sum of (gamma lam)^l delta_(t + l) to the end of the episode."""
+    advantages = {}
+    for chain in chains(moments):
+        following = successor_values(moments, chain, value)
+        deltas = [
+            moments[position].reward
+            + (0.0 if moments[position].terminated else gamma * after)
+            - value(moments[position].obs)
+            for position, after in zip(chain, following, strict=True)
+        ]
+        for start, position in enumerate(chain):
+            advantages[position] = sum((gamma * lam) ** l * delta for l, delta in enumerate(deltas[start:]))  # noqa: E741
+    return advantages
+
+
+def n_step(moments: Sequence[Moment], value: Callable[[int], float], gamma: float) -> dict[int, float]:
+    """The discounted rewards to the end of the episode or the rollout, and from there the discounted value."""
+    returns = {}
+    for chain in chains(moments):
+        last = moments[chain[-1]]
+        bootstrap = 0.0 if last.terminated else successor_values(moments, chain, value)[-1]
+        for start, position in enumerate(chain):
+            rest = [moments[later].reward for later in chain[start:]]
+            returns[position] = sum(gamma**k * reward for k, reward in enumerate(rest)) + gamma ** len(rest) * bootstrap
+    return returns
