@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unittest
 import warnings
 from pathlib import Path
@@ -25,8 +26,9 @@ WRONG = {
     "Hoards": "updates", "Ungrouped": "metrics", "Squats": "metrics", "Infinite": "metrics", "Graphic": "metrics",
     "OwnTime": "clock", "Leaves": "leaks",
     "CountsAbsent": "weight-zero", "Normalised": "weight-scale", "Refers": "copies",
-    "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation", "GoesOn": "termination", "GoesOnElsewhere": "termination",
-    "Unseeded": "seeding", "Deaf": "seeding", "Borrows": "agents", "SameRanks": "agents", "Copies": "agents",
+    "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation",
+    "GoesOn": "termination", "GoesOnElsewhere": "termination", "Unseeded": "seeding", "Deaf": "seeding",
+    "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Reallocates": "agents",
     "CountsLoads": "save-load", "Unwritable": "save-load", "Forgets": "resume", "LosesBatches": "resume",
     "Rooted": "fresh-process", "Watches": "evaluation", "Restless": "evaluation", "OwnSteps": "async",
 }  # fmt: skip
@@ -74,7 +76,13 @@ def test_every_check_has_a_wrong_algorithm() -> None:
 def test_every_check_says_what_it_asks_for(rule: object) -> None:
     assert rule in RULES
     summary = next(one for one in RULES if one == rule).summary
-    assert summary.endswith((".", ":"))
+    assert summary.endswith(".")
+
+
+def test_the_documentation_lists_every_check() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plugins" / "conformance.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE)
+    assert listed == [(rule.name, rule.summary) for rule in RULES]
 
 
 def test_a_failing_check_raises_with_its_name_and_what_to_do() -> None:

@@ -487,6 +487,16 @@ class Copies(Tiny):
         return PolicyAgent(policy, self.agent_seeds(rank), self.acting)
 
 
+class Reallocates(Tiny):
+    """Gives its parameters new memory after each update; who holds views of the old acts on what it was."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        result = super().update(batch, clock)
+        for parameter in self.policy.parameters():
+            parameter.data = parameter.data.clone()
+        return result
+
+
 class CountsLoads(Tiny):
     """Its state says how often it was loaded."""
 

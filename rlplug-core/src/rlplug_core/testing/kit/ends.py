@@ -42,19 +42,18 @@ def truncation(subject: Subject) -> None:
 
 def bootstraps(subject: Subject) -> bool:
     """Whether the first update depends on what the newest steps led to, which is seen nowhere else."""
-    return any(_looks_ahead(subject, rows) for rows in (ROWS, *MANY_ROWS))
-
-
-def _looks_ahead(subject: Subject, rows: int) -> bool:
-    spec = Spec(subject.spec.obs, subject.spec.action, rows, subject.spec.id)
-    try:
-        one = Trial(subject, Probe(spec, Story("never")))
-        if not one.run_updates(1, BUDGET):
-            return False  # it waits for the end of an episode
-        other = Trial(subject, Probe(spec, Story("never", turning=one.turns))).run(one.turns)
-    except UsageError:
-        return False  # these are too many rows for its buffer
-    return bool(difference(one.learned(), other.learned()))
+    for rows in (ROWS, *MANY_ROWS):
+        spec = Spec(subject.spec.obs, subject.spec.action, rows, subject.spec.id)
+        try:
+            one = Trial(subject, Probe(spec, Story("never")))
+            if not one.run_updates(1, BUDGET):
+                return False  # it waits for the end of an episode
+            other = Trial(subject, Probe(spec, Story("never", turning=one.turns))).run(one.turns)
+        except UsageError:
+            continue  # too many rows for its buffer
+        if difference(one.learned(), other.learned()):
+            return True
+    return False
 
 
 def _finals_matter(subject: Subject) -> bool:
