@@ -25,6 +25,7 @@ class Actor:
 
     def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
         self.env, self.lane, self.clock = env, lane, clock
+        self.lanes: tuple[Lane, ...] = (lane,)
         self.agent = lane.agent
         self.episodes: list[tuple[int, Episode]] = []
 

@@ -115,6 +115,7 @@ class Events:
         self.eval_every = options.eval_every or max(1, total // 20)
         self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
         self.steps = self.clock.steps
+        self.logged = self.evaluated = -1
         self.best: float | None = None
         self.last: float | None = None
         self.episodes = 0
@@ -130,8 +131,6 @@ class Events:
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
             return
-        if self.clock.stop:
-            return  # batches may still be owed; a resumed run learns from them first and then comes back here
         if steps >= self.next:
             before, self.steps = self.steps, steps
             self._schedule()
@@ -148,15 +147,15 @@ class Events:
 
     def finish(self) -> None:
         """The last log record and evaluation of a run that reached its end, unless they were just made."""
-        if self.clock.steps % self.log_every:
+        if self.logged != self.clock.steps:
             self.log(exact=True)
-        if self.clock.steps % self.eval_every or self.best is None:
+        if self.evaluated != self.clock.steps:
             self.evaluate()
 
     def log(self, exact: bool = False) -> None:
         """Write episodes and metrics since the last record, at the last point of the grid (or the `exact` step)."""
         self._collect()
-        steps = self.clock.steps
+        self.logged = steps = self.clock.steps
         step = steps if exact else steps - steps % self.log_every
         if self.pending:
             columns = list(zip(*((s, w, e.total, e.length) for s, w, e in self.pending), strict=True))
@@ -176,7 +175,8 @@ class Events:
     def evaluate(self) -> None:
         """Evaluate the weights as they are; keep them if they are the best so far."""
         self.sink.watch(self.progress("evaluating"))
-        steps, learner = self.clock.steps, self.runner.snapshot()
+        self.evaluated = steps = self.clock.steps
+        learner = self.runner.snapshot()
         result = self.sink.evaluate(learner)
         self.last = result.mean
         is_best = self.best is None or result.mean > self.best
@@ -213,14 +213,15 @@ class Events:
 
     def state_dict(self) -> State:
         return {
-            "steps": self.steps, "best": self.best, "last": self.last, "episodes": self.episodes,
-            "returns": list(self.returns),
+            "steps": self.steps, "logged": self.logged, "evaluated": self.evaluated, "best": self.best,
+            "last": self.last, "episodes": self.episodes, "returns": list(self.returns),
             "lengths": list(self.lengths), "wall": self.now() - self.began,
             "pending": [[steps, worker, e.row, e.total, e.length] for steps, worker, e in self.pending],
             "controllers": [controller.state_dict() for controller in self.controllers],
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
+        self.steps, self.logged, self.evaluated = state["steps"], state["logged"], state["evaluated"]
         self.best, self.last, self.episodes = state["best"], state["last"], state["episodes"]
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
@@ -230,7 +231,6 @@ class Events:
         ]
         for controller, saved in zip(self.controllers, state["controllers"], strict=True):
             controller.load_state_dict(saved)
-        self.steps = state["steps"]
         self._schedule()
 
     def _collect(self) -> None:

@@ -85,6 +85,7 @@ class Optimiser:
         self.parameters = list(dict.fromkeys(parameters))
         self.rule, self.lr, self.clip = rule, lr, clip
         self.flat, self.gradient = flatten(self.parameters)
+        self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters
         self.state = rule.start(self.flat) if shared is None else shared.state
         self.pull()
@@ -112,11 +113,18 @@ class Optimiser:
         return SharedState(self.target, self.state)
 
     def state_dict(self) -> State:
-        """The rule's state, and the shared parameters; without sharing the parameters are saved by their modules."""
+        """The rule's state, and parameters that this optimiser shares with others; what it only borrows is not its own.
+
+        Parameters that nobody shares are saved by their modules.
+        """
+        if self.borrowed:
+            return {}
         shared = {} if self.target is self.flat else {"parameters": self.target}
         return {"state": self.state, **shared}
 
     def load_state_dict(self, state: State) -> None:
+        if self.borrowed:
+            return
         if self.target is not self.flat and "parameters" in state:
             self.target.copy_(state["parameters"])
         for name, tensor in self.state.items():

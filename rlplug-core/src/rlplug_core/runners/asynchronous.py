@@ -75,7 +75,8 @@ class Worker:
         env = env or plan.make_env(plan.options.rows)
         learner = plan.make_learner(env.spec, shared.optimisers(), rank, ranks)
         assert isinstance(learner, Algorithm)
-        for name, tensor in _others(learner).items():
+        self.others = _others(learner)
+        for name, tensor in self.others.items():
             tensor.data = shared.others[name].data
         self.learner: Learner[Any] = learner
         self.actor = Actor(env, Lane(learner, learner.agent(rank, ranks), learner.buffer()), self.clock)
@@ -83,9 +84,10 @@ class Worker:
         self.meter = Meter()
 
     def state_dict(self) -> State:
+        """All that is the worker's own; what is shared goes on changing while another worker is asked for its state."""
         return {
             "clock": self.clock.state_dict(),
-            "learner": self.learner.state_dict(),
+            "learner": {name: value for name, value in self.learner.state_dict().items() if name not in self.others},
             "buffer": self.actor.lane.buffer.state_dict(),
             "actor": self.actor.state_dict(),
             "meter": self.meter.state_dict(),
@@ -93,10 +95,26 @@ class Worker:
 
     def load_state_dict(self, state: State) -> None:
         self.clock.load_state_dict(state["clock"])
-        self.learner.load_state_dict(state["learner"])
+        self.learner.load_state_dict({**self.learner.state_dict(), **state["learner"]})
         self.actor.lane.buffer.load_state_dict(state["buffer"])
         self.actor.load_state_dict(state["actor"])
         self.meter.load_state_dict(state["meter"])
+
+
+class _Stop:
+    """The stop of the whole run's clock, as the flag that workers look at."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.clock.stop)
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self.clock.stop = bool(value)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self[0],))
 
 
 class Inline:
@@ -110,7 +128,7 @@ class Inline:
         self.inexact = env.spec.inexact
         self.master = plan.make_learner(env.spec)
         self.shared = share(self.master, lambda tensor: tensor)
-        self.slots, self.flags = [0] * plan.options.workers, [0]
+        self.slots, self.flags = [0] * plan.options.workers, _Stop(clock)
         envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
         self.workers = [Worker(plan, self.shared, self.slots, self.flags, rank, env) for rank, env in enumerate(envs)]
         self.next = 0
@@ -118,24 +136,26 @@ class Inline:
     def run(self, poll: Callable[[], None]) -> None:
         for worker in self.workers:
             worker.clock.limit, worker.clock.total = self.clock.limit, self.clock.total
-            train(worker.actor.lane, worker.clock, worker.meter)
-        poll()
-        while not self.clock.done:
-            worker = self.workers[self.next]
-            self.next = (self.next + 1) % len(self.workers)
-            worker.clock.steps = self.clock.steps
-            turn(worker.actor, worker.clock, worker.meter)
-            self.clock.steps = worker.clock.steps
-            self.clock.updates = sum(each.clock.updates for each in self.workers)
+            self._turn(worker, lambda worker: train(worker.actor.lane, worker.clock, worker.meter))
+        while not self.clock.stop:
             poll()
+            if self.clock.done:
+                break
+            self._turn(self.workers[self.next], lambda worker: turn(worker.actor, worker.clock, worker.meter))
+            self.next = (self.next + 1) % len(self.workers)
+
+    def _turn(self, worker: Worker, work: Callable[[Worker], None]) -> None:
+        worker.clock.steps = self.clock.steps
+        work(worker)
+        self.clock.steps = worker.clock.steps
+        self.clock.updates = sum(each.clock.updates for each in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        taken = [
+        return [
             (steps, rank, episode)
             for rank, worker in enumerate(self.workers)
             for steps, episode in worker.actor.take_episodes()
         ]
-        return sorted(taken, key=lambda entry: entry[0])  # as they ended, however often someone asks
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([worker.meter.flush() for worker in self.workers])

@@ -14,12 +14,14 @@ from rlplug_core.types import Episode, State
 
 
 def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> None:
-    """Act, store, learn, look at the clock, until it is done. Batches owed from before a stop come first."""
-    train(actor.lane, clock, meter)
-    poll()
-    while not clock.done:
-        turn(actor, clock, meter)
+    """Act, store, learn, look at the clock, until it is done. What a stop left undone comes first, batches and poll."""
+    for lane in actor.lanes:
+        train(lane, clock, meter)
+    while not clock.stop:
         poll()
+        if clock.done:
+            break
+        turn(actor, clock, meter)
 
 
 def turn(actor: Actor, clock: Clock, meter: Meter) -> None:

@@ -1,0 +1,242 @@
+"""Make the pictures of the documentation from a real terminal and the real MLflow UI.
+
+    python -m pip install pyte selenium         # beside rlplug; chromium and chromedriver come from the system
+    python docs/pictures/make.py terminal       # run-live.svg, run-end.svg
+    python docs/pictures/make.py ui             # mlflow-runs.png, mlflow-charts.png
+
+Nothing here is part of the product. Look at the pictures before you commit them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import ioctl
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+COMMAND = "rlplug run a3c CartPole-v1"
+COLUMNS, LINES = 100, 30
+#: What the UI shows: every algorithm with three seeds.
+RUNS = [(algorithm, seed) for algorithm in ("a2c", "a3c", "ppo", "dqn") for seed in (1, 2, 3)]
+PORT = 5123
+#: Columns of the list of runs that are switched off, and on.
+OFF = ("Dataset", "Source", "Models")
+ON = ("verdict/return_mean", "eval/return_mean", "algorithm", "seed", "total_steps")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", default=["terminal", "ui"], help="terminal, ui")
+    parser.add_argument("--directory", type=Path, help="where runs are made, and found again  [a temporary directory]")
+    arguments = parser.parse_args()
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = (arguments.directory or Path(temporary)).absolute()
+        directory.mkdir(exist_ok=True)
+        if "terminal" in arguments.what:
+            photograph_terminal(directory)
+        if "ui" in arguments.what:
+            photograph_ui(directory)
+
+
+# The terminal.
+
+
+def photograph_terminal(directory: Path) -> None:
+    """Type the command into a shell on a pseudo-terminal; draw the screen at two thirds of the run and at its end."""
+    import pyte
+
+    screen = pyte.Screen(COLUMNS, LINES)
+    stream = pyte.ByteStream(screen)
+    live = ""
+    for output in typed(COMMAND, directory):
+        stream.feed(output)
+        shown = "\n".join(screen.display)
+        steps = re.search(r"([\d,]+) / 100,000 steps", shown)
+        if not live and "   training   " in shown and steps and int(steps[1].replace(",", "")) > 60_000:
+            live = drawn(screen)
+    (HERE / "run-live.svg").write_text(live, encoding="utf-8")
+    (HERE / "run-end.svg").write_text(drawn(screen), encoding="utf-8")
+
+
+def typed(command: str, directory: Path) -> Iterator[bytes]:
+    """What a shell writes to its terminal when `command` is typed, until the prompt is back."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(directory)
+        os.environ.update(PS1="$ ", TERM="xterm-256color")
+        os.execvp("bash", ["bash", "--norc", "--noprofile"])
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    said = b""
+    while not said.endswith(b"$ "):
+        said += os.read(terminal, 4096)
+    yield b"$ "
+    os.write(terminal, f"{command}\n".encode())
+    said = b""
+    while not (b"rlplug ui" in said and said.endswith(b"$ ")):
+        if not select.select([terminal], [], [], 600)[0]:
+            raise TimeoutError(command)
+        output = os.read(terminal, 4096)
+        said = (said + output)[-4096:]
+        yield output
+    os.write(terminal, b"exit\n")
+    os.waitpid(process, 0)
+
+
+WIDTH, HEIGHT, MARGIN, TITLE = 8.4, 19, 14, 28
+FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+#: pyte's names of colours; it gives all others as hexadecimal numbers.
+COLOURS = {
+    "default": "#d0d0d0", "black": "#555555", "red": "#f07178", "green": "#a5d675", "brown": "#e6c86e",
+    "blue": "#82aaff", "magenta": "#e05c9a", "cyan": "#7fd5d9", "white": "#f0f0f0",
+}  # fmt: skip
+
+
+def drawn(screen: Any) -> str:
+    """A screen as SVG, as high as what is on it."""
+    rows = max(y for y, line in enumerate(screen.display) if line.strip()) + 1
+    width, height = 2 * MARGIN + COLUMNS * WIDTH, 2 * MARGIN + TITLE + rows * HEIGHT
+    buttons = [
+        f'<circle cx="{20 + 18 * number}" cy="18" r="5.5" fill="{fill}"/>'
+        for number, fill in enumerate(("#ff5f57", "#febc2e", "#28c840"))
+    ]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{FONTS}" font-size="14" xml:space="preserve">'
+    )
+    text = [word for y in range(rows) for word in words(screen.buffer[y], y)]
+    return "\n".join([head, '<rect width="100%" height="100%" rx="8" fill="#1c1e26"/>', *buttons, *text, "</svg>\n"])
+
+
+def words(line: Any, y: int) -> Iterator[str]:
+    """A line's words of one colour, each at its column and of its width, so that any monospaced font keeps the grid."""
+    for (colour, bold), run in groupby(range(COLUMNS), key=lambda x: (line[x].fg, line[x].bold)):
+        columns = list(run)
+        for word in re.finditer(r"\S+(?: \S+)*", "".join(line[x].data for x in columns)):
+            x = MARGIN + (columns[0] + word.start()) * WIDTH
+            fill, weight = COLOURS.get(colour, f"#{colour}"), ' font-weight="bold"' if bold else ""
+            yield (
+                f'<text x="{x:.1f}" y="{MARGIN + TITLE + 10 + y * HEIGHT}" fill="{fill}"{weight} '
+                f'textLength="{len(word[0]) * WIDTH:.1f}" lengthAdjust="spacingAndGlyphs">{escape(word[0])}</text>'
+            )
+
+
+# The MLflow UI.
+
+
+def photograph_ui(directory: Path) -> None:
+    """Train what is missing of `RUNS`, open `rlplug ui` in Chromium, keep the list of runs and the charts."""
+    for algorithm, seed in RUNS:
+        if not (directory / "runs" / f"{algorithm}-{seed}").exists():
+            options = ["--seed", str(seed), "--name", f"{algorithm}-{seed}"]
+            subprocess.run(["rlplug", "run", algorithm, "CartPole-v1", *options], cwd=directory, check=True)
+    words = ["rlplug", "ui", "--port", str(PORT)]
+    with subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            if not any(f":{PORT}" in line for line in iter(server.stdout.readline, "")):
+                raise RuntimeError("the MLflow UI did not start")
+            with chromium() as page:
+                page.open(f"http://127.0.0.1:{PORT}")
+                page.runs()
+                page.charts()
+        finally:
+            server.send_signal(signal.SIGINT)
+
+
+@contextmanager
+def chromium() -> Iterator[Page]:
+    """A fresh headless Chromium."""
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in (
+            "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
+            "disable-component-update", "disable-sync", "hide-scrollbars", "window-size=1500,1000",
+            f"user-data-dir={profile}",
+        ):  # fmt: skip
+            options.add_argument(f"--{flag}")
+        driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
+        try:
+            yield Page(driver)
+        finally:
+            driver.quit()
+
+
+class Page:
+    """The page of the experiment, as one would use it by hand."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, url: str) -> None:
+        """The runs of the first experiment, in the mode for training, without the chat beside them."""
+        self.driver.get(url)
+        self.click("//*[normalize-space(text())='Model training']")
+        self.driver.get(f"{url}/#/experiments/1/runs")
+        self.click("//button[@data-component-id='mlflow.assistant.chat_panel.close']")
+
+    def runs(self) -> None:
+        """The list, with the columns of `ON`."""
+        self.click("//button[normalize-space(.)='Columns']")
+        search = "//input[@placeholder='Search columns']"
+        for column in (*OFF, *ON):
+            self.find(search).send_keys("\b" * 40 + column)
+            node = f"//span[contains(@class, 'tree-title') and normalize-space(.)='{column}']/ancestor::div[1]"
+            self.click(f"{node}/span[contains(@class, 'tree-checkbox')]")
+        self.click("//h2 | //h1")
+        self.keep("mlflow-runs.png")
+
+    def charts(self) -> None:
+        """Mean and deviation of each algorithm's seeds over env steps."""
+        self.driver.get(f"{self.driver.current_url}&compareRunsMode=CHART")
+        self.click("//button[normalize-space(.)='Group by']")
+        self.find("//input[@placeholder='Search']").send_keys("algorithm")
+        self.click("//*[@role='menuitemcheckbox' and normalize-space(.)='algorithm']")
+        self.click("//h2 | //h1")
+        self.find("//input[contains(@placeholder, 'Search metric')]").send_keys("return_m|rollout")
+        self.keep("mlflow-charts.png")
+
+    def find(self, path: str) -> Any:
+        from selenium.webdriver.common.by import By
+        from selenium.webdriver.support.expected_conditions import element_to_be_clickable
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        return WebDriverWait(self.driver, 60).until(element_to_be_clickable((By.XPATH, path)))
+
+    def click(self, path: str) -> None:
+        self.find(path).click()
+
+    def keep(self, name: str) -> None:
+        """A picture once the page has stopped to change; without the tools that charts show under a mouse."""
+        self.driver.execute_script(
+            "const style = document.createElement('style'); style.textContent = '.modebar {display: none}';"
+            "document.head.append(style)"
+        )
+        before, now = b"", self.driver.get_screenshot_as_png()
+        while before != now:
+            time.sleep(3)
+            before, now = now, self.driver.get_screenshot_as_png()
+        (HERE / name).write_bytes(now)
+
+
+if __name__ == "__main__":
+    main()
