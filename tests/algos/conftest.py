@@ -16,15 +16,20 @@ from rlplug_core.settings import torch_settings
 ENVS = "rlplug_core.testing.envs:"
 
 
+def word(env: str) -> str:
+    """A class of `rlplug_core.testing.envs`, or a `file.py:Class` as it is."""
+    return env if ":" in env else ENVS + env
+
+
 def make_learner(algorithm: str, env: str, options: dict[str, Any]) -> Any:
     """A learner of `algorithm` (an id) on an environment of `rlplug_core.testing.envs`."""
-    plan = Plan.make(algorithm, ENVS + env, options)
+    plan = Plan.make(algorithm, word(env), options)
     return plan.make_learner(plan.make_env(1).spec)
 
 
 def make_runner(algorithm: str, env: str, options: dict[str, Any]) -> Any:
     """A runner ready for its first step."""
-    plan = Plan.make(algorithm, ENVS + env, options)
+    plan = Plan.make(algorithm, word(env), options)
     return build(plan, Clock(plan.options.total_steps))
 
 

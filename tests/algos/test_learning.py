@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from rlplug_core.evaluate import evaluate
 from rlplug_core.testing import envs
 
 GAMMA = 0.9
+LATE = f"{Path(__file__).with_name('probes.py')}:Late"
+LATE_VALUES = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
 #: What suits these tiny problems.
 A2C = {"rows": 8, "steps": 5, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
 A3C = {**A2C, "workers": 2, "rows": 4, "inline": True}
@@ -38,23 +41,23 @@ def mean_return(runner: Any, env: type[envs.Vector], episodes: int = 50) -> floa
 
 
 @pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])
-def test_value_bootstraps_through_truncation(
+def test_value_bootstraps_from_the_true_successor_of_a_truncation(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
-    """1 / (1 - γ) = 10; taking the cut for an end would give at most 1 + … + γ^9 = 6.5."""
-    learner = trained(algorithm, "Truncated", **options).snapshot()
-    assert values(learner, np.ones((1, 1), np.float32))[0] == pytest.approx(10, rel=0.02)
+    """10 at the end. Taking the cut for an end, or the next beginning for the successor, would give less."""
+    learner = trained(algorithm, LATE, **options).snapshot()
+    assert values(learner, np.eye(6, dtype=np.float32)) == pytest.approx(LATE_VALUES, rel=0.03)
 
 
 @pytest.mark.parametrize(
     "variant", [{}, {"n_step": 3}, {"double": True, "dueling": True}], ids=["plain", "3-step", "double-dueling"]
 )
 def test_action_values_bootstrap_through_truncation(trained: Callable[..., Any], variant: dict[str, Any]) -> None:
-    """Both actions are worth 1 / (1 - γ) = 10."""
-    learner = trained("dqn", "Truncated", **{**DQN, **variant}).snapshot()
+    """Actions change nothing, so both are worth what the state is worth."""
+    learner = trained("dqn", LATE, **{**DQN, **variant}).snapshot()
     with torch.no_grad():
-        found = learner.online(torch.ones(1, 1))[0]
-    assert found.tolist() == pytest.approx([10, 10], rel=0.02)
+        found = learner.online(torch.eye(6)).numpy()
+    assert found == pytest.approx(np.stack([LATE_VALUES] * 2, 1), rel=0.02)
 
 
 @pytest.mark.parametrize(("algorithm", "options"), ACTOR_CRITICS, ids=[name for name, _ in ACTOR_CRITICS])

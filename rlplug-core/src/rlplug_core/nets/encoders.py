@@ -39,15 +39,16 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(layers)
         self.activation = torch.tanh if net.activation == "tanh" else torch.relu
         self.features = widths[-1]
-        self._parts = [(layer.weight, layer.bias) for layer in layers]
+        # The dictionaries and not what is in them: `torch.func.functional_call` puts other tensors there.
+        self._parts: list[Any] = [layer._parameters for layer in layers]
 
     def forward(self, obs: Any) -> Tensor:
         if self.vectors is not None:
             values: Tensor = self.vectors(obs)
         else:
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
-        for weight, bias in self._parts:
-            values = self.activation(nn.functional.linear(values, weight, bias))
+        for part in self._parts:
+            values = self.activation(nn.functional.linear(values, part["weight"], part["bias"]))
         return values
 
 
