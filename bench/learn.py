@@ -30,8 +30,8 @@ ABOUT = """# What the algorithms learn
 `python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with nothing but the presets. While it trains, the
 weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the verdict of a seed is the mean
 return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first evaluation
-that reaches it, the median of the seeds. `a3c` runs in two worker processes, whose order nothing fixes: its numbers differ a
-little from run to run.
+that reaches it, the median of the seeds. `a3c` runs in two worker processes, whose order nothing fixes: its numbers differ
+a little from run to run.
 
 {table}
 
