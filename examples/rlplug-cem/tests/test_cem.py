@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
-
 from rlplug_cem.cem import CEM, CEMConfig
+
 from rlplug_core import Context
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError

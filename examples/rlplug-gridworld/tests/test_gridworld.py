@@ -6,14 +6,14 @@ from collections import deque
 
 import numpy as np
 import pytest
+from rlplug_gridworld.env import GridWorld
+from rlplug_gridworld.grid import GRIDS, Grid
+from rlplug_gridworld.provider import GridWorlds
 
 from rlplug_core.errors import UnknownEnv
 from rlplug_core.plugins import make_env
 from rlplug_core.protocols import Env, Provider
 from rlplug_core.types import Array
-from rlplug_gridworld.env import GridWorld
-from rlplug_gridworld.grid import GRIDS, Grid
-from rlplug_gridworld.provider import GridWorlds
 
 NAMES = pytest.mark.parametrize("name", GRIDS)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlplug_telegraph import hooks
 
 from rlplug_core import train
 from rlplug_core.plugins import Hooks
-from rlplug_telegraph import hooks
 
 #: A run that takes a moment.
 SHORT = {"total_steps": 300, "eval_episodes": 2, "verdict_episodes": 2, "eval_every": 300, "steps": 16}
