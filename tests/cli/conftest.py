@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rlplug_cli import store
@@ -29,6 +31,17 @@ class Done:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True)
+def no_command_left() -> Iterator[None]:
+    """A test that fails half-way leaves no `rlplug` process behind."""
+    yield
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "rlplug_cli" in " ".join(child.cmdline()):
+                child.kill()
+                child.wait()
 
 
 @pytest.fixture(autouse=True)
