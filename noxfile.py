@@ -110,14 +110,16 @@ def ecosystem(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def faults(session: nox.Session) -> None:
-    """Kill, hang and starve runs at many points (minutes)."""
+    """Kill runs at many moments and resume them (minutes)."""
     test(session, "tests/faults", *PACKAGES)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def learn(session: nox.Session) -> None:
-    """Hold the algorithms to their learning bars (an hour or more)."""
-    test(session, "tests/learn", *PACKAGES)
+    """Train every algorithm with its presets and write what it reaches to bench/LEARNING.md (an hour or more)."""
+    install(session, PACKAGES)
+    with timed(session, checks):
+        session.run("python", "bench/learn.py", *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
@@ -155,7 +157,8 @@ def timed(session: nox.Session, seconds: dict[str, float]) -> Iterator[None]:
 @atexit.register
 def report() -> None:
     """Print where the time went, installs separately."""
-    if not installs:
+    names = dict.fromkeys([*installs, *checks])
+    if not names:
         return
     print(f"\n{'session':<12} {'install':>9} {'checks':>9}")
     for name in installs | checks:
