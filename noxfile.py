@@ -86,8 +86,10 @@ def tests_envs(session: nox.Session) -> None:
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
-    """Test rlplug-cli and what only all four packages together can show."""
-    test(session, "tests/cli", *PACKAGES)
+    """Test rlplug-cli and what only all four packages together can show; hatchling builds the plugins of its tests."""
+    install(session, PACKAGES, *PYTEST, "hatchling>=1.26")
+    with timed(session, checks):
+        session.run("pytest", "tests/cli", *session.posargs)
 
 
 @nox.session(reuse_venv=False, requires=["build"])
