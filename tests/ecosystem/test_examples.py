@@ -133,13 +133,11 @@ def test_a_foreign_policy_is_loaded(installed: Place, trained: Path) -> None:
     assert installed.run("-c", code).stdout.strip() in ("0 (3,)", "1 (3,)")
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "cem"])
-def test_a_foreign_environment_is_learned(installed: Place, algorithm: str) -> None:
-    name = f"{algorithm}-room"
+def test_a_foreign_environment_is_learned(installed: Place) -> None:
     short = ("--total-steps", "12000", "--rows", "8", "--eval-episodes", "20", "--verdict-episodes", "50")
-    installed.rlplug("run", algorithm, "gridworld/Room-v0", *short, "--name", name)
-    random = -41  # the mean return under random actions
-    assert verdict(installed.directory / "runs" / name)["return_mean"] > random / 2
+    installed.rlplug("run", "ppo", "gridworld/Room-v0", *short, "--name", "room")
+    # At random it is -37, and -4.2 at best.
+    assert verdict(installed.directory / "runs" / "room")["return_mean"] > -10
 
 
 def test_an_unknown_environment_of_a_foreign_provider_is_named(installed: Place) -> None:
