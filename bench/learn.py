@@ -25,29 +25,34 @@ from rlplug_core.run import Run, resume, train
 from rlplug_core.rundir import RunDirectory, group_of
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
+#: The file in a run directory that says which commit trained it.
+REVISION = "revision"
 ABOUT = """# What the algorithms learn
 
 `python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with nothing but the presets. While it trains, the
 weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the verdict of a seed is the mean
 return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first evaluation
-that reaches it, the median of the seeds. `a3c` runs in two worker processes, whose order nothing fixes: its numbers differ a
-little from run to run.
+that reaches it, the median of the seeds. `a3c` runs in two worker processes, whose order nothing fixes: its numbers
+differ a little from run to run.
 
 {table}
 
 Seconds are of a whole run with its evaluations, the median of the seeds, beside other work on the same machine.
-{machine}; rlplug at {revision}.
+{machine}; trained at {revisions}.
 """
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps."""
+    """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps.
+
+    Without a bar the preset is there to start from, and the table says how far it gets.
+    """
 
     algorithm: str
     env: str
     steps: int
-    bar: float
+    bar: float | None = None
 
     @property
     def name(self) -> str:
@@ -62,6 +67,8 @@ GOALS = (
     Goal("ppo", "Acrobot-v1", 500_000, -80),
     Goal("dqn", "Acrobot-v1", 100_000, -90),
     Goal("ppo", "Pendulum-v1", 100_000, -200),
+    Goal("a2c", "Acrobot-v1", 500_000),
+    Goal("dqn", "MountainCar-v0", 120_000),
 )
 
 
@@ -101,7 +108,9 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
     """The finished run, which may mean training it."""
     values, name = options_of(goal, seed)
     if not (out / name).exists():
-        return train(goal.algorithm, goal.env, values, out=out, name=str(name), hooks=False)
+        run = train(goal.algorithm, goal.env, values, out=out, name=str(name), hooks=False)
+        (run.path / REVISION).write_text(revision(), encoding="utf-8")
+        return run
     run = Run(RunDirectory.open(out / name))
     return run if run.status == "finished" else resume(run, hooks=False)
 
@@ -109,38 +118,39 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
 def outcome_of(goal: Goal, run: Run) -> Outcome:
     records = list(read(run.journal))
     (verdict,) = [record.data["return_mean"] for record in records if record.kind == "verdict"]
-    passed = [r.step for r in records if r.kind == "evaluation" and r.data["eval/return_mean"] >= goal.bar]
-    return Outcome(verdict, passed[0] if passed else None, (records[-1].time - records[0].time) / 1000)
+    means = [(record.step, record.data["eval/return_mean"]) for record in records if record.kind == "evaluation"]
+    reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
+    return Outcome(verdict, reached, (records[-1].time - records[0].time) / 1000)
 
 
 def write(seeds: Sequence[int], out: Path) -> None:
     """LEARNING.md from the finished runs; a seed without one has a dash."""
-    rows = []
+    rows: list[list[str]] = []
+    revisions: set[str] = set()
     for goal in GOALS:
         found: dict[int, Outcome] = {}
         for seed in seeds:
             path = out / options_of(goal, seed)[1]
             if path.exists() and (run := Run(RunDirectory.open(path))).status == "finished":
                 found[seed] = outcome_of(goal, run)
+                revisions |= {(path / REVISION).read_text(encoding="utf-8")} if (path / REVISION).exists() else set()
         if found:
             rows.append(row(goal, seeds, found))
     names = [f"seed {seed}" for seed in seeds]
     header = ["algorithm", "environment", "env steps", *names, "lowest", "bar", "to the bar", "seconds"]
-    text = ABOUT.format(table=table(header, rows), machine=machine(), revision=revision())
+    text = ABOUT.format(table=table(header, rows), machine=machine(), revisions=", ".join(sorted(revisions)))
     LEARNING.write_text(text, encoding="utf-8")
 
 
 def row(goal: Goal, seeds: Iterable[int], found: dict[int, Outcome]) -> list[str]:
     verdicts = [f"{found[seed].verdict:.1f}" if seed in found else "-" for seed in seeds]
     lowest = min(outcome.verdict for outcome in found.values())
-    reached = [outcome.reached for outcome in found.values()]
-    when = f"{statistics.median(r for r in reached if r is not None):,.0f}" if all(reached) else "not in all"
-    mark = "" if lowest >= goal.bar else " (missed)"
+    steps = [outcome.reached for outcome in found.values() if outcome.reached is not None]
+    reached = f"{statistics.median(steps):,.0f}" if len(steps) == len(found) else f"{len(steps)} of {len(found)}"
     seconds = statistics.median(outcome.seconds for outcome in found.values())
-    return [
-        f"`{goal.algorithm}`", goal.env, f"{goal.steps:,}", *verdicts, f"{lowest:.1f}{mark}", f"{goal.bar:g}", when,
-        f"{seconds:.0f}",
-    ]  # fmt: skip
+    aim = ["-", "-"] if goal.bar is None else [f"{goal.bar:g}{'' if lowest >= goal.bar else ' (missed)'}", reached]
+    what = [f"`{goal.algorithm}`", goal.env, f"{goal.steps:,}"]
+    return [*what, *verdicts, f"{lowest:.1f}", *aim, f"{seconds:.0f}"]
 
 
 if __name__ == "__main__":

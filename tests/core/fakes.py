@@ -30,7 +30,8 @@ from rlplug_core.nets.net import Net
 from rlplug_core.plan import Plan
 from rlplug_core.runners.build import build
 from rlplug_core.schedules import constant, linear
-from rlplug_core.types import Result, State
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Result, Spec, State
 
 HERE = Path(__file__).resolve()
 TINY, TINY_EPOCHS, TINY_Q = (f"{HERE}:{name}" for name in ("Tiny", "TinyEpochs", "TinyQ"))
@@ -146,6 +147,25 @@ class TinyQAsync(TinyQ):
     """Under asynchronous workers, to have several batches due at once there."""
 
     runners: ClassVar[tuple[str, ...]] = ("async",)
+
+
+class Seamless:
+    """A learner that is its own, so that its gradients cannot be shared."""
+
+    Config = TinyConfig
+    runners: ClassVar[tuple[str, ...]] = ("async",)
+
+    def __init__(self, spec: Spec, config: Any, context: Any) -> None:
+        self.policy = Policy(spec, config.net)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return PolicyAgent(self.policy, Seeds(0))
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(4)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        return Result({})
 
 
 def make_runner(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
