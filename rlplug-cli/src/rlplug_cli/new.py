@@ -159,8 +159,9 @@ def _owner(kind: str, name: str) -> str:
 
 def _stands_twice(kind: str, cls: str) -> bool:
     """Whether a class of this name would hide something that the code uses."""
-    code = (text for path, text in rendered(kind, "some-name").items() if path.endswith(".py"))
-    return cls in vars(builtins) or any(cls in _names(ast.parse(text)) for text in code)
+    code = [text for path, text in rendered(kind, "own").items() if path.endswith(".py")]
+    used = {name for text in code for name in _names(ast.parse(text))} - {"Own", "OwnConfig"}
+    return cls in used or cls in vars(builtins)
 
 
 def _names(tree: ast.AST) -> set[str]:
