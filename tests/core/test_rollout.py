@@ -35,7 +35,7 @@ def moved(buffer: RolloutBuffer) -> RolloutBuffer:
 
 def seen_of(rollout: Rollout) -> Any:
     used = rollout.cuts.count
-    whole = {field.name: getattr(rollout, field.name) for field in fields(rollout) if field.name not in ("cuts", "views")}
+    whole = {f.name: getattr(rollout, f.name) for f in fields(rollout) if f.name not in ("cuts", "views")}
     values = gae(rollout, *rollout.values(critic), 0.9, 0.8)
     return [array.copy() for array in leaves([whole, rollout.cuts.obs[:used], rollout.cuts.index[:used], values])]
 

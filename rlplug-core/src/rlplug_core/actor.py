@@ -78,7 +78,7 @@ class Actor:
         self.agent.load_state_dict(state["agent"])
 
     def _begin_anew(self) -> None:
-        """An environment whose state cannot be captured starts fresh episodes, which nothing may join to the old ones."""
+        """An environment whose state cannot be captured starts fresh episodes, which nothing joins to the old ones."""
         self.reset(self.seed + self.clock.steps)
         if isinstance(self.lane.buffer, SupportsRestart):
             self.lane.buffer.restart()

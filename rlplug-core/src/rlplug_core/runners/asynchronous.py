@@ -151,12 +151,13 @@ class Inline:
         self.clock.updates = sum(each.clock.updates for each in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        """In the order in which they ended, however often they are asked for."""
         taken = [
             (steps, rank, episode)
             for rank, worker in enumerate(self.workers)
             for steps, episode in worker.actor.take_episodes()
         ]
-        return sorted(taken, key=lambda entry: entry[0])  # as they ended, however often someone asks
+        return sorted(taken, key=lambda each: each[0])
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([worker.meter.flush() for worker in self.workers])
