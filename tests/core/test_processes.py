@@ -126,7 +126,7 @@ def test_a_resumed_run_has_its_weights_from_the_master_however_the_workers_load(
     finally:
         runner.close()
     for worker in state["workers"]["all"]:  # what it held locally is of no account to the others
-        for name, value in worker["learner"].items():
+        for value in worker["learner"].values():
             if isinstance(value, torch.Tensor):
                 value.fill_(9)
     again = processes_runner(total_steps=300)
@@ -219,7 +219,7 @@ def test_the_first_worker_to_fail_to_load_its_state_ends_all(tmp_path: Path) -> 
 
 
 def test_a_learner_without_the_seam_is_refused() -> None:
-    with pytest.raises(UsageError, match="Seamless must build on rlplug_core.Algorithm to run under 'async'"):
+    with pytest.raises(UsageError, match=r"Seamless must build on rlplug_core\.Algorithm to run under 'async'"):
         make_runner(f"{HERE}:Seamless", inline=True)
 
 
