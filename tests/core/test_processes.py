@@ -219,7 +219,7 @@ def test_the_first_worker_to_fail_to_load_its_state_ends_all(tmp_path: Path) -> 
 
 
 def test_a_learner_without_the_seam_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"Seamless must build on rlplug_core.Algorithm to run under 'async'"):
+    with pytest.raises(UsageError, match=r"Seamless must build on rlplug_core\.Algorithm to run under 'async'"):
         make_runner(f"{HERE}:Seamless", inline=True)
 
 

@@ -53,8 +53,7 @@ STOP, PAUSE = 0, 1
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
     """Build a worker, tell the parent, train until the clock is done. Every exit leaves a message or an exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # terminals and schedulers send them to all; the parent decides
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         _Work(task, parent).run()
