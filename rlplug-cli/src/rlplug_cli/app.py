@@ -21,6 +21,7 @@ COMMANDS = {
     "info": ("info", "Show an algorithm's options and presets."),
     "plugins": ("plugins", "List plugins, and why one cannot be used."),
     "new": ("new", "Make a new plugin that works, to be changed."),
+    "check": ("check", "Hold an algorithm to the contract, for its author."),
     "index": ("index", "Write the index of a plugin, for its author."),
     "doctor": ("doctor", "Examine this installation."),
 }
