@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent
 WHEELS = ROOT / ".nox" / "wheelhouse"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
+EXAMPLES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
 PYTEST = ("pytest>=8.3", "hypothesis>=6.100")
 
 #: What would lead a session to packages, plugins or stores that are not its own.
@@ -36,13 +37,14 @@ checks: dict[str, float] = {}
 
 @nox.session(reuse_venv=False, default=False)
 def build(session: nox.Session) -> None:
-    """Build the four wheels, once for all sessions that install them."""
+    """Build the four wheels, once for all sessions that install them, and those of the example plugins."""
     install(session, (), "hatchling>=1.26")
     shutil.rmtree(WHEELS, ignore_errors=True)
     with timed(session, checks):
-        for package in PACKAGES:
-            with session.chdir(package):
-                session.run("python", "-m", "hatchling", "build", "--target", "wheel", "--directory", str(WHEELS))
+        for package in (*PACKAGES, *EXAMPLES):
+            folder, wheels = (f"examples/{package}", WHEELS / "examples") if package in EXAMPLES else (package, WHEELS)
+            with session.chdir(folder):
+                session.run("python", "-m", "hatchling", "build", "--target", "wheel", "--directory", str(wheels))
 
 
 @nox.session
@@ -60,7 +62,7 @@ def types(session: nox.Session) -> None:
     stubs = ("click>=8.2", "rich>=13.9", "types-psutil")
     install(session, PACKAGES[:3], "mypy", "pytest>=8.3", *stubs)
     with timed(session, checks):
-        session.run("mypy", *SOURCES)
+        session.run("mypy", *SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
         session.run("mypy", "--strict", "--config-file=", "tests/typing")
 
 
@@ -84,8 +86,10 @@ def tests_envs(session: nox.Session) -> None:
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
-    """Test rlplug-cli and what only all four packages together can show."""
-    test(session, "tests/cli", *PACKAGES)
+    """Test rlplug-cli and what only all four packages together can show; hatchling builds the plugins of its tests."""
+    install(session, PACKAGES, *PYTEST, "hatchling>=1.26")
+    with timed(session, checks):
+        session.run("pytest", "tests/cli", *session.posargs)
 
 
 @nox.session(reuse_venv=False, requires=["build"])
@@ -95,16 +99,27 @@ def wheels(session: nox.Session) -> None:
     test(session, "tests/wheels", *PACKAGES)
 
 
+@nox.session(venv_backend="none", requires=["wheels"])
+def ecosystem(session: nox.Session) -> None:
+    """Install the example plugins on top of the environment of `wheels`, use them, break them, remove them."""
+    python = str(ROOT / ".nox" / "wheels" / "bin" / "python")
+    session.env["RLPLUG_EXAMPLES"] = str(WHEELS / "examples")
+    with timed(session, checks):
+        session.run(python, "-m", "pytest", "tests/ecosystem", *session.posargs, external=True)
+
+
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def faults(session: nox.Session) -> None:
-    """Kill, hang and starve runs at many points (minutes)."""
+    """Kill runs at many moments and resume them (minutes)."""
     test(session, "tests/faults", *PACKAGES)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def learn(session: nox.Session) -> None:
-    """Hold the algorithms to their learning bars (an hour or more)."""
-    test(session, "tests/learn", *PACKAGES)
+    """Train every algorithm with its presets and write what it reaches to bench/LEARNING.md (an hour or more)."""
+    install(session, PACKAGES)
+    with timed(session, checks):
+        session.run("python", "bench/learn.py", *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
@@ -142,9 +157,10 @@ def timed(session: nox.Session, seconds: dict[str, float]) -> Iterator[None]:
 @atexit.register
 def report() -> None:
     """Print where the time went, installs separately."""
-    if not installs:
+    names = dict.fromkeys([*installs, *checks])
+    if not names:
         return
     print(f"\n{'session':<12} {'install':>9} {'checks':>9}")
-    for name, seconds in installs.items():
-        print(f"{name:<12} {seconds:>7.1f} s {checks.get(name, 0.0):>7.1f} s")
+    for name in installs | checks:
+        print(f"{name:<12} {installs.get(name, 0.0):>7.1f} s {checks.get(name, 0.0):>7.1f} s")
     print(f"{'sum':<12} {sum(installs.values()):>7.1f} s {sum(checks.values()):>7.1f} s", flush=True)

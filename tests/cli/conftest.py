@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rlplug_cli import store
@@ -28,6 +31,17 @@ class Done:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture(autouse=True)
+def no_command_left() -> Iterator[None]:
+    """A test that fails half-way leaves no `rlplug` process behind."""
+    yield
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "rlplug_cli" in " ".join(child.cmdline()):
+                child.kill()
+                child.wait()
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +89,21 @@ def process() -> Callable[..., Done]:
         return Done(done.returncode, done.stdout, done.stderr)
 
     return call
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait for a condition, while `process` (where there is one) is alive."""
+
+    def wait(condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, seconds: float = 120) -> None:
+        pause = threading.Event()
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert process is None or process.poll() is None, "the process has ended"
+            assert time.monotonic() < deadline, "it took too long"
+            pause.wait(0.02)
+
+    return wait
 
 
 #: Options with which a run takes a moment.

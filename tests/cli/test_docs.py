@@ -1,22 +1,21 @@
 """The documentation tells the truth: its commands and snippets run, its links lead somewhere, its options exist.
 
-Every fenced block of the README and of `docs/*.md` is run in the order of the page, in one empty directory per page. What is
-run is what is written, but shorter: `shortened` and `abridged` say how. Blocks of these kinds are known:
+Every fenced block of the README and of `docs/*.md` is run, page by page, in an empty directory. What is run is what is
+written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
 
     sh        commands, one per line
-    console   commands after `$ `, `^C` for Ctrl-C at the one before, and what they print, `…` for anything, numbers as
-              they come
+    console   commands after `$ `, then what they print: `…` stands for anything, numbers for any number; `^C` is Ctrl-C
     python    a script; with `title=NAME` a file for the blocks after it
     text      nothing to run
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -25,28 +24,37 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import pytest
 
+from rlplug_cli.app import app
+
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-#: Pages that have links but nothing to run.
-LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
+EXAMPLE = ROOT / "examples" / "my_algo.py"
+
 #: Commands that are not run here, and why.
 ELSEWHERE = {
     "python3 -m venv": "the environment that runs this test is one",
-    "python -m pip install": "the session `wheels` installs the packages and runs the main job from there",
+    "python -m pip install -r": "the session `wheels` installs the packages and runs the main job from there",
+    "python -m pip install nox": "it comes before the next one",
     "python -m nox": "it runs this test",
 }
-#: What is appended to `rlplug run`, and to a run that is to be interrupted; the last of an option's values counts.
-SHORT = ["--total-steps", "1500", "--eval-every", "1000", "--eval-episodes", "2", "--verdict-episodes", "2"]
-ENDLESS = ["--total-steps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--verdict-episodes", "2"]
+#: What makes a documented run short: it is put behind what is written, and the last value of an option counts.
+SHORT = ("--total-steps", "1500", "--eval-every", "1000", "--eval-episodes", "2", "--verdict-episodes", "2")
+#: And one that is to be interrupted, long enough.
+LONG = ("--total-steps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--verdict-episodes", "2")
+#: Pages whose runs MLflow must get; elsewhere it would be most of the time.
+MIRRORED = ("README", "mlflow")
 #: Seconds that one command may take, on a busy machine.
-PATIENCE = 300
+PATIENCE = 240
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, the words after it, its lines."""
+    """A fenced block: its language, its title or an empty string, its lines."""
 
     language: str
     title: str
@@ -55,15 +63,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a block: what is typed, whether Ctrl-C follows, and what it is said to print."""
+    """What is typed, whether Ctrl-C follows, and what is said to be printed."""
 
     line: str
-    interrupted: bool
-    output: tuple[str, ...]
+    interrupted: bool = False
+    printed: tuple[str, ...] = ()
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, indented ones too."""
+    """The fenced blocks of a page, those in lists too."""
     pattern = r"^( *)```(\w*)(?: title=(\S+))?\n(.*?)^\1```$"
     for indent, language, title, text in re.findall(pattern, page.read_text(encoding="utf-8"), re.M | re.S):
         yield Block(language, title, re.sub(f"^{indent}", "", text, flags=re.M))
@@ -72,27 +80,167 @@ def blocks(page: Path) -> Iterator[Block]:
 def commands(block: Block) -> Iterator[Command]:
     """The commands of a block; `a && b` are two."""
     if block.language == "sh":
-        lines = [line for line in block.text.splitlines() if line]
-        yield from (Command(part, False, ()) for line in lines for part in line.split(" && "))
+        for line in block.text.splitlines():
+            yield from (Command(part) for part in line.split(" && ") if part)
         return
     for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
-        line, *output = part.splitlines()
-        yield Command(line, "^C" in output, tuple(text for text in output if text != "^C"))
+        line, *printed = part.splitlines()
+        yield Command(line, "^C" in printed, tuple(text for text in printed if text != "^C"))
 
 
 def shortened(command: Command) -> list[str]:
     """A command's words, such that it takes seconds."""
     words = shlex.split(command.line, comments=True)
-    rlplug = words[words.index("rlplug") :] if "rlplug" in words else []
-    if rlplug[1:2] == ["run"] and "--help" not in rlplug:
-        return words + (ENDLESS if command.interrupted else SHORT)
-    if rlplug[1:2] == ["resume"]:
-        return [*words, "--steps", "2500"] if "--steps" in words else words
-    return [*words, "--port", "0"] if rlplug[1:2] == ["ui"] else words
+    if "rlplug" not in words or "--help" in words:
+        return words
+    verb, *rest = words[words.index("rlplug") + 1 :]
+    if verb == "run":
+        return [*words, *(LONG if command.interrupted else SHORT)]
+    if verb == "resume":
+        return [*words, "--steps", str(newest(Path("runs") / rest[0]) + 1000)]
+    return [*words, "--port", str(free_port())] if verb == "ui" else words
+
+
+def newest(run: Path) -> int:
+    """The env step of a run's newest checkpoint."""
+    return max(int(path.name.rpartition("-")[2]) for path in (run / "checkpoints").iterdir())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def abridged(script: str) -> str:
     """A Python snippet with short runs."""
     script = re.sub(r'(train\("\w+", "[\w-]+")\)', r"\1, {})", script)
-    script = re.sub(r'(train\("\w+", "[\w-]+", \{)(?:"total_steps": [\d_]+)?', r'\1"total_steps": 1500, ', script)
-    return re.sub(r"total_steps=[\d_]+", "total_steps=2500", script)
+    script = re.sub(r"(train\([^{}]*\{[^{}]*)\}", r'\1, "total_steps": 1500, "eval_episodes": 2}', script)
+    return re.sub(r"total_steps=[\d_]+", "total_steps=2500", script.replace("{, ", "{"))
+
+
+def run(command: Command) -> None:
+    """Run a command as a shell would, and compare what it prints."""
+    words = shortened(command)
+    if "ui" in words:
+        return serve(words)
+    with start(words) as process:
+        said = until(process, "steps/s") if command.interrupted else ""
+        if command.interrupted:
+            process.send_signal(signal.SIGINT)
+        said += process.communicate(timeout=PATIENCE)[0]
+    assert process.returncode == (130 if command.interrupted else 0), f"{command.line}\n{said}"
+    for line in command.printed:
+        assert re.search(pattern_of(line), said), f"{command.line}: never printed {line!r}, but\n{said}"
+
+
+def serve(words: list[str]) -> None:
+    """Start the UI, ask for its page, end it."""
+    with start(words) as process:
+        url = re.search(r"http://127\.0\.0\.1:\d+", until(process, "MLflow UI"))
+        assert url
+        with urllib.request.urlopen(url[0], timeout=PATIENCE) as answer:
+            assert b"MLflow" in answer.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
+    """A process in this directory, with the commands of this environment before all others."""
+    variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
+    environment = {**os.environ, "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
+    environment |= dict(word.split("=", 1) for word in variables)
+    return subprocess.Popen(
+        words[len(variables) :], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def until(process: subprocess.Popen[str], text: str) -> str:
+    """What a process says until `text` is in it."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"{process.args} never said {text!r}, but\n{said}")
+
+
+def pattern_of(line: str) -> str:
+    """What a printed line looks like, whatever its numbers are and however its columns are spaced."""
+    parts = re.split(r"(\d[\d,.]*|…|\s+)", line)
+    wild = {"…": ".*"}
+    return "".join(
+        wild.get(part, r"[\d,.]+" if part[:1].isdigit() else r"\s*" if part.isspace() else re.escape(part))
+        for part in parts
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_runs(page: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page.stem not in MIRRORED:
+        monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    for block in blocks(page):
+        if block.title:
+            Path(block.title).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            Path("snippet.py").write_text(abridged(block.text), encoding="utf-8")
+            run(Command(f"{shlex.quote(sys.executable)} -W error snippet.py"))
+        elif block.language in ("sh", "console"):
+            for command in commands(block):
+                if not command.line.startswith(tuple(ELSEWHERE)) and not command.line.startswith(". "):
+                    run(command)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_is_of_a_known_kind(page: Path) -> None:
+    assert page.read_text(encoding="utf-8").count("```") == 2 * len(list(blocks(page)))
+    assert {block.language for block in blocks(page)} <= {"sh", "console", "python", "text"}
+
+
+def test_the_readme_holds_the_example_word_for_word() -> None:
+    (shown,) = (block.text for block in blocks(ROOT / "README.md") if block.title == EXAMPLE.name)
+    assert shown == EXAMPLE.read_text(encoding="utf-8")
+    assert len([line for line in shown.splitlines() if line.strip()]) <= 40
+
+
+def test_the_readme_shows_the_command_that_continuous_integration_runs() -> None:
+    command = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()[-1]
+    assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("page", [*PAGES, *DECISIONS, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("https://", "#")):
+            assert (page.parent / target.partition("#")[0]).exists(), target
+
+
+def test_every_option_that_is_named_exists() -> None:
+    known = {"--blame", *options(app)}
+    for page in PAGES:
+        named = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", page.read_text(encoding="utf-8")))
+        assert named <= known, f"{page.name}: {', '.join(sorted(named - known))}"
+
+
+def options(command: click.Command) -> Iterator[str]:
+    """The options of a command and of all below it."""
+    context = click.Context(command)
+    for parameter in command.get_params(context):
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from options(below)
+
+
+def test_the_index_names_every_decision() -> None:
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in DECISIONS if page.name != "README.md" and f"]({page.name})" not in index] == []
+
+
+def test_pictures_are_small() -> None:
+    assert PICTURES
+    assert [path.name for path in PICTURES if path.stat().st_size > 400_000] == []

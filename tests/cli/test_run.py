@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,14 +164,19 @@ def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
-    place: Path, with_store: str, process: Callable[..., Any], number: signal.Signals, code: int
+    place: Path,
+    with_store: str,
+    process: Callable[..., Any],
+    until: Callable[..., None],
+    number: signal.Signals,
+    code: int,
 ) -> None:
     words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         run_command("run", "a2c", "CartPole-v1", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     path = place / "runs/one/journal.jsonl"
-    wait_for(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
+    until(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
     running.send_signal(number)
     _, error = running.communicate(timeout=120)
     assert running.returncode == code, error
@@ -197,7 +201,9 @@ def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
     assert len(steps) == len(set(steps))
 
 
-def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: Path) -> None:
+def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(
+    place: Path, until: Callable[..., None]
+) -> None:
     words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         run_command("run", "a3c", "CartPole-v1", *words),
@@ -208,7 +214,7 @@ def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: P
         env={**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow"},
     )
     path = place / "runs/one/journal.jsonl"
-    wait_for(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
+    until(lambda: path.exists() and path.read_text().count('"kind":"metrics"') > 2, running)
     children = psutil.Process(running.pid).children(recursive=True)
     os.killpg(running.pid, signal.SIGTERM)
     _, error = running.communicate(timeout=120)
@@ -217,14 +223,6 @@ def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: P
     assert journal(place / "runs/one")[-1]["data"] == {"status": "interrupted"}
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
-
-
-def wait_for(condition: Callable[[], bool], running: subprocess.Popen[str], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert running.poll() is None, running.communicate()
-        assert time.monotonic() < deadline
-        os.sched_yield()
 
 
 def test_four_first_runs_at_once_are_all_recorded(place: Path) -> None:

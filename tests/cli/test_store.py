@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,13 +37,9 @@ def test_processes_that_need_a_fresh_store_at_once_all_get_it(place: Path) -> No
     assert sorted(path.name for path in place.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
 
 
-def test_a_creation_that_was_killed_leaves_nothing_in_the_way(place: Path) -> None:
+def test_a_creation_that_was_killed_leaves_nothing_in_the_way(place: Path, until: Callable[..., None]) -> None:
     process = preparing(store.tracking_uri())
-    deadline = time.monotonic() + 60
-    while not list(place.glob("mlflow.db.creating-*")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        os.sched_yield()
+    until(lambda: bool(list(place.glob("mlflow.db.creating-*"))), process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert list(place.glob("mlflow.db.creating-*"))

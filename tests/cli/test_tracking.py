@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -45,20 +44,15 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield uri
 
 
-def until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        os.sched_yield()
-
-
 def state(path: Path) -> dict[str, Any]:
     """What `mlflow.json` holds; empty where there is none yet."""
     saved: dict[str, Any] = json.loads((path / "mlflow.json").read_text()) if (path / "mlflow.json").exists() else {}
     return saved
 
 
-def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[..., Any]) -> None:
+def test_a_run_is_mirrored_while_it_goes_on(
+    with_store: str, written: Callable[..., Any], until: Callable[..., None]
+) -> None:
     run = written()
     hooks: Any = SimpleNamespace(path=run.path)
     run.points(10)
@@ -78,6 +72,7 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
     server: str,
     request: pytest.FixtureRequest,
     written: Callable[..., Any],
+    until: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -144,12 +139,14 @@ def test_sync_says_that_a_run_was_killed(
     assert status(with_store, state(run.path)["run_id"]) == "KILLED"
 
 
-def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Path, with_store: str) -> None:
+def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(
+    place: Path, with_store: str, until: Callable[..., None]
+) -> None:
     words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *words], stdout=subprocess.DEVNULL
     )
-    until(lambda: state(place / "runs/one").get("cursor", 0) > 5)
+    until(lambda: state(place / "runs/one").get("cursor", 0) > 5, running)
     children = psutil.Process(running.pid).children(recursive=True)
     running.send_signal(signal.SIGKILL)
     running.wait()

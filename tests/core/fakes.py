@@ -5,6 +5,9 @@ Workers and fresh processes reach the learners by path: `TINY` is `…/fakes.py:
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,11 +33,32 @@ from rlplug_core.nets.net import Net
 from rlplug_core.plan import Plan
 from rlplug_core.runners.build import build
 from rlplug_core.schedules import constant, linear
-from rlplug_core.types import Result, State
+from rlplug_core.seeds import Seeds
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Array, Result, Spec, State
 
 HERE = Path(__file__).resolve()
 TINY, TINY_EPOCHS, TINY_Q = (f"{HERE}:{name}" for name in ("Tiny", "TinyEpochs", "TinyQ"))
 ENVS = "rlplug_core.testing.envs"
+
+
+#: After how many more updates this process sends itself an interrupt; below 1 never.
+countdown = [0]
+
+
+def stop_if_told() -> None:
+    """A signal between two batches, at a moment that a test chose."""
+    countdown[0] -= 1
+    if countdown[0] == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class Dicey(Chain):
+    """Foreign code that draws from the process's own generators, in training and evaluation alike."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward, terminated, truncated = super().move(action)
+        return reward + np.random.random() + random.random() + float(torch.rand(())), terminated, truncated
 
 
 @dataclass(frozen=True)
@@ -74,6 +98,7 @@ class Tiny(Algorithm[Rollout]):
     def update(self, batch: Rollout, clock: Clock) -> Result:
         loss, metrics = self.loss(self.samples(batch))
         metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+        stop_if_told()
         return Result(metrics)
 
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
@@ -94,6 +119,7 @@ class TinyEpochs(Tiny):
             for minibatch in self.samples(batch).minibatches(3, self.generator):
                 loss, metrics = self.loss(minibatch)
                 self.optim.minimise(loss, clock)
+        stop_if_told()
         return Result(metrics)
 
 
@@ -132,6 +158,7 @@ class TinyQ(Algorithm[Transitions]):
         self.optim.minimise(loss, clock)
         if due(clock.updates, clock.updates + 1, 7):
             self.target.load_state_dict(self.online.state_dict())
+        stop_if_told()
         return Result(metrics)
 
     def loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
@@ -146,6 +173,25 @@ class TinyQAsync(TinyQ):
     """Under asynchronous workers, to have several batches due at once there."""
 
     runners: ClassVar[tuple[str, ...]] = ("async",)
+
+
+class Seamless:
+    """A learner that is its own, so that its gradients cannot be shared."""
+
+    Config = TinyConfig
+    runners: ClassVar[tuple[str, ...]] = ("async",)
+
+    def __init__(self, spec: Spec, config: Any, context: Any) -> None:
+        self.policy = Policy(spec, config.net)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return PolicyAgent(self.policy, Seeds(0))
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(4)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        return Result({})
 
 
 def make_runner(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from hypothesis import strategies as st
 from rlplug_core.checkpoint import Checkpoints, read, sealed
 from rlplug_core.errors import BadCheckpoint
 from tests.core.fakes import assert_same, stored
+from tests.core.writers import started, write_for_ever, write_once
 
 ABOUT = {"environment": {"versions": {"torch": "2"}}, "exact": True, "created": 1.5}
 
@@ -310,21 +308,10 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
 # Kills.
 
 
-def write_for_ever(directory: str, begin: int, acknowledge: Connection) -> None:
-    """Checkpoints one after the other, the best one under the same name again and again."""
-    for step in range(begin, 10**9):
-        content = {"learner": {"step": step, "weights": np.full(5_000, step)}}
-        Checkpoints(Path(directory), keep=2).save("step", step, content, {})
-        Checkpoints(Path(directory)).save("best", 1, content, {})
-        acknowledge.send_bytes(str(step).encode())
-
-
 def killed_writer(directory: Path, begin: int, rounds: int, seconds: float) -> int:
     """Kill a writer a moment after it acknowledged some rounds; returns the last step that it did."""
-    context = get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    writer = context.Process(target=write_for_ever, args=(str(directory), begin, theirs))
-    writer.start()
+    ours, theirs = Pipe(duplex=False)
+    writer = started(write_for_ever, str(directory), begin, theirs)
     theirs.close()
     heard = [int(ours.recv_bytes()) for _ in range(rounds)]
     writer.join(seconds)
@@ -365,33 +352,13 @@ def check_after_kill(directory: Path, acknowledged: int, best: int) -> tuple[int
     return saved.step, now
 
 
-CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
-
-
-def write_once(directory: str, end_at: int) -> None:
-    """Replace the best checkpoint and add a newer one, but die before the file operation of this number."""
-    operations = 0
-
-    def count(event: str, arguments: Any) -> None:
-        nonlocal operations
-        if event in CHANGES and directory in str(arguments[0]):
-            operations += 1
-            if operations == end_at:
-                os._exit(1)
-
-    sys.addaudithook(count)
-    save(Path(directory), 1, kind="best", learner={"version": 2})
-    save(Path(directory), 2, keep=1, learner={"version": 2})
-
-
 def test_a_kill_before_each_file_operation_leaves_the_last_one_whole(tmp_path: Path) -> None:
     died = 0
     while True:
         directory = tmp_path / str(died)
         save(directory, 1, kind="best", learner={"version": 1})
         save(directory, 1, learner={"version": 1})
-        writer = get_context("fork").Process(target=write_once, args=(str(directory), died + 1))
-        writer.start()
+        writer = started(write_once, str(directory), died + 1)
         writer.join()
         for kind in ("best", "step"):
             saved, components, _, warnings = Checkpoints(directory).load([kind])

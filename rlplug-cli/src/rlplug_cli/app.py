@@ -20,6 +20,7 @@ COMMANDS = {
     "list": ("list", "List algorithms and environment providers."),
     "info": ("info", "Show an algorithm's options and presets."),
     "plugins": ("plugins", "List plugins, and why one cannot be used."),
+    "new": ("new", "Make a new plugin that works, to be changed."),
     "index": ("index", "Write the index of a plugin, for its author."),
     "doctor": ("doctor", "Examine this installation."),
 }

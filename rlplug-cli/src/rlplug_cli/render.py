@@ -102,9 +102,12 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
-        bar = Table.grid(padding=(0, 2))
+        bar = Table.grid(padding=(0, 2), expand=True)
+        bar.add_column(ratio=1)
+        for _ in range(3):
+            bar.add_column(no_wrap=True)
         bar.add_row(
-            ProgressBar(progress.total, progress.steps, width=44),
+            ProgressBar(progress.total, progress.steps),
             f"{progress.steps:,} / {progress.total:,} steps",
             f"{progress.steps_per_second:,.0f} steps/s",
             f"{duration(progress.eta_s)} to go",

@@ -99,7 +99,7 @@ def schema(config: type[Any]) -> tuple[Option, ...]:
     Raises:
         BadConfig: a field has a type that no command line can express, or no default.
     """
-    return tuple(_options(config, "", getattr(config, "search", {})))
+    return tuple(_options(config, None, "", getattr(config, "search", {})))
 
 
 def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
@@ -115,7 +115,7 @@ def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
                 f"{where} has no option '{name}'{did_you_mean(name, names)} (rlplug info {where} lists them)"
             )
     try:
-        return msgspec.convert(_nest(values), config, strict=True)
+        return msgspec.convert(_nest({**flatten(config()), **_flat(values)}), config, strict=True)
     except msgspec.ValidationError as error:
         raise BadConfig(_sentence(str(error), where)) from error
 
@@ -180,18 +180,26 @@ def _sentence(message: str, where: str) -> str:
     return f"{where}: option '{name}': {reason[0].lower()}{reason[1:]} (rlplug info {where} shows its type and default)"
 
 
-def _options(config: type[Any], prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
+def _options(config: type[Any], held: Any, prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
+    """The options of a dataclass; their defaults are those of `held`, the one that another holds, if it is nested."""
     hints = typing.get_type_hints(config, include_extras=True)
     helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
     for field in dataclasses.fields(config):
         name = prefix + field.name
+        default = _default(config, field) if held is None else getattr(held, field.name)
         if dataclasses.is_dataclass(hints[field.name]):
-            yield from _options(typing.cast("type[Any]", hints[field.name]), f"{name}.", search)
+            yield from _options(typing.cast("type[Any]", hints[field.name]), default, f"{name}.", search)
             continue
-        if field.default is dataclasses.MISSING:
-            raise BadConfig(f"{config.__name__}.{field.name} has no default; every option needs one")
         help = str(field.metadata.get("help", helps.get(field.name, "")))
-        yield _option(name, hints[field.name], field.default, help, search.get(name))
+        yield _option(name, hints[field.name], _plain_value(default), help, search.get(name))
+
+
+def _default(config: type[Any], field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    raise BadConfig(f"{config.__name__}.{field.name} has no default; every option needs one")
 
 
 def _option(name: str, hint: Any, default: Any, help: str, search: Range | None) -> Option:
@@ -204,7 +212,6 @@ def _option(name: str, hint: Any, default: Any, help: str, search: Range | None)
             minimum, maximum = (meta.ge if meta.ge is not None else meta.gt), meta.le
             is_open = meta.gt is not None
     kind, choices = _kind(name, hint)
-    default = list(default) if isinstance(default, tuple) else default
     return Option(name, kind, default, help, choices, minimum, maximum, is_open, optional, search)
 
 
@@ -243,11 +250,12 @@ def _helps(config: type[Any]) -> dict[str, str]:
 
 def _comments(config: type[Any]) -> dict[str, str]:
     try:
-        source = inspect.getsource(config)
-    except (OSError, TypeError):
+        source = io.StringIO(inspect.cleandoc(inspect.getsource(config)))
+        tokens = list(tokenize.generate_tokens(source.readline))
+    except (OSError, TypeError, SyntaxError, tokenize.TokenError):
         return {}
     found: dict[str, str] = {}
-    for token in tokenize.generate_tokens(io.StringIO(inspect.cleandoc(source)).readline):
+    for token in tokens:
         if token.type == tokenize.COMMENT and token.line.strip() != token.string.strip():
             name, colon, _ = token.line.strip().partition(":")
             if colon and name.isidentifier():

@@ -101,7 +101,7 @@ class Meter:
 class Events:
     """Called once per vector step; returns at once unless something is due.
 
-    Log records stand on a grid of env steps that is the same for all seeds of a configuration.
+    Records stand on a grid of env steps that is the same for all seeds of a configuration.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ class Events:
     def finish(self) -> None:
         """The last log record and evaluation of a run that reached its end, unless they were just made."""
         if self.logged != self.clock.steps:
-            self.log(exact=True)
+            self.log(at_end=True)
         if self.evaluated != self.clock.steps:
-            self.evaluate()
+            self.evaluate(at_end=True)
 
-    def log(self, exact: bool = False) -> None:
-        """Write episodes and metrics since the last record, at the last point of the grid (or the `exact` step)."""
+    def log(self, at_end: bool = False) -> None:
+        """Write episodes and metrics since the last record."""
         self._collect()
-        self.logged = steps = self.clock.steps
-        step = steps if exact else steps - steps % self.log_every
+        self.logged = self.clock.steps
+        step = self._point(self.log_every, at_end)
         if self.pending:
             columns = list(zip(*((s, w, e.total, e.length) for s, w, e in self.pending), strict=True))
             self.sink.record(
@@ -172,7 +172,7 @@ class Events:
         metrics["perf/updates"] = float(self.clock.updates)
         self.sink.record("metrics", step, metrics)
 
-    def evaluate(self) -> None:
+    def evaluate(self, at_end: bool = False) -> None:
         """Evaluate the weights as they are; keep them if they are the best so far."""
         self.sink.watch(self.progress("evaluating"))
         self.evaluated = steps = self.clock.steps
@@ -180,7 +180,7 @@ class Events:
         result = self.sink.evaluate(learner)
         self.last = result.mean
         is_best = self.best is None or result.mean > self.best
-        self.sink.record("evaluation", steps, {
+        self.sink.record("evaluation", self._point(self.eval_every, at_end), {
             "eval/return_mean": result.mean, "eval/return_std": result.std, "eval/return_min": result.minimum,
             "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, "best": is_best,
         })  # fmt: skip
@@ -189,6 +189,11 @@ class Events:
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
         for controller in self.controllers:
             controller.evaluated(result.mean, self.clock)
+
+    def _point(self, every: int, at_end: bool) -> int:
+        """Where a record stands: the last point of its grid, or the end, which workers overshoot by some steps."""
+        steps = self.clock.steps
+        return min(steps, self.clock.limit) if at_end else steps - steps % every
 
     def checkpoint(self, kind: str, reason: str) -> None:
         """Save the whole run."""

@@ -37,14 +37,15 @@ class RunDirectory:
         try:
             out.mkdir(parents=True, exist_ok=True)
             path = _make(path, unique=name is None)
-        except FileExistsError as error:
+        except OSError as error:
+            if not isinstance(error, FileExistsError) or not out.is_dir():
+                reason = error.strerror if out.is_dir() or not out.exists() else f"{out} is no directory"
+                raise UsageError(
+                    f"run directory {path} cannot be written: {reason}; choose another place with --out"
+                ) from error
             raise UsageError(
                 f"run directory {path} exists already; "
                 f"choose another --name, or `rlplug resume {path}` to go on with it"
-            ) from error
-        except OSError as error:
-            raise UsageError(
-                f"run directory {path} cannot be written: {error.strerror}; choose another place with --out"
             ) from error
         return cls(path.absolute())
 

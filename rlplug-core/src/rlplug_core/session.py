@@ -54,6 +54,7 @@ class Session:
         self.eval_env: Env | None = None
         self.clock = Clock(plan.options.total_steps)
         self.signal = 0
+        self.status = "failed"
 
     def train(
         self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False
@@ -66,18 +67,19 @@ class Session:
         self.directory.lock()
         self.journal = Journal(self.directory.journal_path, resumed[0] if resumed else None)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
-        status = "failed"
         try:
             with torch_settings(self.plan.options.threads), self._signals():
-                self._start(resumed, limit, rescale)
-                self._run()
-            status = "interrupted" if self.signal else "finished"
+                with self._started(resumed, limit, rescale):
+                    self._run()
+                if self.status == "finished" and self.plan.options.verdict_episodes:
+                    self._verdict()
         except BaseException as error:
+            self.status = "failed"
             self._failed(error)
             raise
         finally:
-            self._end(status)
-        if self.signal:
+            self._end(self.status)
+        if self.status == "interrupted":
             name = signal.Signals(self.signal).name
             raise Interrupted(
                 f"stopped by {name} at step {self.clock.steps}, checkpoint saved; "
@@ -85,34 +87,40 @@ class Session:
                 self.signal,
             )
 
-    def _start(self, resumed: tuple[int, Mapping[str, State]] | None, limit: int | None, rescale: bool) -> None:
+    @contextmanager
+    def _started(
+        self, resumed: tuple[int, Mapping[str, State]] | None, limit: int | None, rescale: bool
+    ) -> Iterator[None]:
+        """The runner and its events, ready to go; closed whatever happens from here on."""
         self.record("start", resumed[0] if resumed else 0, {"resumed": resumed is not None, **self.directory.config})
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
-        self.events = Events(self.runner, self.plan.options, self)
-        if resumed:
-            self.runner.load_state_dict(dict(resumed[1]))
-            self.clock.limit = limit or self.clock.limit
-            if rescale:
-                self.clock.total = self.clock.limit
-            self.events.load_state_dict(resumed[1]["events"])
-        self.hooks.run_start(self.run)
-
-    def _run(self) -> None:
         try:
-            self.runner.run(self.events.poll)
-            if self.signal:
-                self.events.checkpoint("step", "interrupted")
-                return
-            learner = self.runner.snapshot()
-            if isinstance(learner, SupportsFinish):
-                learner.finish(self.clock)
-            self.events.finish()
-            self.events.checkpoint("final", "final")
+            self.events = Events(self.runner, self.plan.options, self)
+            if resumed:
+                self.runner.load_state_dict(dict(resumed[1]))
+                self.clock.limit = limit or self.clock.limit
+                if rescale:
+                    self.clock.total = self.clock.limit
+                self.events.load_state_dict(resumed[1]["events"])
+            self.hooks.run_start(self.run)
+            yield
         finally:
             self.runner.close()
-        if self.plan.options.verdict_episodes:
-            self._verdict()
+
+    def _run(self) -> None:
+        """Train; a signal that comes when all is trained stops nothing any more."""
+        self.runner.run(self.events.poll)
+        if self.signal:
+            self.events.checkpoint("step", "interrupted")
+            self.status = "interrupted"
+            return
+        learner = self.runner.snapshot()
+        if isinstance(learner, SupportsFinish):
+            learner.finish(self.clock)
+        self.events.finish()
+        self.events.checkpoint("final", "final")
+        self.status = "finished"
 
     def _verdict(self) -> None:
         self.watch(self.events.progress("verdict"))

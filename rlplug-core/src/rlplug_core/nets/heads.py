@@ -37,6 +37,9 @@ class Head(Protocol):
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor: ...
     def entropy(self, outputs: Tensor) -> Tensor: ...
     def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]: ...
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        """The Kullback-Leibler divergence [B] from the distributions of `outputs` to those of `other`."""
+        ...
 
 
 class Categorical:
@@ -75,6 +78,10 @@ class Categorical:
         log_probs = outputs.log_softmax(-1)
         chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         return chosen, -(log_probs.exp() * log_probs).sum(-1)
+
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        log_probs = outputs.log_softmax(-1)
+        return (log_probs.exp() * (log_probs - other.log_softmax(-1))).sum(-1)
 
 
 class Gaussian:
@@ -115,6 +122,11 @@ class Gaussian:
 
     def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         return self.log_prob(outputs, action), self.entropy(outputs)
+
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        (mean, log_std), (other_mean, other_log_std) = outputs.chunk(2, -1), other.chunk(2, -1)
+        square = (2 * log_std).exp() + (mean - other_mean).square()
+        return (other_log_std - log_std + 0.5 * square * (-2 * other_log_std).exp() - 0.5).sum(-1)
 
 
 class LogStd(nn.Module):

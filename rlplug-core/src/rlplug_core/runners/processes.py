@@ -28,6 +28,8 @@ from rlplug_core.types import Episode, State
 GLANCE = 0.05
 #: Seconds a worker may take to import its plugin and build its environment.
 STARTUP = 120.0
+#: Seconds that a process which has said all may take to close its environment and to leave.
+CLOSING = 5.0
 
 
 class Remote:
@@ -44,12 +46,14 @@ class Remote:
         lifeline.close()
         self.seen = time.monotonic()
         self.state: State | None = None
-        self.ready = self.done = False
+        self.ready = self.waiting = self.done = False
         self.updates = 0
         self.inexact = ""
 
     def end(self) -> None:
         """End the process, whatever it does."""
+        if self.done:
+            self.process.join(CLOSING)
         if self.process.is_alive():
             self.process.kill()
         self.process.join()
@@ -86,7 +90,7 @@ class Processes:
         self._until(lambda remote: remote.ready, lambda: None)
         states: Sequence[State | None] = self.saved or [None] * len(self.remotes)
         for remote, state in zip(self.remotes, states, strict=True):
-            post(remote.connection, (self.clock.limit, self.clock.total, state))
+            self._tell(remote, (self.clock.limit, self.clock.total, state))
         self._until(lambda remote: remote.done, poll)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
@@ -114,7 +118,7 @@ class Processes:
         for remote in self.remotes:
             if not remote.done:
                 remote.state = None
-                post(remote.connection, "go on")
+                self._tell(remote, "go on")
         return state
 
     def load_state_dict(self, state: State) -> None:
@@ -144,11 +148,18 @@ class Processes:
         self.clock.steps = int(self.slots.sum())
         self.clock.updates = sum(remote.updates for remote in self.remotes)
 
+    def _tell(self, remote: Remote, message: Any) -> None:
+        """Say what a waiting worker waits for; from now on it must give signs of life."""
+        remote.waiting, remote.seen = False, time.monotonic()
+        try:
+            post(remote.connection, message)
+        except OSError:
+            raise self._died(remote) from None
+
     def _hear(self, remote: Remote) -> None:
         try:
             kind, content = fetch(remote.connection)
-        except (EOFError, ConnectionResetError):
-            remote.process.join()
+        except (EOFError, OSError):
             raise self._died(remote) from None
         remote.seen = time.monotonic()
         if kind == "report":
@@ -157,24 +168,29 @@ class Processes:
             if metrics:
                 self.reported.setdefault(remote.rank, []).append(metrics)
         elif kind == "ready":
-            remote.ready, remote.inexact = True, content
+            remote.ready, remote.waiting, remote.inexact = True, True, content
         elif kind == "error":
             last = content.strip().rpartition("\n")[2]
             raise WorkerFailed(f"worker {remote.rank} failed: {last}", content)
         else:
-            remote.state, remote.done = content, kind == "done"
+            remote.state, remote.done, remote.waiting = content, kind == "done", kind == "state"
 
     def _check(self) -> None:
         now = time.monotonic()
         for remote in self.remotes:
+            if remote.done or remote.connection.poll():
+                continue
+            if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
+                raise self._died(remote)
             limit = self.plan.options.worker_timeout if remote.ready else STARTUP
-            if not remote.done and now - remote.seen > limit and not remote.connection.poll():
+            if not remote.waiting and now - remote.seen > limit:
                 sentence = (
                     f"worker {remote.rank} gave no sign of life for {limit:g} s; it hung in its environment or update"
                 )
                 raise WorkerFailed(f"{sentence} (--worker-timeout waits longer)", sentence)
 
     def _died(self, remote: Remote) -> WorkerFailed:
+        remote.process.join(CLOSING)
         code = remote.process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return WorkerFailed(f"worker {remote.rank} {how}; nothing it had to say arrived", f"worker {remote.rank} {how}")

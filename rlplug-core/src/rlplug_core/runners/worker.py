@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -56,10 +57,9 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         _Work(task, parent).run()
-    except (EOFError, BrokenPipeError):
-        os._exit(1)  # the parent is gone, nobody is left to tell
     except BaseException:  # noqa: BLE001  # whatever it was, the parent must learn of it
-        post(parent, ("error", traceback.format_exc()))
+        with suppress(OSError):  # unless it is gone
+            post(parent, ("error", traceback.format_exc()))
         raise SystemExit(1) from None
 
 

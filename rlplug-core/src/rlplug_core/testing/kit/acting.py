@@ -74,11 +74,13 @@ def actions(subject: Subject) -> None:
 
 def masks(subject: Subject) -> None:
     """No action that the observation's mask forbids is ever taken, before and after learning, exploring or not."""
-    trial = Trial(subject, subject.made(envs.Masked))
-    trial.run(subject.horizon.first + 16)
-    env = subject.made(envs.Masked)
-    for _ in acts(trial.learner.agent(), env, 64, explore=False):
-        pass  # the environment raises
+    subject.require(envs.Masked)
+    try:
+        trial = Trial(subject, envs.Masked(8)).run(subject.horizon.first + 16)
+        for _ in acts(trial.learner.agent(), envs.Masked(8), 64, explore=False):
+            pass
+    except ValueError as error:
+        raise Failed(str(error)) from error
 
 
 def acts(agent: Agent, env: Env, turns: int, explore: bool = True) -> Iterator[Act]:

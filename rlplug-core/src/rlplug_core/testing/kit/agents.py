@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.acting import acts
 from rlplug_core.testing.kit.outcome import Failed
@@ -24,13 +25,25 @@ def agents(subject: Subject) -> None:
     trial = Trial(subject, subject.home_env())
     early = trial.learner.agent(1, 2)
     trial.run(subject.horizon.turns)
+    new = trial.learner.agent()
+    greedy = _greedy(subject, new)
     for agent, which in ((trial.agent, "the agent that acted"), (early, "an agent made before")):
-        if path := difference(leaves(agent.weights()), leaves(trial.learner.agent().weights())):
+        if path := difference(leaves(agent.weights()), leaves(new.weights())):
             raise Failed(f"after learning {which} has other weights than a new one ('{path}'); share, do not copy")
+        if difference(greedy, _greedy(subject, agent)):
+            raise Failed(
+                f"after learning {which} acts on other weights than it shows; change parameters in place "
+                "(parameter.copy_), for views of them must stay true"
+            )
+
+
+def _greedy(subject: Subject, agent: Agent) -> Leaves:
+    """What an agent does when it does not explore."""
+    return leaves([act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)])
 
 
 def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
-    """What agents of rank 0 and 1 do on the same observations; `disturbed`, the first acts between the second's acts."""
+    """What agents of rank 0 and 1 do on the same observations, one after the other or, `disturbed`, in turns."""
     learner = subject.learner(subject.spec, Seeds(0))
     first, second = learner.agent(0, 2), learner.agent(1, 2)
     other = acts(first, Probe(subject.spec, Story()), TURNS)

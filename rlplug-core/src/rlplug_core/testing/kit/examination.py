@@ -26,7 +26,7 @@ class Examination:
         self.name, self.options, self.env, self.expected = name, options, env, expected
         self.record = None if is_target(name) else usable("algorithms", name)
         self.rules = {rule.name: rule for rule in RULES}
-        self.outcomes: dict[str, Outcome] = {}
+        self.found: dict[str, Outcome] = {}
 
     @cached_property
     def subject(self) -> Subject:
@@ -40,16 +40,22 @@ class Examination:
         return Subject(self.name, self.record, self.options, self.env)
 
     def outcome(self, name: str) -> Outcome:
-        """What one check finds, worked out at the first call."""
-        if name not in self.outcomes:
-            self.outcomes[name] = self._judged(self.rules[name], self._found(self.rules[name]))
-        return self.outcomes[name]
+        """What one check finds, worked out once."""
+        return self._judged(self.rules[name], self._found(name))
 
-    def _found(self, rule: Rule) -> Outcome:
-        """What happens, whatever it counts for."""
+    def _found(self, name: str) -> Outcome:
+        """What happened, whatever it counts for."""
+        if name not in self.found:
+            self.found[name] = self._examine(self.rules[name])
+        return self.found[name]
+
+    def _examine(self, rule: Rule) -> Outcome:
         for need in rule.needs:
-            if self.outcome(need).broken:
-                return Outcome("skipped", f"it rests on '{need}', which fails")
+            found = self._found(need)
+            if found.blocked:
+                return found
+            if found.status == "failed":
+                return Outcome("skipped", f"it rests on '{need}', which fails", blocked=True)
         subject, started = self.subject, time.perf_counter()
         try:
             with subject.apart():
@@ -58,7 +64,7 @@ class Examination:
             return Outcome("skipped", str(reason), time.perf_counter() - started)
         except Failed as failure:
             return Outcome("failed", str(failure), time.perf_counter() - started, failure.__cause__)
-        except Exception as error:  # the plugin is foreign code and may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the plugin is foreign code and may raise anything
             return Outcome("failed", f"it raised {describe(error)}", time.perf_counter() - started, error)
         return Outcome("passed", "", time.perf_counter() - started)
 

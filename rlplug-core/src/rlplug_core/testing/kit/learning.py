@@ -33,24 +33,36 @@ class Stay(envs.Vector):
         return np.where(stay, 1.0, 2.0), ~stay, stay
 
 
+class Aside(envs.Continuous):
+    """See x in [-1, 1], act once: the reward is -(a - 1/2 - x/4)²."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        taken = np.clip(action[:, 0], -1, 1)
+        reward = -np.square(taken - 0.5 - self.state["x"] / 4)
+        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
 def chain(subject: Subject) -> None:
     """It finds the better end of a chain of five places: 0.9 of 1, where chance has 0.5."""
+    subject.require(envs.Chain)
     _reaches(subject, envs.Chain, 0.9)
 
 
 def continuous(subject: Subject) -> None:
-    """It finds that the best of continuous actions depends on what is seen: -0.04 of 0, where always 0 has -0.083."""
-    _reaches(subject, envs.Continuous, -0.04)
+    """It finds where the best continuous actions lie: a return of -0.1 of 0, where always doing nothing has -0.27."""
+    subject.require(envs.Continuous)
+    _reaches(subject, Aside, -0.1)
 
 
 def masked(subject: Subject) -> None:
     """It finds the better of two allowed actions: 3.6 of 4, where chance has 2."""
+    subject.require(envs.Masked)
     _reaches(subject, envs.Masked, 3.6)
 
 
 def truncated(subject: Subject) -> None:
     """It stays for 1 a step for ever, though cut after each step, rather than leaving for 2."""
-    subject.made(envs.Chain)  # the same spaces of actions
+    subject.require(envs.Chain)  # which has the same kind of actions
     trial = Trial(subject, Stay(8), total=STEPS)
     while not trial.clock.done:
         trial.run(trial.turns + EVERY // 8)
@@ -61,11 +73,11 @@ def truncated(subject: Subject) -> None:
 
 
 def _reaches(subject: Subject, probe: type[envs.Vector], wanted: float) -> None:
-    trial = Trial(subject, subject.made(probe), total=STEPS)
+    trial = Trial(subject, probe(8), total=STEPS)
     best = float("-inf")
     while not trial.clock.done:
         trial.run(trial.turns + EVERY // 8)
-        best = max(best, evaluate(trial.learner.agent(), subject.made(probe, 100), 3, Clock(STEPS)).mean)
+        best = max(best, evaluate(trial.learner.agent(), probe(100), 3, Clock(STEPS)).mean)
         if best >= wanted:
             return
     raise Failed(f"its best mean return in {STEPS:,} env steps is {best:.3g}; {wanted:g} is asked for")

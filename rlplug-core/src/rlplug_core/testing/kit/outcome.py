@@ -19,12 +19,19 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """`message` says why a check did not pass; `error` is the exception that broke it off, for a traceback."""
+    """What one check found.
+
+    Attributes:
+        message: why it did not pass.
+        error: the exception that broke it off, for a traceback.
+        blocked: whether it was skipped because something that it rests on is missing.
+    """
 
     status: Status
     message: str = ""
     seconds: float = 0.0
     error: BaseException | None = None
+    blocked: bool = False
 
     @property
     def broken(self) -> bool:

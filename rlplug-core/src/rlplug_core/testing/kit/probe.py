@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -13,6 +13,8 @@ from rlplug_core.testing.envs import scribble
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
 
+End: TypeAlias = Literal["terminated", "truncated", "never"]
+
 
 @dataclass(frozen=True)
 class Story:
@@ -20,16 +22,18 @@ class Story:
 
     Attributes:
         ends: how episodes of `length` steps end; with "never" there is one episode.
-        finals: which of several series the successors of last steps come from.
+        finals: which of several series the successors of last steps come from, in vector steps before `settled`
+            (0 for all); later ones are from series 0.
         absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
             `garbage`.
         turning: from this vector step on observations come from another series; 0 for never.
         scribbles: whether arrays are overwritten once they are no longer valid.
     """
 
-    ends: Literal["terminated", "truncated", "never"] = "terminated"
+    ends: End = "terminated"
     length: int = 3
     finals: int = 0
+    settled: int = 0
     absent: bool = False
     garbage: int = 0
     turning: int = 0
@@ -47,10 +51,11 @@ class Probe:
 
     def reset(self, seed: int) -> Timestep:
         story = self.story
-        self.common, self.finals, self.garbage, self.turned = (
-            np.random.default_rng([seed, series, which])
-            for series, which in enumerate((0, story.finals, story.garbage, 0))
-        )
+        self.common = np.random.default_rng([seed, 0])
+        self.turned = np.random.default_rng([seed, 1])
+        self.usual = np.random.default_rng([seed, 2, 0])
+        self.finals = np.random.default_rng([seed, 2, story.finals])
+        self.garbage = np.random.default_rng([seed, 3, story.garbage])
         self.turn = 0
         self.age = np.arange(self.rows) % story.length
         self.gone = self.none()
@@ -67,7 +72,8 @@ class Probe:
         reward, was_gone = np.where(self.gone, strange, reward), self.gone
         self.age = np.where(was_gone, 0, self.age + 1)
         over = (self.age >= story.length) & (story.ends != "never")
-        final, garbage = draw(space, self.rows, self.finals), draw(space, self.rows, self.garbage)
+        usual, other, garbage = (draw(space, self.rows, series) for series in (self.usual, self.finals, self.garbage))
+        final = usual if story.settled and self.turn >= story.settled else other
         final = _where(over, final, obs) if over.any() else obs
         self.age[over] = 0
         self.gone = over if story.absent else self.none()
@@ -77,9 +83,7 @@ class Probe:
     def none(self) -> Array:
         return np.zeros(self.rows, np.bool_)
 
-    def _timestep(
-        self, obs: Obs, final: Obs, reward: Array, over: Array, first: Array, absent: Array
-    ) -> Timestep:
+    def _timestep(self, obs: Obs, final: Obs, reward: Array, over: Array, first: Array, absent: Array) -> Timestep:
         terminated = over if self.story.ends == "terminated" else self.none()
         truncated = over if self.story.ends == "truncated" else self.none()
         arrays = (obs, final, reward, terminated.copy(), truncated.copy(), first.copy(), ~absent)
@@ -118,10 +122,14 @@ def draw(space: spaces.Space[Any], rows: int, generator: np.random.Generator) ->
     if isinstance(space, spaces.MultiBinary):
         return generator.integers(0, 2, shape).astype(space.dtype)
     if isinstance(space, spaces.MultiDiscrete):
-        return space.start + generator.integers(0, space.nvec, shape)
+        return np.asarray(space.start + generator.integers(0, space.nvec, shape), dtype=space.dtype)
     raise Skipped(f"the kit cannot draw observations from {space}")
 
 
 def _where(rows: Array, one: Obs, other: Obs) -> Obs:
     """The rows of the mask `rows` [N] from `one`, the rest from `other`."""
-    return tree_map(lambda a, b: np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b).astype(a.dtype), one, other)
+
+    def chosen(a: Array, b: Array) -> Array:
+        return np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b).astype(a.dtype)
+
+    return tree_map(chosen, one, other)

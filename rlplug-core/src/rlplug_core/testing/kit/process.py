@@ -1,4 +1,4 @@
-"""Goes on with a checkpoint in a process of its own: `python -m rlplug_core.testing.kit.process ORDER`, ORDER is JSON."""
+"""Goes on with a checkpoint in a fresh process: `python -m rlplug_core.testing.kit.process ORDER`, with JSON."""
 
 from __future__ import annotations
 

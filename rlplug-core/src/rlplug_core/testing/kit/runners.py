@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.clock import Clock
 from rlplug_core.plan import Plan
+from rlplug_core.protocols import Env
 from rlplug_core.runners.asynchronous import Inline
 from rlplug_core.seeds import Seeds, seed_globals
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.subject import ROWS, Subject
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.testing.kit.trial import Trial
+
+
+@dataclass(frozen=True)
+class HomePlan(Plan):
+    """A plan that makes the home of a subject."""
+
+    subject: Subject
+
+    def make_env(self, rows: int) -> Env:
+        return self.subject.home_env(rows)
 
 
 def asynchronous(subject: Subject) -> None:
@@ -32,11 +44,10 @@ def asynchronous(subject: Subject) -> None:
 
 def _inline(subject: Subject, steps: int, workers: int) -> Inline:
     """The state of asynchronous workers, taking turns in this process, after a run."""
-    values: dict[str, Any] = {
-        **subject.given, "runner": "async", "inline": True, "workers": workers, "rows": ROWS, "seed": 0,
-        "total_steps": steps,
-    }  # fmt: skip
-    plan = Plan.make(subject.name, subject.home, values)
+    values: dict[str, Any] = {"runner": "async", "inline": True, "workers": workers, "rows": ROWS, "seed": 0}
+    values["total_steps"] = steps
+    made = Plan.make(subject.name, subject.home, values)
+    plan = HomePlan(made.algorithm, made.env, made.learner, made.options, subject.config, subject)
     seed_globals(plan.seeds().child("globals"))
     runner = Inline(plan, Clock(steps))
     try:

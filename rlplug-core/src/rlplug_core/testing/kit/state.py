@@ -109,15 +109,17 @@ def fresh_process(subject: Subject) -> None:
     updates = len(stopped.updates.metrics)
     with saved(stopped.state()) as where:
         wanted = summary(stopped.run(turns).behaviour(half, updates))
+        report = where.path / "report"
         order = {
-            "name": absolute(subject.name), "options": dict(subject.given), "env": subject.env and absolute(subject.env),
-            "checkpoint": str(where.path), "from": half, "to": turns, "report": str(where.path / "report"),
+            "name": absolute(subject.name), "options": dict(subject.given),
+            "env": subject.env and absolute(subject.env), "checkpoint": str(where.path), "from": half, "to": turns,
+            "report": str(report),
         }  # fmt: skip
         command = [sys.executable, "-m", "rlplug_core.testing.kit.process", json.dumps(order)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
         if done.returncode:
             raise Failed(f"resuming in a fresh process fails: {plain(done.stderr[-300:])}")
-        found = json.loads(Path(order["report"]).read_text())
+        found = json.loads(report.read_text())
     if wrong := [part for part in wanted if wanted[part] != found[part]]:
         raise Failed(f"a fresh process goes on with other {' and '.join(wrong)}; state hides in the old process")
 
@@ -134,7 +136,7 @@ def evaluation(subject: Subject) -> None:
             raise Failed(f"evaluated twice with the same weights it returns {one.returns} and {again.returns}")
     for wanted, found in ((plainly.behaviour(), trial.behaviour()), (plainly.learned(), trial.learned())):
         if path := difference(wanted, found):
-            raise Failed(f"a run that is evaluated goes another way ('{path}' differs); acting must leave the rest alone")
+            raise Failed(f"a run that is evaluated goes another way ('{path}' differs); acting must only act")
 
 
 def _require_exact(subject: Subject) -> None:

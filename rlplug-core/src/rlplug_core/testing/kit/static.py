@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -59,7 +59,8 @@ def options(subject: Subject) -> None:
     if reserved := sorted(RESERVED & found.keys()):
         raise Failed(f"option '{reserved[0]}' is reserved for every run; rename it")
     _defaults_hold(subject, config)
-    for name, searched in config.search.items():
+    search: Mapping[str, Range] = getattr(config, "search", {})
+    for name, searched in search.items():
         if name not in found:
             raise Failed(f"search names an option '{name}' that does not exist{did_you_mean(name, found)}")
         if problem := _outside(found[name], searched):
@@ -96,9 +97,7 @@ def presets(subject: Subject) -> None:
         values = flat(table) if isinstance(table, dict) else {name: table}
         try:
             convert(RunOptions, {key: value for key, value in values.items() if key in every}, record.id)
-            convert(
-                subject.cls.Config, {key: value for key, value in values.items() if key not in every}, record.id
-            )
+            convert(subject.cls.Config, {key: value for key, value in values.items() if key not in every}, record.id)
         except BadConfig as error:
             raise Failed(f"{path.name}, table '{name}': {error}") from error
 
@@ -138,8 +137,10 @@ def _outside(option: Option, searched: Range) -> str:
         if isinstance(value, bool | str) or value is None:
             continue
         if option.minimum is not None and (value < option.minimum or (option.open_minimum and value == option.minimum)):
-            return f"{option.name} cannot be {value}, it must be {'above' if option.open_minimum else 'at least'} " \
-                   f"{option.minimum:g}"
+            return (
+                f"{option.name} cannot be {value}, it must be {'above' if option.open_minimum else 'at least'} "
+                f"{option.minimum:g}"
+            )
         if option.maximum is not None and value > option.maximum:
             return f"{option.name} cannot be {value}, it must be at most {option.maximum:g}"
     return ""

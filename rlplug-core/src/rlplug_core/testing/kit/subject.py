@@ -124,22 +124,16 @@ class Subject:
     def home_env(self, rows: int = ROWS) -> Env:
         return self.makers[self.home](rows)
 
-    def made(self, probe: type[envs.Vector], rows: int = ROWS) -> Env:
-        """One of the kit's environments.
-
-        Raises:
-            Skipped: the algorithm does not accept it.
-        """
-        name = _name(probe)
-        refusal = self.refusals.get(name)
+    def require(self, probe: type[envs.Vector]) -> None:
+        """Raise `Skipped` where it does not accept one of the kit's environments."""
+        refusal = self.refusals[_name(probe)]
         if refusal is not None:
             raise Skipped(f"it refuses {probe.__name__}: {refusal}")
-        return self.makers[name](rows)
 
     def _refusal(self, spec: Spec) -> Exception | None:
         try:
             self.learner(spec, Seeds(0))
-        except Exception as error:  # the plugin is foreign code and may raise anything
+        except Exception as error:  # noqa: BLE001  # the plugin is foreign code and may raise anything
             return error
         return None
 

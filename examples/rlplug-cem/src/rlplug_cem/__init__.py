@@ -1,0 +1,1 @@
+"""The cross-entropy method as a plugin of rlplug."""

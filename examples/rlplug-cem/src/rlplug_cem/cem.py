@@ -1,0 +1,85 @@
+"""The cross-entropy method on linear policies (Szita and Lőrincz, 2006, doi:10.1162/neco.2006.18.12.2936)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core import Config, Context
+from rlplug_core.batches import Rollout
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.config import Count, NonNegative
+from rlplug_core.errors import UsageError
+from rlplug_core.types import Act, Array, Result, Spec, State
+
+
+@dataclass(frozen=True)
+class CEMConfig(Config):
+    population: Count = 32  # episodes, each with parameters of its own, between two updates of their distribution
+    elite: Count = 6  # the best of them, to which the distribution is fitted
+    noise: NonNegative = 0.1  # added to the elite's standard deviation, falls to 0 over the run
+
+
+class Perturbed:
+    """Draws a row's parameters where its episode begins and carries them to its end; without exploring, the mean."""
+
+    def __init__(self, mean: Array, std: Array, spec: Spec, generator: np.random.Generator) -> None:
+        self.mean, self.std, self.spec, self.generator = mean, std, spec, generator
+
+    def weights(self) -> State:
+        return {"mean": self.mean}
+
+    def initial(self, rows: int) -> Array:
+        return np.tile(self.mean, (rows, 1, 1))
+
+    def act(self, obs: Array, first: Array, carry: Array, clock: Clock, explore: bool = True) -> Act:
+        if explore and first.any():
+            drawn = self.mean + self.std * self.generator.standard_normal(carry.shape, np.float32)
+            carry = np.where(first[:, None, None], drawn, carry)
+        outputs = (obs.reshape(len(obs), 1, -1) @ (carry if explore else self.mean[None]))[:, 0]
+        action = outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
+        return Act(action, carry, {"played": carry})
+
+    def state_dict(self) -> State:
+        return {"generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        self.generator.bit_generator.state = state["generator"]
+
+
+class CEM:
+    """A learner without gradients, which inherits nothing."""
+
+    Config, runners, actions = CEMConfig, ("sync",), ("Discrete", "Box")
+
+    def __init__(self, spec: Spec, config: CEMConfig, context: Context) -> None:
+        if not isinstance(spec.obs, spaces.Box) or not isinstance(spec.action, spaces.Discrete | spaces.Box):
+            raise UsageError(f"cem needs Box observations and Discrete or Box actions, not {spec.obs}, {spec.action}")
+        self.spec, self.config, self.seeds = spec, config, context.seeds
+        self.mean = np.zeros((spaces.flatdim(spec.obs), spaces.flatdim(spec.action)), np.float32)
+        self.std, self.returns, self.finished = np.ones_like(self.mean), np.zeros(1), list[tuple[float, Array]]()
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> Perturbed:
+        return Perturbed(self.mean, self.std, self.spec, self.seeds.child("agent", rank).generator())
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(steps=32)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        for t, over in enumerate((batch.terminated | batch.truncated) & (batch.weight > 0)):
+            self.returns = np.where(batch.first[t], 0.0, self.returns) + batch.weight[t] * batch.reward[t]
+            self.finished += [(self.returns[n], batch.extras["played"][t, n].copy()) for n in np.flatnonzero(over)]
+        if len(self.finished) < self.config.population:
+            return Result({})
+        elite = sorted(self.finished, key=lambda episode: -episode[0])[: self.config.elite]
+        parameters, self.finished = np.stack([played for _, played in elite]), []
+        self.mean[:], self.std[:] = parameters.mean(0), parameters.std(0) + self.config.noise * (1 - clock.progress)
+        return Result({"cem/elite_return": elite[-1][0], "cem/std": float(self.std.mean())})
+
+    def state_dict(self) -> State:
+        return {name: getattr(self, name).copy() for name in ("mean", "std", "returns", "finished")}
+
+    def load_state_dict(self, state: State) -> None:
+        self.mean[:], self.std[:] = state["mean"], state["std"]
+        self.returns, self.finished = state["returns"], list(state["finished"])

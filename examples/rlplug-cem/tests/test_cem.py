@@ -1,0 +1,53 @@
+"""rlplug-cem keeps the contract, and does what its paper says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from rlplug_cem.cem import CEM, CEMConfig
+
+from rlplug_core import Context
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.seeds import Seeds
+from rlplug_core.testing import Check, checks
+from rlplug_core.types import Spec
+
+SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 2, "Any-v0")
+#: What it cannot do, by its nature.
+EXPECTED = {"learn-truncated": "it ranks episodes by their returns; what a cut one would have earned is in none"}
+
+
+@pytest.mark.parametrize("check", checks("cem", learn=True, expected_failures=EXPECTED), ids=str)
+def test_conformance(check: Check) -> None:
+    check()
+
+
+def learner() -> CEM:
+    return CEM(SPEC, CEMConfig(), Context(Seeds(1)))
+
+
+def test_parameters_change_only_where_an_episode_begins() -> None:
+    agent = learner().agent()
+    obs, clock = np.ones((2, 3), np.float32), Clock(1)
+    start = agent.act(obs, np.ones(2, bool), agent.initial(2), clock)
+    same = agent.act(obs, np.zeros(2, bool), start.carry, clock)
+    other = agent.act(obs, np.array([True, False]), same.carry, clock)
+    np.testing.assert_array_equal(start.carry, same.carry)
+    assert not np.array_equal(other.carry[0], same.carry[0])
+    np.testing.assert_array_equal(other.carry[1], same.carry[1])
+
+
+def test_without_exploring_the_mean_acts() -> None:
+    made = learner()
+    made.mean[:, 1] = 1
+    agent = made.agent()
+    act = agent.act(np.ones((2, 3), np.float32), np.ones(2, bool), agent.initial(2), Clock(1), explore=False)
+    assert act.action.tolist() == [1, 1]
+
+
+def test_images_in_dictionaries_are_refused_in_one_sentence() -> None:
+    spec = Spec(spaces.Dict({"image": SPEC.obs}), SPEC.action, 2, "Any-v0")
+    with pytest.raises(UsageError, match="cem needs Box observations"):
+        CEM(spec, CEMConfig(), Context(Seeds(1)))

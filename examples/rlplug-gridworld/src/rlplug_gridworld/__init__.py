@@ -1,0 +1,1 @@
+"""Grid worlds whose shortest paths are known, as a plugin of rlplug."""

@@ -1,0 +1,69 @@
+"""Any number of walkers through one floor plan, all rows stepped at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Episode, Spec, State, Timestep
+from rlplug_gridworld.grid import DIRECTIONS, Grid
+
+
+class GridWorld:
+    """Walk to the goal from anywhere; every step costs 1, so the best return is minus the length of the shortest path.
+
+    Observations are one-hot over the cells. Each row draws where its episodes begin from a generator of its own, so
+    that what happens in a row does not depend on how many there are.
+    """
+
+    def __init__(self, id: str, grid: Grid, rows: int) -> None:
+        self.grid, self.starts = grid, grid.starts
+        self.one_hot = np.eye(len(grid.moves), dtype=np.float32)
+        seen = spaces.Box(0, 1, (len(grid.moves),), np.float32)
+        self.spec = Spec(seen, spaces.Discrete(len(DIRECTIONS)), rows, id)
+        self.never, self.always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+
+    def reset(self, seed: int) -> Timestep:
+        rows = self.spec.rows
+        self.generators = [Seeds(seed).child("row", row).generator() for row in range(rows)]
+        self.cell, self.age = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._begin(range(rows))
+        obs = self.one_hot[self.cell]
+        reward = np.zeros(rows, np.float32)
+        return Timestep(obs, obs, reward, self.never, self.never, self.always, self.never, (), False, 0)
+
+    def step(self, action: Array) -> Timestep:
+        rows = self.spec.rows
+        self.cell = self.grid.moves[self.cell, action]
+        self.age = self.age + 1
+        terminated = self.cell == self.grid.goal
+        truncated = (self.age >= self.grid.limit) & ~terminated
+        over = terminated | truncated
+        obs = final = self.one_hot[self.cell]
+        episodes = [Episode(int(row), -float(self.age[row]), int(self.age[row])) for row in np.flatnonzero(over)]
+        if episodes:
+            self._begin([episode.row for episode in episodes])
+            obs = self.one_hot[self.cell]
+        reward = np.full(rows, -1, np.float32)
+        return Timestep(
+            obs, final, reward, terminated, truncated, over, self.always, episodes, bool(episodes), rows
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def state_dict(self) -> State:
+        states = [generator.bit_generator.state for generator in self.generators]
+        return {"cell": self.cell.copy(), "age": self.age.copy(), "generators": states}
+
+    def load_state_dict(self, state: State) -> None:
+        self.reset(0)
+        self.cell, self.age = state["cell"].copy(), state["age"].copy()
+        for generator, saved in zip(self.generators, state["generators"], strict=True):
+            generator.bit_generator.state = saved
+
+    def _begin(self, rows: range | list[int]) -> None:
+        for row in rows:
+            self.cell[row] = self.starts[self.generators[row].integers(len(self.starts))]
+            self.age[row] = 0

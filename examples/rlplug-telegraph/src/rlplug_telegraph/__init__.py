@@ -1,0 +1,1 @@
+"""Events of runs as JSON lines, as a plugin of rlplug."""

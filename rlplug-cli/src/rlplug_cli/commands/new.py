@@ -1,0 +1,27 @@
+"""`rlplug new KIND NAME`: a new plugin that works from the first minute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Template
+
+import click
+
+from rlplug_cli import new
+
+
+@click.command("new")
+@click.argument("kind", type=click.Choice(list(new.KINDS)))
+@click.argument("name")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=".", help="Where to make it.  [.]")
+def command(kind: str, name: str, out: Path) -> None:
+    """Make a plugin in the directory rlplug-NAME: a complete distribution with code, tests, checks and README.
+
+    It works as it is: install it, run it, then change it.
+    """
+    root, files = new.generate(kind, name, out)
+    id = root.name.removeprefix("rlplug-")
+    click.echo(f"wrote {len(files)} files to {root}; try it:")
+    run = Template(new.KINDS[kind].run).substitute(id=id, env=f"{id}/{new.camel(id)}-v0")
+    for line in (f"python -m pip install --editable {root}", run):
+        click.echo(f"  {line}")

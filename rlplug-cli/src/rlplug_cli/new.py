@@ -1,0 +1,204 @@
+"""Makes the files of a new plugin: a complete distribution whose small implementation works, ready to be changed."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import datetime
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from rlplug_core import __version__, plugins
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.known import KNOWN
+from rlplug_core.plugins.records import FIRST_PARTY, NOUNS, Group
+
+TEMPLATES = Path(__file__).parent / "templates"
+SUFFIX = ".template"
+#: The longest name: with it the lines of all templates stay within their limit.
+LONGEST = 24
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is different between plugins of different kinds.
+
+    Attributes:
+        target: what the entry point names inside the package.
+        requirements: what it needs besides rlplug-core.
+        run: the command that shows it at work.
+        about: what the README says after that command.
+        indexed: whether it has an index, which its author writes.
+    """
+
+    group: Group
+    noun: str
+    target: str
+    requirements: tuple[str, ...]
+    run: str
+    about: str
+    indexed: bool
+
+
+KINDS = {
+    "algorithm": Kind(
+        "algorithms",
+        "an algorithm",
+        "algorithm:$cls",
+        ("torch>=2.10",),
+        "rlplug run $id CartPole-v1",
+        "`rlplug info $id` shows its options, `rlplug check $id` holds it to rlplug's contract.",
+        True,
+    ),
+    "env": Kind(
+        "envs",
+        "an environment",
+        "provider:Provider",
+        ("rlplug-envs$bounds", "gymnasium>=1.1,<2", "numpy>=1.26"),
+        "rlplug run a2c $env",
+        "Ids that begin with `$id/` come from here; `rlplug run` imports the package only when one is named.",
+        True,
+    ),
+    "hooks": Kind(
+        "hooks",
+        "hooks",
+        "hooks",
+        (),
+        "rlplug run a2c CartPole-v1",
+        "Every run then writes `$id.log` into its directory. `-P no:$id` switches it off for one command.",
+        False,
+    ),
+}
+
+_INDEX = """
+
+Before a release, `rlplug index $distribution` writes the file from which help and completion are shown without
+importing this package; commit it, and write it anew whenever the options or ids change."""
+
+
+def generate(kind: str, name: str, out: Path) -> tuple[Path, dict[str, str]]:
+    """Write the distribution `rlplug-<name>` into `out`.
+
+    Returns:
+        Its directory, and what was written: paths in it to texts.
+
+    Raises:
+        UsageError: the name cannot be used, or the directory exists; nothing was written.
+    """
+    name = checked(kind, name)
+    root = out / f"rlplug-{name}"
+    if root.exists():
+        raise UsageError(f"{root} exists already; choose another name, or another directory with --out")
+    files = rendered(kind, name)
+    for path, text in files.items():
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return root, files
+
+
+def checked(kind: str, name: str) -> str:
+    """The name without the prefix that every distribution gets.
+
+    Raises:
+        UsageError: it is no name, belongs to someone, or would stand twice in the code.
+    """
+    name = name.removeprefix("rlplug-")
+    if not _NAME.fullmatch(name):
+        near = "-".join(re.findall(r"[a-z0-9]+", name.lower())).lstrip("-0123456789")
+        raise UsageError(
+            f"'{name}' is no name for a plugin: use small letters, digits and single hyphens, and begin with a letter, "
+            f"as in '{near or 'my-idea'}'"
+        )
+    if len(name) > LONGEST:
+        raise UsageError(f"'{name}' is too long for the name of a plugin: at most {LONGEST} characters")
+    if owner := _owner(kind, name):
+        raise UsageError(f"the name '{name}' is taken: {owner}; choose another one")
+    if _stands_twice(kind, camel(name)):
+        raise UsageError(f"'{name}' would give the name {camel(name)} to two things in the code; choose another one")
+    return name
+
+
+def rendered(kind: str, name: str) -> dict[str, str]:
+    """The files of a plugin: paths to texts."""
+    values = _values(KINDS[kind], name)
+    files = {}
+    for template in _templates(kind):
+        text = Template(template.read_text(encoding="utf-8")).substitute(values)
+        files[_path(template, name)] = text
+    return dict(sorted(files.items()))
+
+
+def camel(name: str) -> str:
+    """`my-idea` as the name of a class: `MyIdea`."""
+    return "".join(part.capitalize() for part in name.split("-"))
+
+
+def bounds(version: str) -> str:
+    """From this version's contract to the next version that may break it: `>=0.1,<0.2`, and from 1.0 on `>=1.4,<2`."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return f">={major}.{minor},<{major + 1}" if major else f">=0.{minor},<0.{minor + 1}"
+
+
+def _owner(kind: str, name: str) -> str:
+    """Whose name it is already, or an empty string."""
+    if f"rlplug-{name}" in FIRST_PARTY:
+        return f"rlplug-{name} is a package of rlplug itself"
+    for group, names in KNOWN.items():
+        if name in names:
+            return f"it is that of the {NOUNS[group]} of {names[name]}"
+    for record in plugins.records():
+        if (record.group, record.id) == (KINDS[kind].group, name):
+            return f"{record} is installed"
+    return ""
+
+
+def _stands_twice(kind: str, cls: str) -> bool:
+    """Whether a class of this name would hide something that the code uses."""
+    code = [text for path, text in rendered(kind, "own").items() if path.endswith(".py")]
+    used = {name for text in code for name in _names(ast.parse(text))} - {"Own", "OwnConfig"}
+    return cls in used or cls in vars(builtins)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    """Everything that code imports or refers to by name."""
+    nodes = list(ast.walk(tree))
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    return imported | {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def _templates(kind: str) -> list[Path]:
+    found = [path for part in ("common", kind) for path in (TEMPLATES / part).rglob(f"*{SUFFIX}")]
+    return sorted(found)
+
+
+def _path(template: Path, name: str) -> str:
+    """Where a template's text goes: `dot-` stands for a dot, `package` for the package, `id` for the entry point."""
+    _, *parts = template.relative_to(TEMPLATES).parts
+    parts[-1] = parts[-1].removesuffix(SUFFIX)
+    names = {"package": _package(name), "id.toml": f"{name}.toml"}
+    return "/".join(re.sub("^dot-", ".", names.get(part, part)) for part in parts)
+
+
+def _package(name: str) -> str:
+    return f"rlplug_{name.replace('-', '_')}"
+
+
+def _values(kind: Kind, name: str) -> dict[str, str]:
+    """What the templates' variables stand for."""
+    values = {
+        "id": name, "distribution": f"rlplug-{name}", "package": _package(name), "cls": camel(name),
+        "words": name.replace("-", " ").capitalize(), "env": f"{name}/{camel(name)}-v0",
+        "bounds": bounds(__version__), "group": kind.group, "year": str(datetime.date.today().year),
+        "summary": f"{camel(name)}, {kind.noun} for rlplug",
+    }  # fmt: skip
+    requirements = ", ".join(f'"{line}"' for line in ("rlplug-core$bounds", *kind.requirements))
+    later = {
+        "requirements": requirements, "target": kind.target, "run": kind.run, "about": kind.about,
+        "index": _INDEX if kind.indexed else "",
+    }  # fmt: skip
+    return values | {key: Template(text).substitute(values) for key, text in later.items()}

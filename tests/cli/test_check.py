@@ -1,0 +1,95 @@
+"""`rlplug check`: a line per check or JSON, and an exit code that a script can use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.testing import CONTRACT
+
+ALGORITHM = '''
+from dataclasses import dataclass
+from rlplug_algos.a2c import A2C, A2CConfig
+
+@dataclass(frozen=True)
+class MineConfig(A2CConfig):
+    """Options."""
+    beta: float = 1.0
+
+class Mine(A2C):
+    """An A2C with an option that nobody explains."""
+    Config = MineConfig
+    runners = ("sync",)
+
+class Unnamed(Mine):
+    def update(self, batch, clock):
+        result = super().update(batch, clock)
+        return type(result)({"loss": result.metrics["loss/policy"]})
+
+class Nowhere(Mine):
+    actions = ("MultiDiscrete",)
+'''
+
+
+@pytest.fixture
+def algorithms(place: Path) -> str:
+    (place / "mine.py").write_text(ALGORITHM, encoding="utf-8")
+    return "./mine.py"
+
+
+def test_an_algorithm_in_a_file_passes_with_a_warning(rlplug: Callable[..., Any], algorithms: str) -> None:
+    done = rlplug("check", f"{algorithms}:Mine")
+    assert (done.code, done.err) == (0, "")
+    lines = [line.split() for line in done.out.splitlines()]
+    assert [line[0] for line in lines if len(line) == 1] == ["static", "import", "contract"]
+    assert ["passed", "truncation"] in lines
+    assert "warned   help             no help for beta; write a comment behind the field" in done.out
+    assert done.out.splitlines()[-1].endswith(f"; contract {CONTRACT}")
+
+
+def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..., Any], algorithms: str) -> None:
+    done = rlplug("check", f"{algorithms}:Unnamed", "--json", "--set", "steps=3")
+    report = json.loads(done.out)
+    assert (done.code, report["contract"]) == (1, CONTRACT)
+    found = {check["name"]: check for check in report["checks"]}
+    assert [name for name, check in found.items() if check["status"] == "failed"] == ["metrics"]
+    assert found["metrics"]["message"].startswith("a metric is named 'loss'")
+    assert found["help"]["provisional"]
+    assert found["copies"]["asks"].startswith("What the buffer keeps is its own")
+
+
+def test_strict_lets_warnings_fail(rlplug: Callable[..., Any], algorithms: str) -> None:
+    done = rlplug("check", f"{algorithms}:Mine", "--strict", "--json")
+    assert {check["status"] for check in json.loads(done.out)["checks"]} == {"passed", "skipped", "warned"}
+    assert done.code == 1
+
+
+def test_an_algorithm_that_nothing_suits_fails_with_the_way_out(rlplug: Callable[..., Any], algorithms: str) -> None:
+    done = rlplug("check", f"{algorithms}:Nowhere")
+    assert done.code == 1
+    assert "it accepts no environment of the kit; name one that it does, env=... or --env" in done.out
+    assert "it rests on 'spaces', which fails" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("a2cc",), 2, "no algorithm 'a2cc' is installed; did you mean 'a2c'?"),
+        (("a2c", "--set", "stepz=3"), 2, "a2c has no option 'stepz'; did you mean 'steps'?"),
+        (("./gone.py:Mine",), 2, "there is no file gone.py"),
+    ],
+)
+def test_what_cannot_be_examined(rlplug: Callable[..., Any], words: tuple[str, ...], code: int, said: str) -> None:
+    done = rlplug("check", *words)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+
+
+def test_a_disabled_plugin_ends_with_code_3(process: Callable[..., Any]) -> None:
+    done = process("check", "a2c", RLPLUG_DISABLED_PLUGINS="rlplug-algos")
+    assert done.code == 3
+    assert "is disabled" in done.err

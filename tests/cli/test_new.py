@@ -1,0 +1,158 @@
+"""`rlplug new`: what it makes can be installed, is found, passes its own tests and trains."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_cli import new
+from rlplug_core import __version__, plugins
+from rlplug_core.testing.distributions import write_distribution
+from tests.cli.overlay import Overlay
+
+#: How each kind is made and seen at work in a moment.
+RUNS = {
+    "algorithm": ("rlplug", "run", "some-idea", "CartPole-v1", "--total-steps", "1000"),
+    "env": ("rlplug", "run", "a2c", "some-place/SomePlace-v0", "--total-steps", "1000"),
+    "hooks": ("rlplug", "run", "a2c", "CartPole-v1", "--total-steps", "1000", "--name", "noted"),
+}
+NAMES = {"algorithm": "some-idea", "env": "some-place", "hooks": "some-notes"}
+SHORT = ("--eval-episodes", "2", "--verdict-episodes", "2")
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
+    """An environment in which one plugin of each kind is made and installed."""
+    made = Overlay.make(tmp_path_factory.mktemp("overlay") / "env")
+    for kind, name in NAMES.items():
+        made.run("rlplug", "new", kind, name)
+        made.install(f"./rlplug-{name}")
+    return made
+
+
+def test_all_are_found(overlay: Overlay) -> None:
+    found = {row["id"]: row for row in json.loads(overlay.run("rlplug", "plugins", "--json"))}
+    for kind, name in NAMES.items():
+        assert (found[name]["group"], found[name]["status"]) == (new.KINDS[kind].group, "ok")
+    said = overlay.run("rlplug", "list")
+    assert "some-idea" in said
+    assert "some-place" in said
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_a_plugin_runs(overlay: Overlay, kind: str) -> None:
+    overlay.run(*RUNS[kind], *SHORT)
+
+
+def test_the_hooks_wrote_their_diary(overlay: Overlay) -> None:
+    overlay.run(*RUNS["hooks"][:-1], "again", *SHORT)
+    lines = (overlay.place / "runs" / "again" / "some-notes.log").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "started a2c on CartPole-v1"
+    assert lines[-1] == "finished"
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_a_plugin_passes_its_own_tests(overlay: Overlay, kind: str) -> None:
+    said = overlay.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"rlplug-{NAMES[kind]}")
+    assert "passed" in said
+    assert "failed" not in said
+
+
+def test_its_preset_is_in_the_installation(overlay: Overlay) -> None:
+    said = json.loads(overlay.run("rlplug", "info", "some-idea", "CartPole-v1", "--json"))
+    assert said["preset"] == {"rows": 8}
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_every_file_is_whole(kind: str, tmp_path: Path) -> None:
+    root, files = new.generate(kind, "rlplug-a-thing", tmp_path)
+    assert root == tmp_path / "rlplug-a-thing"
+    for path in ("LICENSE", "README.md", "pyproject.toml", "noxfile.py", ".github/workflows/ci.yml", ".gitignore"):
+        assert path in files
+    assert "src/rlplug_a_thing/py.typed" in files
+    for path, text in files.items():
+        assert (root / path).read_text(encoding="utf-8") == text
+        assert "$" not in text.replace("${{ matrix.python }}", ""), path
+        if path.endswith(".py"):
+            compile(text, path, "exec")
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    assert project["dependencies"][0] == f"rlplug-core{new.bounds(__version__)}"
+    assert list(project["entry-points"]) == [f"rlplug.{new.KINDS[kind].group}"]
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_lines_stay_short_with_the_longest_name(kind: str) -> None:
+    name = "-".join(["abcdefgh"] * 3)[: new.LONGEST]
+    for path, text in new.rendered(kind, name).items():
+        if path.endswith(".py"):
+            assert [line for line in text.splitlines() if len(line) > 120] == [], path
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("algorithm", "My Idea", r"as in 'my-idea'$"),
+        ("algorithm", "two--hyphens", r"as in 'two-hyphens'$"),
+        ("algorithm", "../up", r"as in 'up'$"),
+        ("algorithm", "9lives", r"as in 'lives'$"),
+        ("algorithm", "x" * 25, r"too long"),
+        ("algorithm", "ppo", r"algorithm of rlplug-algos; choose another one$"),
+        ("env", "gymnasium", r"environment provider of rlplug-envs"),
+        ("hooks", "mlflow", r"hook plugin of rlplug-cli"),
+        ("env", "rlplug-envs", r"rlplug-envs is a package of rlplug itself"),
+        ("algorithm", "policy", r"the name Policy to two things"),
+        ("env", "provider", r"the name Provider to two things"),
+        ("hooks", "exception", r"the name Exception to two things"),
+        ("wrapper", "frame-stack", r"'wrapper' is not one of"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(
+    rlplug: Callable[..., Any], place: Path, kind: str, name: str, said: str
+) -> None:
+    done = rlplug("new", kind, name)
+    assert done.code == 2
+    assert re.search(said, done.err.strip()), done.err
+    assert len(done.err.splitlines()) == 1
+    assert list(place.iterdir()) == []
+
+
+def test_the_name_of_an_installed_plugin_is_refused(
+    rlplug: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = {"rlplug.algorithms": {"sarsa": "other:Sarsa"}}
+    write_distribution(tmp_path / "site", "other-plugin", points, {"other.py": ""})
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    plugins.refresh()
+    assert "algorithm 'sarsa' of other-plugin 1.0 is installed" in rlplug("new", "algorithm", "sarsa").err
+    assert rlplug("new", "env", "sarsa").code == 0
+
+
+def test_nothing_is_overwritten(rlplug: Callable[..., Any], place: Path) -> None:
+    mine = place / "here" / "rlplug-mine"
+    mine.mkdir(parents=True)
+    done = rlplug("new", "hooks", "mine", "--out", "here")
+    assert done.code == 2
+    assert "here/rlplug-mine exists already" in done.err
+    assert list(mine.iterdir()) == []
+
+
+def test_it_says_what_to_type_next(rlplug: Callable[..., Any]) -> None:
+    done = rlplug("new", "env", "grid", "--out", "plugins")
+    assert done.code == 0
+    assert done.out.splitlines()[1:] == [
+        "  python -m pip install --editable plugins/rlplug-grid",
+        "  rlplug run a2c grid/Grid-v0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("0.1.0", ">=0.1,<0.2"), ("0.12.3", ">=0.12,<0.13"), ("1.4.2", ">=1.4,<2")]
+)
+def test_bounds_end_where_the_contract_may(version: str, expected: str) -> None:
+    assert new.bounds(version) == expected

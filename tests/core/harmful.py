@@ -1,0 +1,69 @@
+"""Environments that fail in worker processes in ways of their own; in the parent they are chains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from multiprocessing import current_process, parent_process
+
+from rlplug_core.testing.envs import Chain, Faulty
+
+
+def in_worker() -> bool:
+    return parent_process() is not None
+
+
+class Killed(Faulty):
+    """As the kernel does when memory runs out."""
+
+    def fail(self) -> None:
+        if in_worker():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledWithChild(Faulty):
+    """A simulator of its own outlives it, and with it a copy of its pipe to the parent."""
+
+    def fail(self) -> None:
+        if in_worker():
+            if os.fork() == 0:
+                time.sleep(5)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class LosesItsPipe(Faulty):
+    """The pipe to a simulator breaks, which is not the pipe to the parent."""
+
+    def fail(self) -> None:
+        if in_worker():
+            raise EOFError("a simulator went away")
+
+
+class Leaves(Faulty):
+    """Foreign code that thinks it is the program."""
+
+    def fail(self) -> None:
+        if in_worker():
+            sys.exit(5)
+
+
+class FailsToBuild(Chain):
+    """Cannot be made where it is needed."""
+
+    def __init__(self, rows: int) -> None:
+        if in_worker():
+            raise ValueError("no display")
+        super().__init__(rows)
+
+
+class SlowToBuild(Chain):
+    """The second worker takes three seconds to make it."""
+
+    def __init__(self, rows: int) -> None:
+        if in_worker() and current_process().name.endswith("2"):
+            threading.Event().wait(3)
+        super().__init__(rows)

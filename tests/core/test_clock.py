@@ -1,0 +1,112 @@
+"""Time: the clock, its shared form, what is due, and schedules of its progress."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplug_core.clock import Clock, SharedClock, due
+from rlplug_core.controllers import TargetReturn
+from rlplug_core.schedules import constant, cosine, linear, piecewise
+from tests.core.fakes import stored
+
+STEPS = st.integers(0, 10**7)
+UNIT = st.floats(0, 1)
+
+
+@given(STEPS, st.integers(0, 10**6), st.integers(0, 10**4))
+def test_due_is_whether_a_multiple_lies_between(before: int, more: int, every: int) -> None:
+    after = before + more
+    expected = every > 0 and (after - after % every) > before
+    assert due(before, after, every) is expected
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60))
+def test_due_comes_once_for_each_point_that_is_passed(moves: list[int], every: int) -> None:
+    """However the steps come, what is due every so often comes at most once per move and misses no point."""
+    steps, seen = 0, []
+    for move in moves:
+        if due(steps, steps + move, every):
+            seen.append((steps + move) // every)
+        steps += move
+    assert seen == sorted(set(seen))
+    assert (seen[-1] if seen else 0) == steps // every
+
+
+def test_progress_and_the_end() -> None:
+    clock = Clock(100)
+    assert (clock.progress, clock.done) == (0.0, False)
+    clock.advance(40)
+    assert clock.progress == 0.4
+    clock.advance(70)
+    assert (clock.progress, clock.done) == (1.0, True)  # never above 1
+    clock.limit = 200
+    assert (clock.progress, clock.done) == (1.0, False)  # schedules keep the old total
+    clock.stop = True
+    assert clock.done
+
+
+def test_a_clock_is_stored_but_for_its_stop() -> None:
+    clock = Clock(100, steps=7, updates=3)
+    clock.limit, clock.scale, clock.stop = 300, 0.5, True
+    other = Clock(1)
+    other.load_state_dict(stored(clock.state_dict()))
+    assert (other.total, other.limit, other.steps, other.updates, other.scale) == (100, 300, 7, 3, 0.5)
+    assert not other.stop  # a resumed run was not asked to stop
+
+
+def test_workers_sum_their_slots_and_stop_together() -> None:
+    slots, flags = [5, 0], [0]
+    one, two = (SharedClock(20, slots, flags, rank) for rank in (0, 1))
+    assert one.steps == two.steps == 5
+    one.advance(4)
+    assert (slots, one.steps, two.steps) == ([9, 0], 9, 5)
+    two.advance(2)
+    assert (slots, two.steps) == ([9, 2], 11)
+    assert not one.done
+    two.stop = True
+    assert one.stop
+    assert one.done
+    two.stop = False  # nobody takes back what another asked for
+    assert one.stop
+
+
+def test_a_shared_clock_ends_at_its_limit() -> None:
+    clock = SharedClock(20, [19, 0], [0], 1)
+    assert not clock.done
+    clock.advance(1)
+    assert clock.done
+
+
+@given(st.floats(-10, 10), st.floats(-10, 10), UNIT, st.floats(0.01, 1))
+def test_schedules_begin_end_and_stay_between(start: float, end: float, progress: float, until: float) -> None:
+    low, high = min(start, end) - 1e-9, max(start, end) + 1e-9
+    for schedule in (linear(start, end), linear(start, end, until), cosine(start, end)):
+        assert schedule(0.0) == pytest.approx(start)
+        assert schedule(1.0) == pytest.approx(end, abs=1e-9)
+        assert low <= schedule(progress) <= high
+    assert constant(start)(progress) == start
+    assert linear(start, end, until)(until) == pytest.approx(end, abs=1e-9)
+
+
+def test_schedules_in_the_middle() -> None:
+    assert linear(1.0, 0.0)(0.25) == 0.75
+    assert linear(1.0, 0.0, 0.5)(0.25) == 0.5
+    assert cosine(1.0, 0.0)(0.5) == pytest.approx(0.5)
+    assert cosine(1.0, 0.0)(0.25) == pytest.approx(0.5 + 0.5 * math.cos(math.pi / 4))
+    steps = piecewise([(0.5, 1.0), (0.1, 3.0), (0.9, 0.0)])  # in any order
+    assert [steps(at) for at in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)] == pytest.approx([3, 3, 2, 1, 0.5, 0, 0])
+
+
+def test_the_target_return_stops_the_run_when_it_is_reached() -> None:
+    controller, clock = TargetReturn(10.0), Clock(100)
+    controller.evaluated(9.9, clock)
+    assert not clock.stop
+    controller.evaluated(10.0, clock)
+    assert clock.stop
+    other = TargetReturn(0.0)
+    other.load_state_dict(stored(controller.state_dict()))
+    assert other.target == 10.0

@@ -1,0 +1,71 @@
+"""The contract's trial: algorithms that ask unusual things of the core, each in one file, through the public door."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlplug_core.actor import Actor, Lane
+from rlplug_core.algorithm import Context
+from rlplug_core.clock import Clock
+from rlplug_core.plugins import algorithm
+from rlplug_core.seeds import Seeds
+from rlplug_core.testing import Check, checks
+from rlplug_core.testing.envs import Chain
+
+TRIAL = Path(__file__).parents[1] / "plugins" / "trial"
+NAMES = {
+    "trpo": "TRPO", "vsarsa": "VSarsa", "noisy_dqn": "NoisyDQN", "acer": "ACER", "es": "ES", "two_actors": "TwoActors",
+}  # fmt: skip
+TARGETS = {name: f"{TRIAL / name}.py:{cls}" for name, cls in NAMES.items()}
+EVERY = [
+    pytest.param(check, id=f"{name}-{check}")
+    for name, target in TARGETS.items()
+    for check in checks(target, learn=True)
+    if check.name != "fresh-process"  # the same code again, two seconds each; a2c and its kin do it
+]
+
+
+@pytest.mark.parametrize("check", EVERY)
+def test_conformance(check: Check) -> None:
+    check()
+
+
+@pytest.mark.parametrize("path", sorted(TRIAL.glob("*.py")), ids=lambda path: str(path.stem))
+def test_a_trial_uses_nothing_private(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = [f"{node.module}.{alias.name}" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+             for alias in node.names]  # fmt: skip
+    attributes = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    assert not [name for name in names if any(part.startswith("_") for part in name.split(".")[1:])]
+    assert not [name for name in attributes if name.startswith("_") and not name.startswith("__")]
+    assert {name.partition(".")[0] for name in names} <= {
+        "__future__", "collections", "dataclasses", "typing", "numpy", "torch", "gymnasium", "rlplug_core",
+    }  # fmt: skip
+
+
+def test_steps_of_two_actors_are_never_mixed() -> None:
+    """Two actors walk chains; a replayed transition leads where its own action led."""
+    cls = algorithm(TARGETS["two_actors"])
+    config, clock = cls.Config(start=64, n_step=1), Clock(10_000)
+    learner = cls(Chain(3).spec, config, Context(Seeds(0)))
+    buffer = learner.buffer()
+    actors = [Actor(Chain(3), Lane(learner, learner.agent(rank, 2), buffer), clock) for rank in range(2)]
+    for rank, actor in enumerate(actors):
+        actor.reset(rank)
+    batches = 0
+    for _ in range(64):
+        for rank, actor in enumerate(actors):
+            for lane, step in actor.step():
+                lane.buffer.add(step, rank)
+                for batch in lane.buffer.batches(clock):
+                    place = batch.obs.argmax(1) + 2 * batch.action - 1
+                    inside = (place >= 0) & (place < 5)
+                    assert (batch.next_obs[inside].argmax(1) == place[inside]).all()
+                    assert (batch.next_obs[~inside] == 0).all()
+                    batches += 1
+    assert batches > 50
+    assert len(np.unique([ring.added for ring in buffer.rings.values()])) == 1

@@ -1,0 +1,55 @@
+"""What tests of kills run in processes of their own; imports little, so that a hundred of them start quickly."""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.checkpoint import Checkpoints
+from rlplug_core.runners.processes import without_main
+
+#: File operations before which a writer may die.
+CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
+
+
+def started(target: Any, *arguments: Any) -> BaseProcess:
+    """A process from the fork server, which has torch loaded and does not run the test session's main module again."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["rlplug_core.runners.worker", "rlplug_core.checkpoint"])
+    process = context.Process(target=target, args=arguments)
+    with without_main():
+        process.start()
+    return process
+
+
+def write_for_ever(directory: str, begin: int, acknowledge: Connection) -> None:
+    """Checkpoints one after the other, the best one under the same name again and again."""
+    for step in range(begin, 10**9):
+        content = {"learner": {"step": step, "weights": np.full(5_000, step)}}
+        Checkpoints(Path(directory), keep=2).save("step", step, content, {})
+        Checkpoints(Path(directory)).save("best", 1, content, {})
+        acknowledge.send_bytes(str(step).encode())
+
+
+def write_once(directory: str, end_at: int) -> None:
+    """Replace the best checkpoint and add a newer one, but die before the file operation of this number."""
+    operations = 0
+
+    def count(event: str, arguments: Any) -> None:
+        nonlocal operations
+        if event in CHANGES and directory in str(arguments[0]):
+            operations += 1
+            if operations == end_at:
+                os._exit(1)
+
+    sys.addaudithook(count)
+    checkpoints = Checkpoints(Path(directory), keep=1)
+    checkpoints.save("best", 1, {"learner": {"version": 2}}, {})
+    checkpoints.save("step", 2, {"learner": {"version": 2}}, {})

@@ -1,0 +1,618 @@
+"""One right, tiny algorithm and many that differ from it in one defect, each for one check of the conformance kit."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlplug_core.accelerate.forward import forward
+from rlplug_core.agents import PolicyAgent
+from rlplug_core.algorithm import Algorithm, Context
+from rlplug_core.batches import Rollout, Samples
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.config import Config, Count, NonNegative, Positive, log
+from rlplug_core.estimators import gae
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.nets.modules import Critic, Policy
+from rlplug_core.nets.net import Net
+from rlplug_core.optimiser import RMSProp
+from rlplug_core.schedules import constant
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step
+
+
+@dataclass(frozen=True)
+class TinyConfig(Config):
+    """Options of the tiny algorithm."""
+
+    steps: Count = 4  # rollout length
+    lr: Positive = 0.01  # step size
+    entropy: NonNegative = 0.01  # weight of the entropy bonus
+
+    search = {"lr": log(1e-4, 1e-1)}
+
+
+class Tiny(Algorithm[Rollout]):
+    """Advantage actor-critic with eight hidden units; nothing is wrong with it."""
+
+    Config: ClassVar[type[Config]] = TinyConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    config: TinyConfig
+    sign = 1.0
+
+    def build(self) -> None:
+        net = Net(hidden=(8,))
+        self.policy, self.critic = Policy(self.spec, net), Critic(self.spec, net)
+        self.optim = self.optimiser([self.policy, self.critic], constant(self.config.lr), 0.5, RMSProp())
+        self.values = forward(self.critic, self.acting)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return PolicyAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(self.config.steps)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        value, successor = batch.values(self.values)
+        advantage, target = gae(batch, value, successor, 0.99, 0.95)
+        loss = self.loss(batch.samples(advantage, target, self.device))[0]
+        norm = self.optim.minimise(loss, clock)
+        return Result({"loss/total": loss.detach(), "loss/gradient_norm": norm})
+
+    def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
+        value = (self.critic(batch.obs) - batch.target).square()
+        policy = -self.sign * log_prob * batch.advantage
+        return self.mean(batch, policy + value - self.config.entropy * entropy), {}
+
+    def mean(self, batch: Samples, value: Tensor) -> Tensor:
+        return batch.mean(value)
+
+
+# Static
+
+
+@dataclass(frozen=True)
+class ReservedConfig(TinyConfig):
+    seed: Count = 1  # taken
+
+
+class Reserved(Tiny):
+    Config = ReservedConfig
+
+
+@dataclass(frozen=True)
+class NoDefaultConfig(Config):
+    lr: float  # step size
+
+
+class NoDefault(Tiny):
+    Config = NoDefaultConfig
+
+
+@dataclass(frozen=True)
+class WrongDefaultConfig(TinyConfig):
+    steps: Count = 0  # rollout length
+
+
+class WrongDefault(Tiny):
+    Config = WrongDefaultConfig
+
+
+@dataclass(frozen=True)
+class StraySearchConfig(TinyConfig):
+    search = {"learning_rate": log(1e-4, 1e-1)}
+
+
+class StraySearch(Tiny):
+    Config = StraySearchConfig
+
+
+@dataclass(frozen=True)
+class WideSearchConfig(TinyConfig):
+    search = {"entropy": log(-1, 1)}
+
+
+class WideSearch(Tiny):
+    Config = WideSearchConfig
+
+
+@dataclass(frozen=True)
+class SilentConfig(TinyConfig):
+    beta: float = 1.0
+
+
+class Silent(Tiny):
+    Config = SilentConfig
+
+
+class UnknownRunner(Tiny):
+    runners = ("synchronous",)
+
+
+# Acting
+
+
+class Stumbles(Tiny):
+    """Raises something else than UsageError for continuous actions."""
+
+    def build(self) -> None:
+        self.choices = self.spec.action.n  # type: ignore[attr-defined]
+        super().build()
+
+
+class Overstates(Tiny):
+    """Accepts continuous actions and does not say so."""
+
+    actions = ("Discrete",)
+
+    def _check_spaces(self) -> None:
+        pass
+
+
+class Mute(Tiny):
+    """Its buffer lacks a method."""
+
+    def buffer(self) -> RolloutBuffer:
+        buffer = super().buffer()
+        buffer.feedback = None  # type: ignore[assignment, method-assign]
+        return buffer
+
+
+class KeenAgent(PolicyAgent):
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock) -> Act:  # type: ignore[override]
+        return super().act(obs, first, carry, clock)
+
+
+class Keen(Tiny):
+    """Its agent cannot be asked not to explore."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return KeenAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
+class ChangedAgent(PolicyAgent):
+    """Acts like the right one, then `change` has its way."""
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        return self.change(super().act(obs, first, carry, clock, explore))
+
+    def change(self, act: Act) -> Act:
+        raise NotImplementedError
+
+
+class FloatAgent(ChangedAgent):
+    def change(self, act: Act) -> Act:
+        return Act(act.action.astype(np.float32))
+
+
+class Floats(Tiny):
+    """Discrete actions as floats."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return FloatAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
+class ColumnAgent(ChangedAgent):
+    def change(self, act: Act) -> Act:
+        return Act(act.action[:, None])
+
+
+class Columns(Tiny):
+    """Actions with one dimension too many."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return ColumnAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
+class FlatExtrasAgent(ChangedAgent):
+    def change(self, act: Act) -> Act:
+        return Act(act.action, None, {"temperature": np.ones(())})
+
+
+class FlatExtras(Tiny):
+    """Sends along what has no rows."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return FlatExtrasAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
+class BlindAgent(PolicyAgent):
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        if isinstance(obs, dict) and MASK in obs:
+            obs = {**obs, MASK: np.ones_like(obs[MASK])}
+        return super().act(obs, first, carry, clock, explore)
+
+
+class Blind(Tiny):
+    """Does not look at action masks."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return BlindAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
+# Learning
+
+
+class HoardingBuffer(RolloutBuffer):
+    def batches(self, clock: Clock) -> Iterable[Rollout]:
+        self.position %= self.steps
+        return ()
+
+
+class Hoards(Tiny):
+    """Never has a batch."""
+
+    def buffer(self) -> RolloutBuffer:
+        return HoardingBuffer(4)
+
+
+class Ungrouped(Tiny):
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        return Result({"loss": super().update(batch, clock).metrics["loss/total"]})
+
+
+class Squats(Tiny):
+    """Uses a metric of the run."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        super().update(batch, clock)
+        return Result({"eval/return_mean": 1.0})
+
+
+class Infinite(Tiny):
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        super().update(batch, clock)
+        return Result({"loss/total": float("inf")})
+
+
+class Graphic(Tiny):
+    """Keeps the graphs of its metrics."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        super().update(batch, clock)
+        return Result({"loss/bias": self.critic.output.bias.square().sum()})
+
+
+class OwnTime(Tiny):
+    """Counts updates itself."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        clock.updates += 1
+        return super().update(batch, clock)
+
+
+class Leaves(Tiny):
+    """Leaves a thread behind."""
+
+    stop: ClassVar[threading.Event] = threading.Event()
+
+    def build(self) -> None:
+        super().build()
+        threading.Thread(target=self.stop.wait, name="left behind", daemon=True).start()
+
+
+class CountsAbsent(Tiny):
+    """Lets rows without a transition count like others."""
+
+    def mean(self, batch: Samples, value: Tensor) -> Tensor:
+        return torch.dot(torch.where(batch.weight == 0, 1.0, batch.weight), value) / len(value)
+
+
+class Normalised(Tiny):
+    """Divides by the sum of the weights."""
+
+    def mean(self, batch: Samples, value: Tensor) -> Tensor:
+        return torch.dot(batch.weight, value) / batch.weight.sum().clamp(min=1e-8)
+
+
+class ReferringBuffer(RolloutBuffer):
+    """Copies only when the rollout is full."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        self.referred: list[Step] = []
+
+    def add(self, step: Step, source: int = 0) -> None:
+        self.referred.append(step)
+
+    def batches(self, clock: Clock) -> Iterable[Rollout]:
+        if len(self.referred) < self.steps:
+            return ()
+        for step in self.referred:
+            super().add(step)
+        self.referred = []
+        return super().batches(clock)
+
+    def state_dict(self) -> State:
+        kept = RolloutBuffer(self.steps)
+        for step in self.referred:
+            kept.add(step)
+        return kept.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        kept = RolloutBuffer(self.steps)
+        kept.load_state_dict(state)
+        self.referred = [] if kept.rollout is None else list(_steps(kept.rollout, kept.position))
+
+
+def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
+    """The steps of an unfinished rollout again, as far as the buffer reads them."""
+    finals = {int(at): rollout.cuts.obs[n] for n, at in enumerate(rollout.cuts.index[: rollout.cuts.count])}
+    rows = rollout.reward.shape[1]
+    for t in range(count):
+        following = rollout.obs[t + 1].copy()
+        for row in range(rows):
+            following[row] = finals.get(t * rows + row, following[row])
+        ended = bool((rollout.terminated[t] | rollout.truncated[t]).any())
+        yield Step(
+            rollout.obs[t], rollout.action[t], rollout.reward[t], following, rollout.terminated[t],
+            rollout.truncated[t], rollout.first[t], rollout.weight[t] > 0, ended, {}, None,
+        )  # fmt: skip
+
+
+class Refers(Tiny):
+    """Keeps arrays of the environment instead of copies."""
+
+    def buffer(self) -> RolloutBuffer:
+        return ReferringBuffer(self.config.steps)
+
+
+class NextEpisode(Tiny):
+    """Takes the value of what the next episode opens with for that of a truncated step's successor."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        batch.cuts.count = 0
+        return super().update(batch, clock)
+
+
+class CutsMostShort(Tiny):
+    """Takes a time limit for a termination, but for the last step of a rollout."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        batch.terminated[:-1] |= batch.truncated[:-1]
+        return super().update(batch, clock)
+
+
+class RelabellingBuffer(RolloutBuffer):
+    """Takes all ends for ends of one kind."""
+
+    terminates: ClassVar[bool]
+
+    def add(self, step: Step, source: int = 0) -> None:
+        ended, never = step.terminated | step.truncated, np.zeros_like(step.terminated)
+        terminated, truncated = (ended, never) if self.terminates else (never, ended)
+        super().add(replace(step, terminated=terminated, truncated=truncated), source)
+
+
+class TerminatingBuffer(RelabellingBuffer):
+    terminates = True
+
+
+class TruncatingBuffer(RelabellingBuffer):
+    terminates = False
+
+
+class CutsShort(Tiny):
+    """Takes a time limit for a termination."""
+
+    def buffer(self) -> RolloutBuffer:
+        return TerminatingBuffer(self.config.steps)
+
+
+class GoesOn(Tiny):
+    """Takes a termination for a time limit."""
+
+    def buffer(self) -> RolloutBuffer:
+        return TruncatingBuffer(self.config.steps)
+
+
+class GoesOnElsewhere(Tiny):
+    """Bootstraps after a termination, with the value of what the next episode opens with."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        never = np.zeros_like(batch.terminated)
+        ended = batch.terminated | batch.truncated
+        return super().update(replace(batch, terminated=never, truncated=ended), clock)
+
+
+# Randomness and state
+
+
+class Unseeded(Tiny):
+    """Its agents draw from the operating system."""
+
+    def agent_seeds(self, rank: int) -> Seeds:
+        return Seeds(int.from_bytes(os.urandom(4), "big"))
+
+
+class Deaf(Tiny):
+    """Takes no notice of the seed."""
+
+    def __init__(self, spec: Spec, config: Any, context: Context) -> None:
+        super().__init__(spec, config, replace(context, seeds=Seeds(0)))
+
+
+class BorrowingAgent(PolicyAgent):
+    """Draws one by one from a generator that is not its own."""
+
+    generator: np.random.Generator
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        outputs = self.forward(obs)
+        if not explore:
+            return Act(self.head.mode(outputs))
+        return Act(self.head.sample(outputs, self.noise(self.generator, (1, len(first)))[0]))
+
+    def state_dict(self) -> State:
+        return {"generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        self.generator.bit_generator.state = state["generator"]
+
+
+class Borrows(Tiny):
+    """All its agents draw from one generator."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        agent = BorrowingAgent(self.policy, self.agent_seeds(rank), self.acting)
+        agent.generator = self.__dict__.setdefault("drawn", self.agent_seeds(0).generator())
+        return agent
+
+
+class SameRanks(Tiny):
+    """Its agents explore alike, whatever their rank."""
+
+    def agent_seeds(self, rank: int) -> Seeds:
+        return super().agent_seeds(0)
+
+
+class Copies(Tiny):
+    """Its agents keep the weights with which they were made, but for the one that acts."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        if rank == 0:
+            return super().agent(rank, ranks)
+        policy = Policy(self.spec, Net(hidden=(8,)))
+        policy.load_state_dict(self.policy.state_dict())
+        return PolicyAgent(policy, self.agent_seeds(rank), self.acting)
+
+
+class Reallocates(Tiny):
+    """Gives its parameters new memory after each update; who holds views of the old acts on what it was."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        result = super().update(batch, clock)
+        for parameter in self.policy.parameters():
+            parameter.data = parameter.data.clone()
+        return result
+
+
+class CountsLoads(Tiny):
+    """Its state says how often it was loaded."""
+
+    loads = 0
+
+    def get_extra_state(self) -> State:
+        return {**super().get_extra_state(), "loads": self.loads}
+
+    def set_extra_state(self, state: State) -> None:
+        super().set_extra_state(state)
+        self.loads = state["loads"] + 1
+
+
+class Unwritable(Tiny):
+    """Its state holds what no checkpoint can."""
+
+    def get_extra_state(self) -> State:
+        return {**super().get_extra_state(), "seen": {1, 2}}
+
+
+class Forgets(Tiny):
+    """Counts its updates, steps less from one to the next, and does not save the count."""
+
+    count = 0
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        self.count += 1
+        batch.reward /= self.count
+        return super().update(batch, clock)
+
+
+class TwiceBuffer(RolloutBuffer):
+    def batches(self, clock: Clock) -> Iterator[Rollout]:
+        for batch in super().batches(clock):
+            yield batch
+            yield batch
+
+
+class LosesBatches(Tiny):
+    """Its buffer gives each rollout twice; stopped in between, it forgets the second."""
+
+    def buffer(self) -> RolloutBuffer:
+        return TwiceBuffer(self.config.steps)
+
+
+class Rooted(Tiny):
+    """Its updates depend on the process they are made in."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        batch.reward += os.getpid()
+        return super().update(batch, clock)
+
+
+class WatchingAgent(PolicyAgent):
+    learner: Watches
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        self.learner.acts.add_(1)
+        return super().act(obs, first, carry, clock, explore)
+
+
+class Watches(Tiny):
+    """Learns from how often its agents acted, evaluation included."""
+
+    def build(self) -> None:
+        super().build()
+        self.register_buffer("acts", torch.zeros(()))
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        agent = WatchingAgent(self.policy, self.agent_seeds(rank), self.acting)
+        agent.learner = self
+        return agent
+
+
+class RestlessAgent(PolicyAgent):
+    """Explores in evaluations, too, and no two of them alike."""
+
+    made: ClassVar[int] = 0
+
+    def __init__(self, policy: Policy, seeds: Seeds, acting: str) -> None:
+        RestlessAgent.made += 1
+        self.number = RestlessAgent.made
+        super().__init__(policy, seeds, acting)
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        act = super().act(obs, first, carry, clock)
+        if not explore and not isinstance(obs, dict):
+            act.action = np.random.default_rng(self.number).permutation(act.action)
+        return act
+
+
+class Restless(Tiny):
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return RestlessAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
+class OwnSteps(Tiny):
+    """Names async, and changes its parameters on its own."""
+
+    def build(self) -> None:
+        net = Net(hidden=(8,))
+        self.policy, self.critic = Policy(self.spec, net), Critic(self.spec, net)
+        self.values = forward(self.critic, self.acting)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        value, successor = batch.values(self.values)
+        loss = self.loss(batch.samples(*gae(batch, value, successor, 0.99, 0.95), self.device))[0]
+        parameters = list(self.parameters())
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(0.01 * gradient)
+        return Result({"loss/total": loss.detach()})
+
+
+class Ascends(Tiny):
+    """Makes what was good less likely."""
+
+    sign = -1.0

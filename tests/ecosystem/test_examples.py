@@ -1,0 +1,164 @@
+"""The plugins of `examples/`, as a user meets them: installed from wheels, run, resumed, broken, removed.
+
+The tests stand in the order of that story and share one environment.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tokenize
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ecosystem.conftest import Place
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
+#: Options with which a run takes a moment.
+SHORT = ("--total-steps", "6000", "--eval-episodes", "10", "--verdict-episodes", "10", "--checkpoint-every", "2000")
+
+
+@pytest.fixture(scope="module")
+def installed(place: Place) -> Place:
+    """The environment with the plugins, installed as files of the package index would be."""
+    wheels = sorted(Path(os.environ["RLPLUG_EXAMPLES"]).glob("*.whl"))
+    assert len(wheels) == len(NAMES)
+    place.pip("install", "--no-deps", "--no-index", *map(str, wheels))
+    return place
+
+
+@pytest.fixture(scope="module")
+def trained(installed: Place) -> Path:
+    """A run of cem, told by telegraph."""
+    installed.rlplug("run", "cem", "CartPole-v1", *SHORT, "--keep", "9", "--name", "cem", RLPLUG_TELEGRAPH="wire.jsonl")
+    return installed.directory / "runs" / "cem"
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def verdict(run: Path) -> dict[str, Any]:
+    (found,) = (record["data"] for record in records(run) if record["kind"] == "verdict")
+    return dict(found)
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code: neither blank nor comment nor string statement."""
+    layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    begins = True
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        if token.type not in layout and not (begins and token.type == tokenize.STRING):
+            lines.update(range(token.start[0], token.end[0] + 1))
+        begins = token.type in layout
+    return len(lines)
+
+
+def test_an_algorithm_is_60_lines_and_its_packaging_15() -> None:
+    home = EXAMPLES / "rlplug-cem"
+    assert sum(code_lines(path) for path in home.glob("src/**/*.py")) <= 60
+    assert len((home / "pyproject.toml").read_text(encoding="utf-8").splitlines()) <= 15
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plugin_is_a_whole_distribution(name: str) -> None:
+    package = EXAMPLES / name / "src" / name.replace("-", "_")
+    assert (package / "py.typed").is_file()
+    for part in ("README.md", "LICENSE", "pyproject.toml"):
+        assert (EXAMPLES / name / part).stat().st_size > 0
+    assert '"rlplug-core>=0.1,<0.2"' in (EXAMPLES / name / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_what_is_installed_is_there_at_once(installed: Place) -> None:
+    listing = installed.rlplug("list").stdout
+    assert "The cross-entropy method on linear policies" in listing
+    assert "Grid worlds to walk through" in listing
+    assert "not indexed" not in listing
+    rows = {row["id"]: row for row in json.loads(installed.rlplug("plugins", "--json").stdout)}
+    assert [rows[id]["status"] for id in ("cem", "gridworld", "telegraph")] == ["ok", "ok", "ok"]
+    assert "--population INTEGER" in installed.rlplug("run", "cem", "--help").stdout
+
+
+def test_the_indices_in_the_wheels_are_current(installed: Place) -> None:
+    installed.rlplug("index", "--check", "rlplug-cem", "rlplug-gridworld")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_passes_the_tests_that_it_ships(installed: Place, name: str) -> None:
+    tests = str(EXAMPLES / name / "tests")
+    installed.run("-m", "pytest", tests, "-q", "-p", "no:cacheprovider", RLPLUG_DISABLED_PLUGINS="mlflow")
+
+
+def test_a_foreign_algorithm_trains(trained: Path) -> None:
+    random = 22  # the mean return of CartPole-v1 under random actions
+    assert records(trained)[-1]["data"] == {"status": "finished"}
+    assert verdict(trained)["return_mean"] > 3 * random
+
+
+def test_every_event_is_told(installed: Place, trained: Path) -> None:
+    events = [json.loads(line) for line in (installed.directory / "wire.jsonl").read_text().splitlines()]
+    assert {event["run"] for event in events} == {"cem"}
+    assert (events[0]["event"], events[0]["algorithm"], events[0]["env"]) == ("start", "cem", "CartPole-v1")
+    assert {"log", "checkpoint"} <= {event["event"] for event in events[1:-1]}
+    assert (events[-1]["event"], events[-1]["status"]) == ("end", "finished")
+
+
+def test_a_foreign_algorithm_resumes_to_the_same_bits(installed: Place, trained: Path) -> None:
+    again = trained.with_name("again")
+    shutil.copytree(trained, again)
+    steps = sorted((again / "checkpoints").glob("step-*"))
+    for newer in (*steps[1:], *(again / "checkpoints").glob("final-*")):
+        shutil.rmtree(newer)
+    installed.rlplug("resume", str(again))
+    (one,), (other,) = (list(run.glob("checkpoints/final-*")) for run in (trained, again))
+    assert one.name == other.name
+    # All but what tells the time: how long it took, and when.
+    for file in ("learner", "actor", "buffer"):
+        for suffix in (".json", ".safetensors"):
+            assert (one / (file + suffix)).read_bytes() == (other / (file + suffix)).read_bytes(), file + suffix
+
+
+def test_a_foreign_policy_is_loaded(installed: Place, trained: Path) -> None:
+    code = (
+        "import numpy, rlplug_core\n"
+        f"policy = rlplug_core.load({str(trained)!r})\n"
+        "print(policy(numpy.ones(4, numpy.float32)), policy(numpy.ones((3, 4), numpy.float32)).shape)"
+    )
+    assert installed.run("-c", code).stdout.strip() in ("0 (3,)", "1 (3,)")
+
+
+def test_a_foreign_environment_is_learned(installed: Place) -> None:
+    short = ("--total-steps", "12000", "--rows", "8", "--eval-episodes", "20", "--verdict-episodes", "50")
+    installed.rlplug("run", "ppo", "gridworld/Room-v0", *short, "--name", "room")
+    # At random it is -37, and -4.2 at best.
+    assert verdict(installed.directory / "runs" / "room")["return_mean"] > -10
+
+
+def test_an_unknown_environment_of_a_foreign_provider_is_named(installed: Place) -> None:
+    error = installed.rlplug("run", "ppo", "gridworld/Rom-v0", code=2).stderr
+    assert "did you mean 'gridworld/Room-v0'" in error
+
+
+def test_a_broken_plugin_can_be_removed(installed: Place, trained: Path) -> None:
+    installed.file("rlplug_cem.cem").write_text("def broken(:\n", encoding="utf-8")
+    error = installed.rlplug("run", "cem", "CartPole-v1", code=3).stderr
+    assert "algorithm 'cem' of rlplug-cem 0.1.0 cannot be loaded: SyntaxError" in error
+    assert "cem" in installed.rlplug("list").stdout
+    installed.rlplug("run", "ppo", "gridworld/Room-v0", "--total-steps", "256", "--name", "beside")
+    installed.pip("uninstall", "--yes", "rlplug-cem")
+    assert "cem" not in installed.rlplug("list").stdout
+    assert "no algorithm 'cem' is installed" in installed.rlplug("resume", str(trained), code=2).stderr
+
+
+def test_without_the_plugins_all_is_as_before(installed: Place) -> None:
+    installed.pip("uninstall", "--yes", *NAMES[1:])
+    rows = json.loads(installed.rlplug("plugins", "--json").stdout)
+    assert {row["distribution"] for row in rows} == {"rlplug-algos", "rlplug-envs", "rlplug-cli"}
+    error = installed.rlplug("run", "ppo", "gridworld/Room-v0", code=2).stderr
+    assert "no plugin has the namespace 'gridworld'" in error

@@ -1,0 +1,214 @@
+"""Actor-critic with experience replay (Wang et al., 2017, arXiv:1611.01224), for Discrete actions: whole rollouts are
+replayed, with what the policy was when they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core import Algorithm, Config
+from rlplug_core.agents import PolicyAgent
+from rlplug_core.algorithm import target_network
+from rlplug_core.batches import Batch, Cuts, Rollout, to_tensors
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.config import Count, Fraction, NonNegative, Positive
+from rlplug_core.nets.modules import Policy, QNetwork
+from rlplug_core.nets.net import Net
+from rlplug_core.schedules import constant
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Act, Array, Carry, Obs, Result, State, Step, tree_map
+
+TINY = 1e-8
+
+
+@dataclass(frozen=True)
+class ACERConfig(Config):
+    """Options of ACER."""
+
+    steps: Count = 8  # rollout length per environment row
+    kept: Count = 200  # rollouts kept for replay
+    replays: NonNegative = 2.0  # replayed rollouts per new one, on average
+    gamma: Fraction = 0.99  # discount per step
+    lr: Positive = 2e-3  # step size of Adam
+    truncate: Positive = 10.0  # where importance weights are cut
+    region: Positive = 1.0  # how far an update may move from the average policy
+    average: Fraction = 0.99  # share of the average policy that stays per update
+    entropy: NonNegative = 0.005  # weight of the entropy bonus
+    net: Net = Net(hidden=(64,))
+
+
+class ReplayedRollouts:
+    """Gives every rollout once when it is full, then a random number of older ones."""
+
+    FIELDS = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras", "carry")
+
+    def __init__(self, steps: int, kept: int, replays: float, seeds: Seeds) -> None:
+        self.fresh, self.kept, self.replays = RolloutBuffer(steps), kept, replays
+        self.generator = seeds.generator()
+        self.stored: list[State] = []
+        self.new, self.owed = False, 0
+
+    def add(self, step: Step, source: int = 0) -> None:
+        self.fresh.add(step, source)
+
+    def batches(self, clock: Clock) -> Iterator[Rollout]:
+        for rollout in self.fresh.batches(clock):
+            self.stored = [*self.stored[-self.kept + 1 :], self.state_of(rollout)]
+            self.new, self.owed = True, int(self.generator.poisson(self.replays))
+        if self.new:
+            self.new = False
+            yield self.rollout_of(self.stored[-1])
+        while self.owed:
+            self.owed -= 1
+            yield self.rollout_of(self.stored[int(self.generator.integers(len(self.stored)))])
+
+    def feedback(self, batch: Rollout, result: Result) -> None:
+        """It has no priorities."""
+
+    def restart(self) -> None:
+        self.fresh.restart()
+
+    def state_of(self, rollout: Rollout) -> State:
+        cuts = {"obs": tree_map(np.copy, rollout.cuts.obs), "index": rollout.cuts.index.copy()}
+        fields = {name: tree_map(np.copy, getattr(rollout, name)) for name in self.FIELDS}
+        return {**fields, "cuts": {**cuts, "count": rollout.cuts.count}}
+
+    def rollout_of(self, state: State) -> Rollout:
+        fields = {name: state[name] for name in self.FIELDS}
+        cuts = Cuts(state["cuts"]["obs"], state["cuts"]["index"], state["cuts"]["count"])
+        return Rollout(**fields, cuts=cuts, whole=bool(state["weight"].all()))
+
+    def state_dict(self) -> State:
+        return {
+            "fresh": self.fresh.state_dict(), "stored": list(self.stored), "new": self.new, "owed": self.owed,
+            "generator": self.generator.bit_generator.state,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.fresh.load_state_dict(state["fresh"])
+        self.stored, self.new, self.owed = list(state["stored"]), state["new"], state["owed"]
+        self.generator.bit_generator.state = state["generator"]
+
+
+class BehaviourAgent(PolicyAgent):
+    """Sends along the probabilities [N, A] with which it chose."""
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        outputs = self.forward(obs)
+        if not explore or self.draws is None:
+            return Act(self.head.mode(outputs))
+        odds = np.exp(outputs - outputs.max(-1, keepdims=True))
+        action = self.head.sample(outputs, self.draws.next())
+        return Act(action, None, {"behaviour": (odds / odds.sum(-1, keepdims=True)).astype(np.float32)})
+
+
+@dataclass(slots=True)
+class Replayed(Batch):
+    """Rows [B] of a rollout: what was done, under which probabilities [B, A], and the Retrace target of its value."""
+
+    obs: Obs
+    action: Tensor
+    behaviour: Tensor
+    target: Tensor
+
+
+class ACER(Algorithm[Rollout]):
+    """Truncated importance weights with bias correction, Retrace targets, a trust region around an average policy."""
+
+    Config = ACERConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    actions: ClassVar[tuple[str, ...]] = ("Discrete",)
+    config: ACERConfig
+
+    def build(self) -> None:
+        c = self.config
+        self.policy, self.values = Policy(self.spec, c.net), QNetwork(self.spec, c.net)
+        self.average = target_network(self.policy)
+        self.optim = self.optimiser([self.policy, self.values], constant(c.lr), 0.5)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> BehaviourAgent:
+        return BehaviourAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+    def buffer(self) -> ReplayedRollouts:
+        c = self.config
+        return ReplayedRollouts(c.steps, c.kept, c.replays, self.seeds.child("buffer"))
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        loss, metrics = self.loss(self.replayed(batch))
+        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+        with torch.no_grad():
+            for old, new in zip(self.average.parameters(), self.policy.parameters(), strict=True):
+                old.lerp_(new, 1 - self.config.average)
+        return Result(metrics)
+
+    def replayed(self, batch: Rollout) -> Replayed:
+        """The rollout's rows with their Retrace targets."""
+        steps, rows = batch.reward.shape
+
+        def flat(tree: Obs) -> Obs:
+            merged = tree_map(lambda array: array[:steps].reshape(steps * rows, *array.shape[2:]), tree)
+            return to_tensors(merged, self.device)
+
+        obs, action, behaviour = flat(batch.obs), flat(batch.action), flat(batch.extras["behaviour"])
+        with torch.no_grad():
+            value = self.values(obs).gather(1, action.unsqueeze(1)).squeeze(1)
+            odds = self.policy(obs).softmax(-1).gather(1, action.unsqueeze(1)).squeeze(1)
+            ratio = odds / behaviour.gather(1, action.unsqueeze(1)).squeeze(1).clamp(min=TINY)
+        state, successor = batch.values(self.state_value)
+        chosen, ratios = (tensor.cpu().numpy().reshape(steps, rows) for tensor in (value, ratio))
+        target = retrace(batch, state, successor, chosen, ratios, self.config.gamma)
+        return Replayed(flat(batch.weight), None, obs, action, behaviour, flat(target))
+
+    def state_value(self, obs: Obs) -> Array:
+        """V = sum over actions of pi Q, [B]."""
+        with torch.no_grad():
+            seen = to_tensors(obs, self.device)
+            value: Array = (self.policy(seen).softmax(-1) * self.values(seen)).sum(-1).cpu().numpy()
+        return value
+
+    def loss(self, batch: Replayed) -> tuple[Tensor, dict[str, Tensor]]:
+        """Wang et al. (2017), eq. 9 to 12."""
+        c = self.config
+        log_odds = self.policy(batch.obs).log_softmax(-1)
+        odds, values = log_odds.exp(), self.values(batch.obs)
+        q = values.gather(1, batch.action.unsqueeze(1)).squeeze(1)
+        with torch.no_grad():
+            baseline = (odds * values).sum(-1)
+            ratio = odds / batch.behaviour.clamp(min=TINY)
+            taken = nn.functional.one_hot(batch.action, odds.shape[1])
+            gain = ratio.clamp(max=c.truncate) * taken * (batch.target - baseline).unsqueeze(1)
+            gain += (1 - c.truncate / ratio.clamp(min=TINY)).clamp(min=0) * odds * (values - baseline.unsqueeze(1))
+            ascent = gain / odds.clamp(min=TINY)  # the gradient in terms of the probabilities
+            away = -self.average(batch.obs).softmax(-1) / odds.clamp(min=TINY)
+            excess = ((away * ascent).sum(-1) - c.region) / away.square().sum(-1).clamp(min=TINY)
+            ascent -= excess.clamp(min=0).unsqueeze(1) * away
+        policy = -(ascent * odds).sum(-1)
+        entropy = -(odds * log_odds).sum(-1)
+        value = (q - batch.target).square()
+        loss = batch.mean(policy + 0.5 * value - c.entropy * entropy)
+        metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
+
+
+def retrace(batch: Rollout, value: Array, successor: Array, chosen: Array, ratio: Array, gamma: float) -> Array:
+    """Retrace targets [T, N] of Q(s, a) (Munos et al., 2016, arXiv:1606.02647), with lambda 1.
+
+    Args:
+        value, successor: [T, N] V of each observation and of each step's true successor.
+        chosen: [T, N] Q of the actions that were taken.
+        ratio: [T, N] how much likelier they are now than then.
+    """
+    target = np.zeros_like(batch.reward)
+    following = successor[-1]
+    for t in range(len(target) - 1, -1, -1):
+        ended = batch.terminated[t] | batch.truncated[t]
+        following = np.where(ended, successor[t], following) * ~batch.terminated[t]
+        target[t] = batch.reward[t] + gamma * following
+        following = value[t] + np.minimum(1, ratio[t]) * (target[t] - chosen[t])
+    return target
