@@ -61,7 +61,7 @@ class Goal:
 
 GOALS = (
     Goal("a2c", "CartPole-v1", 200_000, 475),
-    Goal("a3c", "CartPole-v1", 150_000, 475),
+    Goal("a3c", "CartPole-v1", 200_000, 475),
     Goal("ppo", "CartPole-v1", 100_000, 475),
     Goal("dqn", "CartPole-v1", 50_000, 475),
     Goal("ppo", "Acrobot-v1", 500_000, -80),
