@@ -37,25 +37,6 @@ def test_records_are_numbered_lines(path: Path) -> None:
     journal.close()
 
 
-@pytest.mark.parametrize(
-    "torn", ["{", '{"seq": 3, "time"', "\0\0\0\0", '{"seq":3,"time":1,"kind":"x","step":0,"data":{}}']
-)
-def test_a_torn_last_line_is_no_record_and_is_dropped(path: Path, torn: str) -> None:
-    """As after a loss of power; a line counts only when it is ended."""
-    journal = Journal(path)
-    journal.write("start", 0, {})
-    journal.write("metrics", 1, {})
-    journal.close()
-    with open(path, "a") as file:
-        file.write(torn)
-    assert [r.seq for r in read(path)] == [1, 2]
-    again = Journal(path, 1)
-    again.write("metrics", 2, {})
-    again.close()
-    assert [r.seq for r in read(path)] == [1, 2, 3]
-    assert torn not in path.read_text()
-
-
 def test_an_empty_or_absent_journal_can_be_resumed(path: Path) -> None:
     Journal(path, 5).close()
     assert written(path) == []

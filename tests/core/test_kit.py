@@ -28,9 +28,9 @@ WRONG = {
     "CountsAbsent": "weight-zero", "Normalised": "weight-scale", "Refers": "copies",
     "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation",
     "GoesOn": "termination", "GoesOnElsewhere": "termination", "Unseeded": "seeding", "Deaf": "seeding",
-    "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Reallocates": "agents",
+    "Borrows": "agents", "SameRanks": "agents", "Copies": "agents",
     "CountsLoads": "save-load", "Unwritable": "save-load", "Forgets": "resume", "LosesBatches": "resume",
-    "Rooted": "fresh-process", "Watches": "evaluation", "Restless": "evaluation", "OwnSteps": "async",
+    "Rooted": "fresh-process", "Watches": "evaluation", "OwnSteps": "async",
 }  # fmt: skip
 
 

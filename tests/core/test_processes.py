@@ -48,7 +48,7 @@ def workers_of(runner: Any) -> list[int]:
 
 
 def processes_runner(env: str = f"{ENVS}:Chain", **options: Any) -> Any:
-    return make_runner(TINY, env, **{"workers": 2, "total_steps": 400, **options})
+    return make_runner(TINY, env, **{"runner": "async", "workers": 2, "total_steps": 400, **options})
 
 
 def test_workers_train_one_set_of_parameters_and_report() -> None:
@@ -71,51 +71,6 @@ def test_workers_train_one_set_of_parameters_and_report() -> None:
     finally:
         runner.close()
     assert not any(map(alive, pids))
-
-
-def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> None:
-    """All workers stand still, each between two vector steps; new processes take over where they stood."""
-    runner, states = processes_runner(total_steps=100_000), []
-
-    def poll() -> None:
-        if runner.clock.updates > 5:
-            states.append(stored(runner.state_dict()))
-            runner.clock.stop = len(states) == 2  # the first one disturbs nothing
-
-    try:
-        runner.run(poll)
-    finally:
-        runner.close()
-    state = states[-1]
-    assert sum(state["workers"]["slots"].tolist()) == state["clock"]["steps"]
-    assert len(state["workers"]["all"]) == 2
-    again = processes_runner(total_steps=state["clock"]["steps"] + 200)
-    try:
-        again.load_state_dict(state)
-        assert_same(state["learner"], stored(again.snapshot().state_dict()))
-        again.run(lambda: None)
-        assert again.clock.steps >= state["clock"]["steps"] + 200
-        assert again.clock.updates > state["clock"]["updates"]
-    finally:
-        again.close()
-
-
-def test_workers_load_only_what_is_their_own() -> None:
-    """A worker that starts late must not set back what the others have learned since."""
-    runner = make_runner(TINY, inline=True, workers=2, total_steps=100)
-    runner.run(lambda: None)
-    state = stored(runner.workers[0].state_dict())
-    assert state["learner"]["_extra_state"]["optimisers"] == [{}]
-    for optimiser in runner.master.optimisers:
-        optimiser.target.fill_(0.5)
-        for tensor in optimiser.state.values():
-            tensor.fill_(0.25)
-    runner.workers[0].load_state_dict(state)
-    for optimiser in runner.master.optimisers:
-        assert (optimiser.target == 0.5).all()
-        assert all((tensor == 0.25).all() for tensor in optimiser.state.values())
-    local = runner.workers[0].learner.optimisers[0].flat
-    assert not (local == 0.5).any()  # its own copy is the one it had
 
 
 def test_a_resumed_run_has_its_weights_from_the_master_however_the_workers_load() -> None:
@@ -148,7 +103,6 @@ FAULTS = {
     "Hanging": (r"worker [01] gave no sign of life for 2 s; .* \(--worker-timeout waits longer\)", "no sign of life"),
     "LosesItsPipe": ("worker [01] failed: EOFError: a simulator went away", "Traceback.*a simulator went away"),
     "Leaves": ("worker [01] failed: SystemExit: 5", "Traceback"),
-    "FailsToBuild": ("worker [01] failed: ValueError: no display", "Traceback.*no display"),
     "KilledWithChild": ("worker [01] was killed by SIGKILL", "SIGKILL"),
 }
 
@@ -157,7 +111,7 @@ FAULTS = {
 def test_a_fault_in_a_worker_ends_the_run_with_one_sentence_and_nobody_left(tmp_path: Path, fault: str) -> None:
     env = f"{HARMFUL}{fault}" if fault not in ("CrashingWorker", "Exiting", "Hanging") else f"{ENVS}:{fault}"
     before = children()
-    options = {"workers": 2, "total_steps": 10**6, "worker_timeout": 2.0, "eval_episodes": 2}
+    options = {"runner": "async", "workers": 2, "total_steps": 10**6, "worker_timeout": 2.0, "eval_episodes": 2}
     began = time.monotonic()
     sentence, details = FAULTS[fault]
     with pytest.raises(WorkerFailed, match=sentence) as caught:
@@ -259,17 +213,6 @@ def group(leader: int) -> set[int]:
         if session == leader and alive(int(path.name)):
             found.add(int(path.name))
     return found
-
-
-@pytest.mark.parametrize("env", [f"{ENVS}:Chain", f"{ENVS}:Hanging"])
-def test_when_the_parent_is_killed_no_worker_stays(tmp_path: Path, env: str) -> None:
-    """Not even one that hangs in its environment."""
-    process = start(tmp_path, env, log_every=10)
-    members = group(process.pid)
-    assert len(members) >= 4  # the parent, the fork server and two workers
-    process.kill()
-    process.wait()
-    reached(lambda: not group(process.pid))
 
 
 @pytest.mark.parametrize(("number", "code", "to_all"), [

@@ -20,7 +20,7 @@ import numpy as np
 
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
-from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.errors import UsageError
 from rlplug_core.evaluate import Evaluation, evaluate
 from rlplug_core.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
@@ -229,6 +229,3 @@ def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [
         f"{key} was {flat[0][key]} and is {flat[1].get(key)}" for key in flat[0] if flat[0][key] != flat[1].get(key)
     ]
-
-
-__all__ = ["Policy", "RlplugError", "Run", "load", "resume", "train"]

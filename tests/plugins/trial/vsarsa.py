@@ -44,7 +44,7 @@ class PairBuffer:
         self.action: Array | None = None
 
     def add(self, step: Step, source: int = 0) -> None:
-        self.following = {} if not self.held else {**self.held, "next_action": self._next_action(step)}
+        self.following = {} if not self.held else {**self.held, "next_action": self.next_action(step)}
         ended = step.terminated | step.truncated
         kept = {
             "obs": step.obs, "action": step.action, "reward": step.reward, "next_obs": step.next_obs,
@@ -53,7 +53,7 @@ class PairBuffer:
         }  # fmt: skip
         self.held = tree_map(lambda array: np.array(array), kept)
 
-    def _next_action(self, step: Step) -> Array:
+    def next_action(self, step: Step) -> Array:
         return np.where(self.held["ended"] | ~step.valid, -1, step.action)
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
