@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +31,31 @@ def keep(run: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "sources": kept}
 
 
-def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> Iterator[str]:
+def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> tuple[str, str]:
     """The algorithm and the environment of a run, by its own copies; what has changed is said in a sentence."""
-    for role in ROLES:
-        name: str = config[role]
-        source = config.get("sources", {}).get(role)
-        if source is not None:
-            copy, sha256 = run / source["copy"], source["sha256"]
-            if _digest(copy) not in ("", sha256):
-                say(f"{copy} has changed since the run began; this will not give the same bits")
-            elif _digest(Path(source["file"])) not in ("", sha256):
-                say(f"{source['file']} has changed since the run began; this uses the run's copy, {copy}")
-            name = f"{copy}:{name.rpartition(':')[2]}"
-        yield name
+    algorithm, env = (_name(run, config[role], config.get("sources", {}).get(role), say) for role in ROLES)
+    return algorithm, env
 
 
-def identities(*names: str) -> Iterator[str]:
-    """Names for a comparison of runs: a file's is the hash of what it holds, wherever it is."""
-    for name in names:
-        path = source_file(name)
-        yield name if path is None else f"{_digest(path)}:{name.rpartition(':')[2]}"
+def identities(algorithm: str, env: str) -> tuple[str, str]:
+    """Both names for a comparison of runs: a file's is the hash of what it holds, wherever it is."""
+    return _identity(algorithm), _identity(env)
+
+
+def _name(run: Path, name: str, source: Mapping[str, str] | None, say: Callable[[str], None]) -> str:
+    if source is None:
+        return name
+    copy, sha256 = run / source["copy"], source["sha256"]
+    if _digest(copy) not in ("", sha256):
+        say(f"{copy} has changed since the run began; this will not give the same bits")
+    elif _digest(Path(source["file"])) not in ("", sha256):
+        say(f"{source['file']} has changed since the run began; this uses the run's copy, {copy}")
+    return f"{copy}:{name.rpartition(':')[2]}"
+
+
+def _identity(name: str) -> str:
+    path = source_file(name)
+    return name if path is None else f"{_digest(path)}:{name.rpartition(':')[2]}"
 
 
 def _digest(path: Path) -> str:
