@@ -23,8 +23,8 @@ HEADING = """## Memory of `rlplug run a3c CartPole-v1`
 
 `python bench/memory.py`"""
 NOTE = """Proportional set sizes (shared pages divided among those that share them); each row's own peak, the whole
-tree's peak at one moment; medians of {runs} runs. Workers are forks of a server that has torch loaded, so they share its
-pages; sending to MLflow is a process of its own, which loads MLflow. {machine}; rlplug at {revision}."""
+tree's peak at one moment; medians of {runs} runs. Workers are forks of a server that has torch loaded, so they share
+its pages; sending to MLflow is a process of its own, which loads MLflow. {machine}; rlplug at {revision}."""
 ROLES = ("parent", "worker 1", "worker 2", "fork server", "sender to MLflow", "whole tree")
 
 
