@@ -166,7 +166,7 @@ def test_a_module_of_hooks_has_an_index_too(site: Path) -> None:
 
 
 def test_presets_may_say_what_a_variant_is(site: Path) -> None:
-    """Two names of one class: the summary and the paper of the one come from its presets, the options from the class."""
+    """Summary and paper come from the presets, where they say something; the options come from the class."""
     presets = site / "rlplug_cem" / "presets" / "cem.toml"
     presets.parent.mkdir()
     presets.write_text('summary = "Cross-entropy with elites (arXiv:1234.56789)"\n[default]\nelite = 0.5')
