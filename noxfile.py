@@ -24,10 +24,16 @@ WHEELS = ROOT / ".nox" / "wheelhouse"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 EXAMPLES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
-PYTEST = ("pytest>=8.3", "hypothesis>=6.100")
+PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.100")
+#: Two tests at a time: most wait for processes that they started.
+PARALLEL = ("-n", "2", "--dist", "worksteal")
 
-#: What would lead a session to packages, plugins or stores that are not its own.
-for variable in ("PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_CONFIG"):
+#: What would lead a session to packages, plugins or stores that are not its own; the last would make each of the many
+#: processes of the tests compile its imports anew, which doubles their time.
+for variable in (
+    "PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_CONFIG",
+    "PYTHONDONTWRITEBYTECODE",
+):  # fmt: skip
     os.environ.pop(variable, None)
 
 #: Seconds that each session spent on its pip command, and on its checks.
@@ -96,7 +102,7 @@ def wheels(session: nox.Session) -> None:
     session.env["RLPLUG_WHEELS"] = str(WHEELS)
     install(session, PACKAGES, *PYTEST, "hatchling>=1.26", "mypy")
     with timed(session, checks):
-        session.run("pytest", "tests/wheels", *session.posargs)
+        session.run("pytest", "tests/wheels", *PARALLEL, *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=["wheels"])
@@ -105,7 +111,8 @@ def ecosystem(session: nox.Session) -> None:
     python = str(ROOT / ".nox" / "wheels" / "bin" / "python")
     session.env["RLPLUG_EXAMPLES"] = str(WHEELS / "examples")
     with timed(session, checks):
-        session.run(python, "-m", "pytest", "tests/ecosystem", *session.posargs, external=True)
+        stories = ("-n", "2", "--dist", "loadfile")  # the tests of a file are the steps of one story
+        session.run(python, "-m", "pytest", "tests/ecosystem", *stories, *session.posargs, external=True)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
@@ -134,7 +141,7 @@ def test(session: nox.Session, folder: str, *packages: str) -> None:
     """Install `packages` and pytest, and run the tests of `folder`."""
     install(session, packages, *PYTEST)
     with timed(session, checks):
-        session.run("pytest", folder, *session.posargs)
+        session.run("pytest", folder, *PARALLEL, *session.posargs)
 
 
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
