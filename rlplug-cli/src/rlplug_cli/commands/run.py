@@ -119,7 +119,7 @@ def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
         record = usable("algorithms", algorithm)
         found, _ = index.read(record)
         if found is not None:
-            return usual(algorithm, index.options(found))
+            return usual(algorithm, index.options(found)) if may_import else index.options(found)
         owner = str(record)
     if not may_import:
         return ()
