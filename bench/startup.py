@@ -2,9 +2,9 @@
 
     python -m pip install nox && python bench/startup.py --write
 
-What is installed beside this interpreter is seen from a virtual environment to which real metadata of more distributions
-is added: 5 plugins with an algorithm each, then 500 distributions of which 50 are such plugins. Commands take turns, so
-that a slow minute of the machine hits all of them; ratios are taken within a turn.
+What is installed beside this interpreter is seen from a virtual environment to which the metadata of more is added: of 5
+plugins with an algorithm each, then of 500 distributions of which 50 are such plugins. Commands take turns, so that a
+slow minute of the machine hits all of them; ratios are taken within a turn.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main() -> None:
 
 {table(header, lines)}
 
-Ratios are to `nox --help` in the same turn; medians of {arguments.turns} turns. A process each, interpreter start included.
+Ratios are to `nox --help` in the same turn; medians of {arguments.turns} turns. Interpreter start is included.
 
 {machine()}; rlplug at {revision()}."""
     print(text)
