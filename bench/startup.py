@@ -2,9 +2,9 @@
 
     python -m pip install nox && python bench/startup.py --write
 
-What is installed beside this interpreter is seen from a virtual environment to which the metadata of more is added: of 5
-plugins with an algorithm each, then of 500 distributions of which 50 are such plugins. Commands take turns, so that a
-slow minute of the machine hits all of them; ratios are taken within a turn.
+What is installed beside this interpreter is seen from a virtual environment with the metadata of more: of five plugins
+with an algorithm each, then of 500 distributions of which 50 are such plugins. Commands take turns, so that a slow
+minute of the machine hits all of them; ratios are taken within a turn.
 """
 
 from __future__ import annotations
