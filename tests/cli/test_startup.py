@@ -13,7 +13,7 @@ import pytest
 from rlplug_core.testing.distributions import write_distribution
 
 #: What these commands may load besides the standard library and rlplug itself.
-LIGHT = {"click", "msgspec", "packaging", "typing_extensions"}
+LIGHT = {"click", "msgspec", "typing_extensions"}
 
 SCRIPT = """
 import io, contextlib, json, sys
