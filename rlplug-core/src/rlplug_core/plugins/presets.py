@@ -43,14 +43,16 @@ def read(record: Record) -> Presets:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PluginError(f"the preset file {path} cannot be read: {error}") from error
+        raise PluginError(f"{record}: the preset file {path} cannot be read: {error}") from error
     words = {name: content.pop(name, "") for name in ("extends", "summary")}
     for name, value in words.items():
         if not isinstance(value, str):
-            raise PluginError(f"the preset file {path}: '{name}' is {value!r}; it must be a text")
+            raise PluginError(f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text")
     for name, table in content.items():
         if not isinstance(table, dict):
-            raise PluginError(f"the preset file {path}: '{name}' stands outside a table; put it under [default]")
+            raise PluginError(
+                f"{record}: the preset file {path}: '{name}' stands outside a table; put it under [default]"
+            )
     return Presets(path, content, **words)
 
 
