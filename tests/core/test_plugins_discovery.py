@@ -258,6 +258,15 @@ def test_a_malformed_entry_point_is_broken_and_stops_nobody(
     assert record("good").status == "ok"
 
 
+def test_metadata_of_an_older_kind_counts(site: Path, install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo")
+    old = (site / "rlplug_foo-1.0.dist-info").rename(site / "rlplug_foo.egg-info")
+    (old / "METADATA").rename(old / "PKG-INFO")
+    (old / "requires.txt").write_text("numpy\nrlplug-core>=99\n\n[test]\npytest\n")
+    plugins.refresh()
+    assert record("foo").reason.startswith("it needs rlplug-core>=99")
+
+
 def test_a_distribution_in_an_archive_is_found(site: Path) -> None:
     points = {"rlplug.algorithms": {"foo": "rlplug_foo.foo:Algo"}}
     files = {"rlplug_foo/__init__.py": "", "rlplug_foo/foo.py": LEARNER.format(name="Algo")}

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 MARK = "[rlplug."
-#: Directories of metadata, and the file in them that says whose they are.
-KINDS = {".dist-info": "METADATA", ".egg-info": "PKG-INFO"}
+#: Directories of metadata.
+KINDS = (".dist-info", ".egg-info")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def contributing() -> Iterator[Installed]:
             if name not in seen:
                 seen.add(name)
                 points = _text(f"{path}/entry_points.txt")
-                if MARK in points and (found := _parsed(_text(f"{path}/{KINDS[path[path.rindex('.') :]]}"), points)):
+                if MARK in points and (found := _parsed(_headers(path), points)):
                     yield found
     for distribution in _elsewhere():
         points = distribution.read_text("entry_points.txt") or ""
@@ -76,8 +76,16 @@ def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
     except OSError:  # not there, not readable, or no directory
         return
     for entry in entries:
-        if entry.endswith(tuple(KINDS)):
+        if entry.endswith(KINDS):
             yield canonical(entry.rpartition(".")[0].partition("-")[0]), os.path.join(directory, entry)
+
+
+def _headers(path: str) -> str:
+    """The text of a directory's metadata; that of an `.egg-info` has its requirements in a file of their own."""
+    if path.endswith(".dist-info"):
+        return _text(f"{path}/METADATA")
+    required = _text(f"{path}/requires.txt").partition("[")[0].split("\n")
+    return "\n".join([*(f"Requires-Dist: {line}" for line in required if line), _text(f"{path}/PKG-INFO")])
 
 
 def _text(path: str) -> str:
