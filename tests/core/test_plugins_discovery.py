@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
+import rlplug_core
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.plugins import discovery, names
@@ -144,7 +145,7 @@ def test_bounds_are_read_as_packaging_reads_them(bounds: list[tuple[str, str]], 
     """What every plugin writes is judged without loading a parser of requirements."""
     line = ",".join(sign + version for sign, version in bounds)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(discovery, "__version__", here)
+        patch.setattr(rlplug_core, "__version__", here)
         assert discovery._plainly_met(f"rlplug-core{line}") == SpecifierSet(line).contains(here)
 
 

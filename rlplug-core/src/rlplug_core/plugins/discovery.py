@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 
-from rlplug_core import __version__
+import rlplug_core
 from rlplug_core.plugins import index
 from rlplug_core.plugins.installed import Installed, contributing
 from rlplug_core.plugins.known import KNOWN
@@ -98,17 +98,17 @@ def _unmet(distribution: Installed) -> str:
         if canonical(requirement.name) != "rlplug-core":
             continue
         applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and not requirement.specifier.contains(__version__, prereleases=True):
-            return f"it needs rlplug-core{requirement.specifier}, installed is {__version__}"
+        if applies and not requirement.specifier.contains(rlplug_core.__version__, prereleases=True):
+            return f"it needs rlplug-core{requirement.specifier}, installed is {rlplug_core.__version__}"
     return ""
 
 
 def _plainly_met(line: str) -> bool:
     """Whether a requirement is of the usual form, `rlplug-core>=1.2,<2`, and met; False where it takes more to say."""
     bounds = _USUAL.fullmatch(line)
-    if bounds is None or not _RELEASE.fullmatch(__version__):
+    if bounds is None or not _RELEASE.fullmatch(rlplug_core.__version__):
         return False
-    here = _order(__version__)
+    here = _order(rlplug_core.__version__)
     order = [(bound.strip()[:1], _order(bound.strip().lstrip("<>="))) for bound in bounds[1].split(",")]
     return all(here >= limit if sign == ">" else here < limit for sign, limit in order)
 
