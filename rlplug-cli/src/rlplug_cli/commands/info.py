@@ -25,7 +25,7 @@ from rlplug_core.presets import preset, usual
 @click.option("--json", is_flag=True, help="Write it as JSON.")
 def command(algorithm: str, env: str | None, json: bool) -> None:
     """Show an algorithm's options; with ENV, also what its preset sets there."""
-    own, every = options_of(algorithm), usual(algorithm, schema(RunOptions))
+    own, every = usual(algorithm, options_of(algorithm)), usual(algorithm, schema(RunOptions))
     about = _about(algorithm)
     values = preset(algorithm, env) if env else {}
     if json:

@@ -39,7 +39,10 @@ class Algorithms(click.Group):
         return sorted({record.id for record in plugins.records() if record.group == "algorithms"})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        return AlgorithmCommand(cmd_name, options_of(cmd_name, may_import=not ctx.resilient_parsing))
+        own, every = options_of(cmd_name, may_import=not ctx.resilient_parsing), schema(RunOptions)
+        if not ctx.resilient_parsing:  # completion shows no defaults, and so reads no presets
+            own, every = usual(cmd_name, own), usual(cmd_name, every)
+        return AlgorithmCommand(cmd_name, own, every)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from rlplug_cli.listing import rows
@@ -56,9 +59,8 @@ class Algorithms(click.Group):
 class AlgorithmCommand(click.Command):
     """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
 
-    def __init__(self, algorithm: str, own: tuple[Option, ...]) -> None:
-        self.algorithm, self.own = algorithm, own
-        self.run_options = usual(algorithm, schema(RunOptions))
+    def __init__(self, algorithm: str, own: tuple[Option, ...], every: tuple[Option, ...]) -> None:
+        self.algorithm, self.own, self.run_options = algorithm, own, every
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
             *(SchemaOption(option, algorithm) for option in (*self.own, *self.run_options)),
@@ -109,7 +111,7 @@ class AlgorithmCommand(click.Command):
 
 
 def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
-    """An algorithm's own options, from its index or else from its code; without either, none. Defaults are the usual.
+    """An algorithm's own options, from its index or else from its code; without either, none. Presets are left out.
 
     Raises:
         UsageError, PluginError: there is no such algorithm, or it cannot be used.
@@ -119,16 +121,15 @@ def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
         record = usable("algorithms", algorithm)
         found, _ = index.read(record)
         if found is not None:
-            return usual(algorithm, index.options(found)) if may_import else index.options(found)
+            return index.options(found)
         owner = str(record)
     if not may_import:
         return ()
     cls: Any = plugins.algorithm(algorithm)
     try:
-        own = schema(cls.Config)
+        return schema(cls.Config)
     except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
         raise PluginError(f"{owner} has options that cannot be shown: {error}; ask its author") from error
-    return usual(algorithm, own)
 
 
 def _fixed() -> list[click.Parameter]:
