@@ -66,4 +66,4 @@ def _unknown(group: Group, name: str) -> str:
     sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
     if name in KNOWN[group]:
         return f"{sentence.partition(';')[0]}; it comes with: {install_line(KNOWN[group][name])}"
-    return f"{sentence} ('rlplug {'list' if group == 'algorithms' else 'plugins'}' shows all)"
+    return f"{sentence} ('rlplug {'plugins' if group == 'hooks' else 'list'}' shows all)"
