@@ -24,10 +24,16 @@ WHEELS = ROOT / ".nox" / "wheelhouse"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 EXAMPLES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
-PYTEST = ("pytest>=8.3", "hypothesis>=6.100")
+PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.100")
+#: Two tests at a time: most wait for processes that they started.
+PARALLEL = ("-n", "2", "--dist", "worksteal")
 
-#: What would lead a session to packages, plugins or stores that are not its own.
-for variable in ("PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_CONFIG"):
+#: What would lead a session to packages, plugins or stores that are not its own; the last would make each of the many
+#: processes of the tests compile its imports anew, which doubles their time.
+for variable in (
+    "PYTHONPATH", "MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_CONFIG",
+    "PYTHONDONTWRITEBYTECODE",
+):  # fmt: skip
     os.environ.pop(variable, None)
 
 #: Seconds that each session spent on its pip command, and on its checks.
@@ -89,7 +95,7 @@ def tests_cli(session: nox.Session) -> None:
     """Test rlplug-cli and what only all four packages together can show; hatchling builds the plugins of its tests."""
     install(session, PACKAGES, *PYTEST, "hatchling>=1.26")
     with timed(session, checks):
-        session.run("pytest", "tests/cli", *session.posargs)
+        session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
 
 
 @nox.session(reuse_venv=False, requires=["build"])
@@ -134,7 +140,7 @@ def test(session: nox.Session, folder: str, *packages: str) -> None:
     """Install `packages` and pytest, and run the tests of `folder`."""
     install(session, packages, *PYTEST)
     with timed(session, checks):
-        session.run("pytest", folder, *session.posargs)
+        session.run("pytest", folder, *PARALLEL, *session.posargs)
 
 
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:

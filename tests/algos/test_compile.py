@@ -21,8 +21,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")
 @pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
 @pytest.mark.parametrize("algorithm", OPTIONS)
-def test_compiled_run_equals_the_eager_one(trained: Callable[..., Any], algorithm: str) -> None:
-    """Dozens of updates, each built on the last; one graph, compiled once."""
+def test_compiled_run_equals_the_eager_one(
+    trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dozens of updates, each built on the last; one graph, compiled once, into a cache that nobody else writes."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     eager = trained(algorithm, "Chain", **OPTIONS[algorithm]).snapshot()
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

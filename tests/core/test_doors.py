@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Sequence
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,8 +195,12 @@ def test_a_memory_is_stored_with_the_run() -> None:
 # A compiled loss.
 
 
-def test_a_compiled_loss_makes_the_same_updates() -> None:
-    """`--compile`, with torch's real compiler."""
+@pytest.mark.skipif(
+    not Path(sysconfig.get_path("include"), "Python.h").exists(), reason="torch.compile needs Python's headers"
+)
+def test_a_compiled_loss_makes_the_same_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--compile`, with torch's real compiler, and a cache that nobody else writes."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     options = {"runner": "sync", "total_steps": 48, "rule": "adam"}
     eager, compiled = (make_runner(TINY, compile=flag, **options) for flag in (False, True))
     for runner in (eager, compiled):

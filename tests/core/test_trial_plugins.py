@@ -26,7 +26,6 @@ EVERY = [
     for name, target in TARGETS.items()
     for check in checks(target, learn=True)
     if check.name != "fresh-process"  # the same code again, two seconds each; a2c and its kin do it
-    and (name, check.name) != ("es", "learn-truncated")  # does not learn it in the budget of steps on every machine
 ]
 
 

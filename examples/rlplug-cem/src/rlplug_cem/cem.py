@@ -37,7 +37,8 @@ class Perturbed:
         if explore and first.any():
             drawn = self.mean + self.std * self.generator.standard_normal(carry.shape, np.float32)
             carry = np.where(first[:, None, None], drawn, carry)
-        outputs = (obs.reshape(len(obs), 1, -1) @ (carry if explore else self.mean[None]))[:, 0]
+        inputs = np.concatenate([obs.reshape(len(obs), 1, -1), np.ones((len(obs), 1, 1), np.float32)], 2)
+        outputs = (inputs @ (carry if explore else self.mean[None]))[:, 0]
         action = outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
         return Act(action, carry, {"played": carry})
 
@@ -57,7 +58,7 @@ class CEM:
         if not isinstance(spec.obs, spaces.Box) or not isinstance(spec.action, spaces.Discrete | spaces.Box):
             raise UsageError(f"cem needs Box observations and Discrete or Box actions, not {spec.obs}, {spec.action}")
         self.spec, self.config, self.seeds = spec, config, context.seeds
-        self.mean = np.zeros((spaces.flatdim(spec.obs), spaces.flatdim(spec.action)), np.float32)
+        self.mean = np.zeros((spaces.flatdim(spec.obs) + 1, spaces.flatdim(spec.action)), np.float32)
         self.std, self.returns, self.finished = np.ones_like(self.mean), np.zeros(1), list[tuple[float, Array]]()
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Perturbed:

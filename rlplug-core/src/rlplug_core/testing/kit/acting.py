@@ -38,6 +38,8 @@ def spaces(subject: Subject) -> None:
                 f"building it for {short(name)} raises {describe(refusal)}; refuse spaces that do not suit it with "
                 "rlplug_core.errors.UsageError"
             ) from refusal
+    if subject.env and subject.refusals[subject.env]:
+        raise Failed(f"it refuses {subject.env}: {subject.refusals[subject.env]}")
     if not subject.accepted:
         why = "; ".join(f"{short(name)}: {refusal}" for name, refusal in subject.refusals.items())
         raise Failed(f"it accepts no environment of the kit; name one that it does, env=... or --env ({why})")

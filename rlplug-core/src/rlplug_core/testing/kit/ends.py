@@ -26,8 +26,7 @@ def termination(subject: Subject) -> None:
 
 def truncation(subject: Subject) -> None:
     """The value of the true successor of a truncated step is bootstrapped, by those who bootstrap at all."""
-    if not bootstraps(subject):
-        raise Skipped("it does not bootstrap: updates do not depend on what the newest step led to")
+    require_bootstrap(subject)
     if not _finals_matter(subject):
         raise Failed(
             "what a truncated step led to changes nothing; a time limit is no termination: bootstrap with the value of "
@@ -40,7 +39,13 @@ def truncation(subject: Subject) -> None:
         )
 
 
-def bootstraps(subject: Subject) -> bool:
+def require_bootstrap(subject: Subject) -> None:
+    """Raise `Skipped` for a learner that does not bootstrap."""
+    if not subject.once("bootstraps", lambda: _bootstraps(subject)):
+        raise Skipped("it does not bootstrap: updates do not depend on what the newest step led to")
+
+
+def _bootstraps(subject: Subject) -> bool:
     """Whether the first update depends on what the newest steps led to, which is seen nowhere else."""
     for rows in (ROWS, *MANY_ROWS):
         spec = Spec(subject.spec.obs, subject.spec.action, rows, subject.spec.id)
@@ -76,4 +81,6 @@ def garbage_matters(subject: Subject, end: End) -> str:
 
 def learned(subject: Subject, story: Story, turns: int = 0) -> Leaves:
     """The learner's state after so many vector steps of a story; without a number, as many as for three updates."""
-    return Trial(subject, Probe(subject.spec, story)).run(turns or subject.horizon.turns).learned()
+    turns = turns or subject.horizon.turns
+    run = lambda: Trial(subject, Probe(subject.spec, story)).run(turns).learned()  # noqa: E731
+    return subject.once((story, turns), run)

@@ -41,13 +41,14 @@ def light(subject: Subject) -> None:
     top = module.partition(".")[0]
     if index.package_root(top) is None:
         raise Skipped(f"'{top}' is a single module, not a package")
-    if heavy := _imported(subject, module).heavy:
+    if heavy := subject.once("imported", lambda: _imported(module)).heavy:
         raise Failed(f"importing '{top}' imports {', '.join(heavy)}; do so in the modules that need them")
 
 
 def quiet(subject: Subject) -> None:
     """Importing the package and the algorithm's module prints nothing."""
-    printed = _imported(subject, _module(subject)).printed
+    module = _module(subject)
+    printed = subject.once("imported", lambda: _imported(module)).printed
     if printed:
         raise Failed(f"it prints when it is imported: {plain(printed, 80)!r}; stdout may be someone's JSON")
 
@@ -58,16 +59,14 @@ def _module(subject: Subject) -> str:
     return str(subject.cls.__module__)
 
 
-def _imported(subject: Subject, module: str) -> Imported:
-    if subject.imported is None:
-        with tempfile.TemporaryDirectory() as folder:
-            report = Path(folder) / "report.json"
-            command = [sys.executable, "-c", _SCRIPT, str(report), module.partition(".")[0], module, *HEAVY]
-            done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
-            if done.returncode:
-                raise Failed(f"importing '{module}' fails in a fresh process: {plain(done.stderr[-200:])}")
-            subject.imported = Imported(tuple(json.loads(report.read_text())), done.stdout)
-    return subject.imported
+def _imported(module: str) -> Imported:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [sys.executable, "-c", _SCRIPT, str(report), module.partition(".")[0], module, *HEAVY]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
+        if done.returncode:
+            raise Failed(f"importing '{module}' fails in a fresh process: {plain(done.stderr[-200:])}")
+        return Imported(tuple(json.loads(report.read_text())), done.stdout)
 
 
 def environment() -> dict[str, str]:

@@ -8,6 +8,7 @@ from gymnasium import spaces
 from rlplug_core.clock import Clock
 from rlplug_core.evaluate import evaluate
 from rlplug_core.testing import envs
+from rlplug_core.testing.kit.ends import require_bootstrap
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trial import Trial
@@ -61,8 +62,9 @@ def masked(subject: Subject) -> None:
 
 
 def truncated(subject: Subject) -> None:
-    """It stays for 1 a step for ever, though cut after each step, rather than leaving for 2."""
+    """If it bootstraps: it stays for 1 a step for ever, though cut after each step, rather than leaving for 2."""
     subject.require(envs.Chain)  # which has the same kind of actions
+    require_bootstrap(subject)
     trial = Trial(subject, Stay(8), total=STEPS)
     while not trial.clock.done:
         trial.run(trial.turns + EVERY // 8)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from rlplug_core.algorithm import Context
 from rlplug_core.config import convert, schema
@@ -23,8 +23,7 @@ from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Spec
 
-if TYPE_CHECKING:
-    from rlplug_core.testing.kit.imports import Imported
+T = TypeVar("T")
 
 #: The environments of the kit, the first choice first: actions of both kinds, then other observations.
 PROBES: tuple[type[envs.Vector], ...] = (envs.Chain, envs.Continuous, envs.Recall, envs.Pixels, envs.Masked)
@@ -57,9 +56,16 @@ class Subject:
     def __init__(self, name: str, record: Record | None, given: Mapping[str, Any], env: str | None) -> None:
         self.name, self.record, self.given, self.env = name, record, given, env
         self.cls: type[Any] = algorithm(name)
-        self.imported: Imported | None = None
+        self.notes: dict[Any, Any] = {}
         if given and not self._schema_error():
             convert(self.cls.Config, given, name)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, worked out the first time; several checks look at the same thing."""
+        if key not in self.notes:
+            self.notes[key] = make()
+        found: T = self.notes[key]
+        return found
 
     @contextmanager
     def apart(self) -> Iterator[None]:
