@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
-from rlplug_core.plugins.wrappers import Wrapping, wrapped
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, SupportsTranslate, Wrapper
 from rlplug_core.testing.envs import Chain
 from rlplug_core.transform import Transform

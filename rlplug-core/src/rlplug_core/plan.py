@@ -15,7 +15,7 @@ from rlplug_core.optimiser import Optimiser, OptimiserFactory
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins import make_env
-from rlplug_core.plugins.wrappers import Wrapping, wrapped
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli.parameters import SchemaOption, gathered
 from rlplug_core import plugins
-from rlplug_core.config import Option, schema
+from rlplug_core.config import Config, Option, schema
 from rlplug_core.errors import UsageError
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.records import Group
 from rlplug_core.presets import resolve
 
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
@@ -36,7 +38,7 @@ class Algorithms(click.Group):
             ) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({record.id for record in plugins.records() if record.group == "algorithms"})
+        return plugins.ids("algorithms")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         return AlgorithmCommand(cmd_name, options_of(cmd_name, may_import=not ctx.resilient_parsing))
@@ -60,7 +62,7 @@ class AlgorithmCommand(click.Command):
         self.algorithm, self.own, self.run_options = algorithm, own, schema(RunOptions)
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
-            *(SchemaOption(option, algorithm) for option in (*self.own, *self.run_options)),
+            *(SchemaOption(option, algorithm, _completed(option)) for option in (*self.own, *self.run_options)),
             *_fixed(),
         ]
         super().__init__(
@@ -107,20 +109,20 @@ class AlgorithmCommand(click.Command):
                     formatter.write_dl(records)
 
 
-def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
-    """An algorithm's own options, from its index or else from its code; without either, none.
+def options_of(name: str, may_import: bool = True, group: Group = "algorithms") -> tuple[Option, ...]:
+    """An algorithm's own options or a wrapper's, from its index or else from its code; without either, none.
 
     Raises:
-        UsageError, PluginError: there is no such algorithm, or it cannot be used.
+        UsageError, PluginError: there is no such plugin, or it cannot be used.
     """
-    if not is_target(algorithm):
-        found, _ = index.read(usable("algorithms", algorithm))
+    if not is_target(name):
+        found, _ = index.read(usable(group, name))
         if found is not None:
             return index.options(found)
     if not may_import:
         return ()
-    cls: Any = plugins.algorithm(algorithm)
-    return schema(cls.Config)
+    cls: Any = plugins.algorithm(name) if group == "algorithms" else plugins.wrapper(name)
+    return schema(getattr(cls, "Config", Config))
 
 
 def _fixed() -> list[click.Parameter]:
@@ -132,6 +134,11 @@ def _fixed() -> list[click.Parameter]:
         click.Option(["--out"], type=place, default="runs", help="Where run directories are made  [runs]"),
         click.Option(["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."),
     ]
+
+
+def _completed(option: Option) -> Callable[[], Iterable[str]]:
+    """What the values of an option may begin with, when they are asked for."""
+    return (lambda: plugins.ids("wrappers")) if option.name == "wrap" else tuple
 
 
 def _complete_env(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -24,6 +24,11 @@ def find(group: Group, name: str) -> Record:
     return matches[0]
 
 
+def ids(group: Group) -> list[str]:
+    """The short ids of all that is installed, usable or not."""
+    return sorted({record.id for record in records() if record.group == group})
+
+
 def usable(group: Group, name: str) -> Record:
     """As `find`, for a record that may be loaded.
 

@@ -23,9 +23,9 @@ class FrameStackConfig(Config):
 
 
 class FrameStack(Transform):
-    """The last few observations, oldest first; an episode's first one stands for those before it (Mnih et al., 2015).
+    """The last few observations at once, oldest first (Mnih et al., 2015).
 
-    Vectors become a longer vector, images get more channels, images without channels get some. A mask of allowed
+    An episode's first observation stands for those before it. Vectors become a longer vector, images get more channels, images without channels get some. A mask of allowed
     actions is passed on as it is.
     """
 

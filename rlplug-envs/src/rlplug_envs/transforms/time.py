@@ -39,9 +39,9 @@ class TimeFeatureConfig(Config):
 
 
 class TimeFeature(Transform):
-    """The elapsed share of the episode as one more feature, without which a time limit breaks the Markov property.
+    """The elapsed share of an episode as one more feature (Pardo et al., 2018, arXiv:1712.00378).
 
-    Pardo et al., 2018, arXiv:1712.00378. Observations must be vectors of floats; `flatten` below makes others so.
+    Without it a time limit makes one state look like another. Observations must be vectors of floats; `flatten` below makes others so.
     """
 
     Config = TimeFeatureConfig
