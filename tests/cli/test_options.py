@@ -110,7 +110,7 @@ def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
 
 def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> None:
     found = json.loads(rlplug("list", "--json").out)
-    assert [row["id"] for row in found["algorithms"]] == ["a2c", "a3c", "dqn", "ppo"]
+    assert {row["id"] for row in found["algorithms"]} >= {"a2c", "a3c", "dqn", "ppo"}
     assert [row["id"] for row in found["envs"]] == ["gymnasium"]
     assert {row["id"] for row in found["wrappers"]} >= {"frame-stack", "time-limit"}
     text = rlplug("list").out

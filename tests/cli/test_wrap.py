@@ -23,14 +23,8 @@ def wrap_of(name: str) -> tuple[Any, str]:
 
 
 def test_a_run_is_trained_resumed_and_evaluated_inside_its_wrappers(rlplug: Callable[..., Any]) -> None:
-    words = (
-        "--wrap",
-        "frame-stack:frames=2",
-        "--wrap",
-        "time-limit:steps=20",
-        "--wrap",
-        "clip-reward:low=-0.5,high=0.5",
-    )
+    wraps = ["frame-stack:frames=2", "time-limit:steps=20", "clip-reward:low=-0.5,high=0.5"]
+    words = [word for wrap in wraps for word in ("--wrap", wrap)]
     assert rlplug("run", "a2c", "CartPole-v1", *words, *TINY, "--name", "one").code == 0
     assert wrap_of("one") == (wraps, "option")
     assert rlplug("resume", "one", "--steps", "600").code == 0
@@ -55,11 +49,7 @@ def test_an_option_wins_over_the_file_and_none_takes_all_off(rlplug: Callable[..
 @pytest.mark.parametrize(
     ("wrap", "code", "said"),
     [
-        (
-            "frame-stak",
-            2,
-            "no wrapper 'frame-stak' is installed; did you mean 'frame-stack'? ('rlplug list' shows all)",
-        ),
+        ("frame-stak", 2, "no wrapper 'frame-stak' is installed; did you mean 'frame-stack'? ('rlplug list'"),
         ("frame-stack:frame=2", 2, "wrapper frame-stack has no option 'frame'; did you mean 'frames'?"),
         ("frame-stack:frames=two", 2, "frame-stack: option 'frames': expected `int`, got `str`"),
         ("frame-stack:2", 2, "a wrapper's options are written NAME:option=value"),
@@ -82,9 +72,7 @@ def test_one_that_is_switched_off_says_by_what(rlplug: Callable[..., Any], monke
     for words in (("run", "a2c", "CartPole-v1", "--wrap", "flatten"), ("info", "flatten")):
         done = rlplug(*words)
         assert done.code == 3
-        assert (
-            "wrapper 'flatten' of rlplug-envs 0.1.0 is disabled: 'flatten' is disabled by" in done.err
-        )
+        assert "wrapper 'flatten' of rlplug-envs 0.1.0 is disabled: 'flatten' is disabled by" in done.err
 
 
 def test_info_shows_a_wrapper_s_options(rlplug: Callable[..., Any]) -> None:
@@ -104,9 +92,5 @@ def test_info_shows_a_wrapper_of_a_file(rlplug: Callable[..., Any], place: Path)
 
 
 def test_a_word_after_wrap_is_completed(rlplug: Callable[..., Any], process: Callable[..., Any]) -> None:
-    line = {
-        "_RLPLUG_COMPLETE": "bash_complete",
-        "COMP_WORDS": "rlplug run a2c CartPole-v1 --wrap fr",
-        "COMP_CWORD": "5",
-    }
-    assert process(**line).out.split() == ["plain,frame-stack"]
+    line = {"COMP_WORDS": "rlplug run a2c CartPole-v1 --wrap fr", "COMP_CWORD": "5"}
+    assert process(_RLPLUG_COMPLETE="bash_complete", **line).out.split() == ["plain,frame-stack"]

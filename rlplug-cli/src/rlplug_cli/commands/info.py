@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rlplug_cli.commands.run import options_of
+from rlplug_cli.commands.run import declared, options_of
 from rlplug_cli.listing import table
 from rlplug_cli.parameters import TYPES, shown
 from rlplug_core import plugins
@@ -19,7 +19,7 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target, load_target
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import NOUNS, Group
-from rlplug_core.presets import preset
+from rlplug_core.presets import preset, usual
 
 
 @click.command("info")
@@ -31,7 +31,7 @@ def command(name: str, env: str | None, json: bool) -> None:
     if _group(name) == "wrappers":
         _wrapper(name, json)
         return
-    own, every = options_of(name), schema(RunOptions)
+    own, every = options_of(name), usual(name, schema(RunOptions))
     about = _about(name)
     values = preset(name, env) if env else {}
     if json:
@@ -57,7 +57,7 @@ def _group(name: str) -> Group:
 
 
 def _wrapper(name: str, json: bool) -> None:
-    options, about = options_of(name, group="wrappers"), _about(name, "wrappers")
+    options, about = declared("wrappers", name), _about(name, "wrappers")
     if json:
         click.echo(json_module.dumps({**about, "options": [asdict(one) for one in options]}, indent=1))
         return

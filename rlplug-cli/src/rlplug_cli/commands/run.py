@@ -20,7 +20,7 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import Group
-from rlplug_core.presets import resolve
+from rlplug_core.presets import resolve, usual
 
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
 
@@ -59,7 +59,8 @@ class AlgorithmCommand(click.Command):
     """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
 
     def __init__(self, algorithm: str, own: tuple[Option, ...]) -> None:
-        self.algorithm, self.own, self.run_options = algorithm, own, schema(RunOptions)
+        self.algorithm, self.own = algorithm, own
+        self.run_options = usual(algorithm, schema(RunOptions))
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
             *(SchemaOption(option, algorithm, _completed(option)) for option in (*self.own, *self.run_options)),
@@ -109,8 +110,13 @@ class AlgorithmCommand(click.Command):
                     formatter.write_dl(records)
 
 
-def options_of(name: str, may_import: bool = True, group: Group = "algorithms") -> tuple[Option, ...]:
-    """An algorithm's own options or a wrapper's, from its index or else from its code; without either, none.
+def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
+    """An algorithm's own options, with the defaults that are usual; see `declared`."""
+    return usual(algorithm, declared("algorithms", algorithm, may_import))
+
+
+def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
+    """The options of an algorithm or a wrapper, from its index or else from its code; without either, none.
 
     Raises:
         UsageError, PluginError: there is no such plugin, or it cannot be used.

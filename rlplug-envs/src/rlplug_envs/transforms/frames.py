@@ -25,8 +25,8 @@ class FrameStackConfig(Config):
 class FrameStack(Transform):
     """The last few observations at once, oldest first (Mnih et al., 2015).
 
-    An episode's first observation stands for those before it. Vectors become a longer vector, images get more channels, images without channels get some. A mask of allowed
-    actions is passed on as it is.
+    An episode's first observation stands for those before it. Vectors become a longer vector, images get more channels,
+    images without channels get some. A mask of allowed actions is passed on as it is.
     """
 
     Config = FrameStackConfig
