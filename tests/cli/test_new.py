@@ -20,9 +20,10 @@ from tests.cli.overlay import Overlay
 RUNS = {
     "algorithm": ("rlplug", "run", "some-idea", "CartPole-v1", "--total-steps", "1000"),
     "env": ("rlplug", "run", "a2c", "some-place/SomePlace-v0", "--total-steps", "1000"),
+    "wrapper": ("rlplug", "run", "a2c", "CartPole-v1", "--wrap", "some-cost:cost=0.1", "--total-steps", "1000"),
     "hooks": ("rlplug", "run", "a2c", "CartPole-v1", "--total-steps", "1000", "--name", "noted"),
 }
-NAMES = {"algorithm": "some-idea", "env": "some-place", "hooks": "some-notes"}
+NAMES = {"algorithm": "some-idea", "env": "some-place", "wrapper": "some-cost", "hooks": "some-notes"}
 SHORT = ("--eval-episodes", "2", "--verdict-episodes", "2")
 
 
@@ -43,6 +44,7 @@ def test_all_are_found(overlay: Overlay) -> None:
     said = overlay.run("rlplug", "list")
     assert "some-idea" in said
     assert "some-place" in said
+    assert "some-cost" in said
 
 
 @pytest.mark.parametrize("kind", new.KINDS)
@@ -109,7 +111,9 @@ def test_lines_stay_short_with_the_longest_name(kind: str) -> None:
         ("algorithm", "policy", r"the name Policy to two things"),
         ("env", "provider", r"the name Provider to two things"),
         ("hooks", "exception", r"the name Exception to two things"),
-        ("wrapper", "frame-stack", r"'wrapper' is not one of"),
+        ("wrapper", "frame-stack", r"wrapper of rlplug-envs"),
+        ("wrapper", "timestep", r"the name Timestep to two things"),
+        ("agent", "some-agent", r"'agent' is not one of"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(
