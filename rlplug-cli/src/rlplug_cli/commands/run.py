@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from rlplug_cli.parameters import SchemaOption, gathered
 from rlplug_core import plugins
 from rlplug_core.config import Config, Option, schema
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
@@ -121,14 +121,20 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
     Raises:
         UsageError, PluginError: there is no such plugin, or it cannot be used.
     """
+    owner = f"'{name}'"
     if not is_target(name):
-        found, _ = index.read(usable(group, name))
+        record = usable(group, name)
+        found, _ = index.read(record)
         if found is not None:
             return index.options(found)
+        owner = str(record)
     if not may_import:
         return ()
     cls: Any = plugins.algorithm(name) if group == "algorithms" else plugins.wrapper(name)
-    return schema(getattr(cls, "Config", Config))
+    try:
+        return schema(getattr(cls, "Config", Config))
+    except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
+        raise PluginError(f"{owner} has options that cannot be shown: {error}; ask its author") from error
 
 
 def _fixed() -> list[click.Parameter]:

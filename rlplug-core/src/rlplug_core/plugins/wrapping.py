@@ -35,12 +35,10 @@ class Wrapping:
             UsageError: nothing has this name, or the words are not of this form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or the class is no wrapper.
         """
-        found = _WORDS.fullmatch(words)
-        name, text = (found["name"], found["options"] or "") if found else (words, "")
+        name, text = split(words)
         code: Any = wrapper(name)
         config = getattr(code, "Config", Config)
-        absolutely = f"{absolute(name)}:{text}" if text else absolute(name)
-        return cls(absolutely, code, convert(config, _values(config, text, name), name))
+        return cls(joined(absolute(name), text), code, convert(config, _values(config, text, name), name))
 
     def around(self, env: Env) -> Env:
         """The wrapper over `env`.
@@ -59,6 +57,17 @@ class Wrapping:
         if getattr(made, "spec", None) is None:
             raise PluginError(f"wrapper '{self.words}' made no environment: it has no 'spec'")
         return made
+
+
+def split(words: str) -> tuple[str, str]:
+    """`NAME` and `option=value,…` of `NAME:option=value,…`; without options, the second is empty."""
+    found = _WORDS.fullmatch(words)
+    return (found["name"], found["options"] or "") if found else (words, "")
+
+
+def joined(name: str, options: str) -> str:
+    """The inverse of `split`."""
+    return f"{name}:{options}" if options else name
 
 
 def wrapped(env: Env, wrappings: Iterable[Wrapping]) -> Env:
