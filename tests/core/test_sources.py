@@ -101,19 +101,18 @@ def test_an_environment_is_copied_too_and_one_file_once(tmp_path: Path) -> None:
     assert run.evaluate(episodes=2).episodes == 2
 
 
-WRAP = "from rlplug_core import Transform\nclass Mine(Transform):\n    def __init__(self, env, config): super().__init__(env)\n"
-
-
 def test_wrappers_are_copied_too(tmp_path: Path) -> None:
-    wrap = write(tmp_path, WRAP, "wrap.py")
-    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny", wrap=["tests.core.wraps:Tenfold", wrap])
+    code, tiny, tenfold = (
+        "from rlplug_core import Transform as Mine\n",
+        "tests.core.fakes:Tiny",
+        "tests.core.wraps:Tenfold",
+    )
+    run = trained(tmp_path / "runs", tiny, wrap=[tenfold, write(tmp_path, code, "wrap.py")])
     assert list(run.config["sources"]) == ["wrap.1"]
     (tmp_path / "wrap.py").unlink()
     assert run.evaluate(episodes=2).episodes == 2
     assert resume(run, total_steps=160, hooks=False).status == "finished"
-    other = trained(
-        tmp_path / "other", "tests.core.fakes:Tiny", wrap=["tests.core.wraps:Tenfold", write(tmp_path, WRAP)]
-    )
+    other = trained(tmp_path / "other", tiny, wrap=[tenfold, write(tmp_path, code)])
     assert other.config["group"] == run.config["group"]
 
 

@@ -68,9 +68,6 @@ class Aged(Transform):
 class Tenfold(Transform):
     """A wrapper without options."""
 
-    def __init__(self, env: Env, config: Config) -> None:
-        super().__init__(env)
-
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
         return with_reward(now, now.reward * np.float32(10))

@@ -17,8 +17,8 @@ def keep(run: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Copy the files that a configuration names into the run directory.
 
     Returns:
-        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, … that is a file, its path, its copy's
-        and its SHA-256.
+        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, … that is a file, its path, its
+        copy's and its SHA-256.
     """
     kept: dict[str, dict[str, str]] = {}
     for role, name in _roles(config).items():

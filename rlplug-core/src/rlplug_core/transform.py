@@ -35,7 +35,8 @@ class Transform:
 
     Config: ClassVar[type[Any]] = Config
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, config: Any = None) -> None:
+        """`config` is for subclasses that have options."""
         self.env = env
         self.spec = env.spec
         self.source: Spec = env.source if isinstance(env, SupportsObserve) else env.spec
