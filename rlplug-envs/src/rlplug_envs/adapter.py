@@ -130,7 +130,7 @@ class Adapter:
         opened, valid = self._resetting, ~self._resetting
         reward[opened], self._totals[opened], self._begun[opened] = 0, 0, self._time
         ended = ended & valid
-        due = self._due(ended | opened)
+        due = self._due(ended)
         final = self._restart(obs, due)
         self._resetting, self._loud = ended, bool(ended.any())
         return self._timestep(obs, final, reward, terminated & valid, ended | due, opened | due, valid)

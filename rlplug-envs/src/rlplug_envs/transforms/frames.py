@@ -35,8 +35,9 @@ class FrameStack(Transform):
         super().__init__(env)
         self._layouts = _layouts(env.spec.obs, config.frames, env.spec.id)
         self.spec = replace(env.spec, obs=_stacked(env.spec.obs, self._layouts))
-        allocate = lambda layout: layout.allocate(env.spec.rows)  # noqa: E731
-        self._now, self._next = (tree_map(allocate, self._layouts) for _ in range(2))
+        frames = [tree_map(lambda layout: layout.allocate(env.spec.rows), self._layouts) for _ in range(2)]
+        # Each is its frames [N, n, ...], and the same memory as agents see it.
+        self._now, self._next = ((each, self._seen(each)) for each in frames)
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
@@ -48,8 +49,9 @@ class FrameStack(Transform):
         if now.final is now.obs:
             obs = self._push(now.obs, now.first)
             return with_obs(now, obs, obs)
-        tree_map(_follow, self._next, self._now, now.final)
-        final = self._seen(tree_map(np.copy, self._next), now.final)
+        frames = tree_map(np.copy, self._now[0])
+        tree_map(_follow, frames, self._now[0], now.final)
+        final = _with_mask(self._seen(frames), now.final)
         return with_obs(now, self._push(now.obs, now.first), final)
 
     def observe(self, obs: Obs, first: Array) -> Obs:
@@ -61,22 +63,26 @@ class FrameStack(Transform):
     def _push(self, obs: Obs, first: Array) -> Obs:
         """What is seen with one more observation; that alone in the rows whose episode it opens."""
         self._now, self._next = self._next, self._now
-        tree_map(_follow, self._now, self._next, obs)
+        frames, seen = self._now
+        tree_map(_follow, frames, self._next[0], obs)
         if np.count_nonzero(first):
-            tree_map(lambda frames, frame: _fill(frames, frame, first), self._now, obs)
-        return self._seen(self._now, obs)
+            tree_map(lambda array, frame: _fill(array, frame, first), frames, obs)
+        return _with_mask(seen, obs)
 
-    def _seen(self, frames: Obs, obs: Obs) -> Obs:
-        """Frames [N, n, ...] as agents see them, with the mask that came with the newest."""
-        seen = tree_map(lambda array, layout: layout.seen(array), frames, self._layouts)
-        return {**seen, MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else seen
+    def _seen(self, frames: Obs) -> Obs:
+        return tree_map(lambda array, layout: layout.seen(array), frames, self._layouts)
 
     def state_dict(self) -> State:
-        return super().state_dict() | {"frames": tree_map(np.ndarray.copy, self._now)}
+        return super().state_dict() | {"frames": tree_map(np.ndarray.copy, self._now[0])}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        tree_map(np.copyto, self._now, state["frames"])
+        tree_map(np.copyto, self._now[0], state["frames"])
+
+
+def _with_mask(seen: Obs, obs: Obs) -> Obs:
+    """What is seen, with the mask of allowed actions that came with the newest observation."""
+    return {**seen, MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else seen
 
 
 def _follow(frames: Array, before: Array, newest: Array) -> None:
