@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,12 @@ from rlplug_core.presets import flat, preset
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
-ALGORITHMS: dict[str, Any] = {"a2c": A2C, "a3c": A3C, "dqn": DQN, "ppo": PPO}
-OPTIONS = [(name, option) for name, algorithm in ALGORITHMS.items() for option in schema(algorithm.Config)]
+#: Every name of this distribution with its class; several names may have one class.
+ENTRIES = metadata.distribution("rlplug-algos").entry_points.select(group="rlplug.algorithms")
+ALGORITHMS: dict[str, Any] = {entry.name: entry.load() for entry in ENTRIES}
+#: One name for each class.
+CLASSES = {name: cls for cls, name in {cls: name for name, cls in reversed(ALGORITHMS.items())}.items()}
+OPTIONS = [(name, option) for name, algorithm in CLASSES.items() for option in schema(algorithm.Config)]
 PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 
 

@@ -12,11 +12,12 @@ from rlplug_algos.value_config import ValueConfig
 from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.algorithm import Algorithm, move_target, target_network
 from rlplug_core.batches import Transitions
+from rlplug_core.buffers.prioritised import PrioritisedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.modules import QNetwork
-from rlplug_core.schedules import constant, linear, piecewise
+from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result
 
 #: What noise is drawn for: the online network, its target, and the choice of the next action by the online network.
@@ -42,6 +43,7 @@ class ValueLearner(Algorithm[Transitions]):
 
     def build(self) -> None:
         c = self.config
+        self.epsilon = c.epsilon()
         self.online = self.network().to(self.device)
         self.target = target_network(self.online)
         lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
@@ -53,14 +55,15 @@ class ValueLearner(Algorithm[Transitions]):
             return NoisyGreedy(self.online, seeds, self.acting, c.warmup, c.epsilon_evaluation)
         if c.temperature is not None:
             return Softmax(self.online, c.temperature, seeds, self.acting, c.warmup, c.epsilon_evaluation)
-        bends = list(zip(c.epsilon_bends[::2], c.epsilon_bends[1::2], strict=True))
-        epsilon = piecewise([(0.0, c.epsilon_start), *bends, (c.epsilon_until, c.epsilon_end)])
-        return EpsilonGreedy(self.online, epsilon, seeds, self.acting, c.warmup, c.epsilon_evaluation)
+        return EpsilonGreedy(self.online, self.epsilon, seeds, self.acting, c.warmup, c.epsilon_evaluation)
 
     def buffer(self) -> ReplayBuffer:
         c, seeds = self.config, self.seeds.child("buffer")
         pace = Pace(c.batch, c.every, c.updates, c.start)
-        return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, seeds, self.device)
+        if c.priority.alpha == 0:
+            return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, seeds, self.device, c.store)
+        priority = Priority(c.priority.alpha, linear(c.priority.beta, 1.0), c.priority.epsilon)
+        return PrioritisedReplay(c.capacity, pace, c.n_step, c.gamma, seeds, self.device, priority, c.store)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
         batch.extras = batch.extras | self.draws(batch)

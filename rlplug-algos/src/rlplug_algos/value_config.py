@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from rlplug_core.config import Config, Count, Fraction, Natural, NonNegative, Positive, integer, log, uniform
+from rlplug_core.errors import BadConfig
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
+from rlplug_core.schedules import Schedule, piecewise
 
 #: A number in (0, 1].
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -22,7 +24,6 @@ class PriorityOptions:
     alpha: NonNegative = 0.0  # how strongly replay prefers large errors; 0 draws all alike
     beta: Fraction = 0.4  # how far importance weights make up for it at the beginning; 1 at the end
     epsilon: Positive = 1e-6  # added to every error, so that none is never drawn
-    eviction: Literal["oldest", "sampled"] = "oldest"  # what makes room: the oldest, or draws against the priority
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class ValueConfig(Config):
     """Options that the value-based algorithms share."""
 
     capacity: Count = 100_000  # transitions kept for replay
+    store: Literal["memory", "disk", "cuda"] = "memory"  # where their observations are kept
     batch: Count = 64  # transitions per gradient step
     every: Count = 4  # env steps between bursts of gradient steps
     updates: Count = 1  # gradient steps per burst
@@ -54,6 +56,21 @@ class ValueConfig(Config):
     gradient_clip: Positive = 10.0  # largest gradient norm
     priority: PriorityOptions = PriorityOptions()
     net: Net = Net(hidden=(256, 256), activation="relu")
+
+    def epsilon(self) -> Schedule:
+        """The chance of a random action.
+
+        Raises:
+            BadConfig: something else takes its place twice over, or `epsilon_bends` are no pairs.
+        """
+        if self.noisy is not None and self.temperature is not None:
+            raise BadConfig("noisy and temperature both take the place of epsilon; set one of them to none")
+        if len(self.epsilon_bends) % 2:
+            raise BadConfig(
+                "epsilon_bends needs pairs, a share of the run and the chance there, such as 0.1,0.5"
+            )
+        bends = list(zip(self.epsilon_bends[::2], self.epsilon_bends[1::2], strict=True))
+        return piecewise([(0.0, self.epsilon_start), *bends, (self.epsilon_until, self.epsilon_end)])
 
     search = {
         "lr": log(1e-5, 1e-2), "n_step": integer(1, 5), "target_every": integer(50, 2000),
