@@ -66,9 +66,7 @@ class ValueConfig(Config):
         if self.noisy is not None and self.temperature is not None:
             raise BadConfig("noisy and temperature both take the place of epsilon; set one of them to none")
         if len(self.epsilon_bends) % 2:
-            raise BadConfig(
-                "epsilon_bends needs pairs, a share of the run and the chance there, such as 0.1,0.5"
-            )
+            raise BadConfig("epsilon_bends needs pairs, a share of the run and the chance there, such as 0.1,0.5")
         bends = list(zip(self.epsilon_bends[::2], self.epsilon_bends[1::2], strict=True))
         return piecewise([(0.0, self.epsilon_start), *bends, (self.epsilon_until, self.epsilon_end)])
 

@@ -25,7 +25,9 @@ def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor
     place = (moved - low) / spacing
     atoms = torch.arange(len(support), device=support.device, dtype=support.dtype)
     shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
-    return (shares @ probability.unsqueeze(2)).squeeze(2)
+    # With discount 0 all atoms move to one place, so any distribution will do; Z itself would leave its rounding there.
+    source = torch.where(discount.unsqueeze(1) == 0, (atoms == 0).to(support.dtype), probability)
+    return (shares @ source.unsqueeze(2)).squeeze(2)
 
 
 def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:
