@@ -51,7 +51,11 @@ PAIRS = [
     Pair("ppo", "sb3", "SB3 PPO", "sb3_ppo.py", 2.0, "8 rows x 32 steps, batch 256, 20 epochs, 64-64 tanh"),
     Pair("dqn", "sb3", "SB3 DQN", "sb3_dqn.py", 1.5, "128 gradient steps per 256 env steps, batch 64, 256-256 ReLU"),
     Pair(
-        "qrdqn", "sb3_contrib", "sb3-contrib QR-DQN", "sb3_qrdqn.py", 1.5,
+        "qrdqn",
+        "sb3_contrib",
+        "sb3-contrib QR-DQN",
+        "sb3_qrdqn.py",
+        1.5,
         "128 gradient steps per 256 env steps, batch 64, 256-256 ReLU, 200 quantiles",
     ),
 ]
