@@ -49,7 +49,7 @@ the setting in which tutorials show DQN. The bar is 200, the most there is.
 
 ## Pixels
 
-A game of bricks in 10 by 10 pixels (`bench/pixels.py`). Of several algorithms the interquartile mean over the seeds counts.
+A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the interquartile mean over the seeds.
 
 {pixels}
 

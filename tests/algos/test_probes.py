@@ -26,7 +26,7 @@ ONLINE = {**SHARED, "rows": 16, "lr": 1e-2, "total_steps": 50_000}
 LEARNERS: dict[str, dict[str, Any]] = {
     "dqn": REPLAY,
     "vqn": ONLINE,
-    "nstep-q": {**ONLINE, "inline": True, "rows": 8, "steps": 1, "target_every": 20, "epsilon_others": []},
+    "nstep-q": {**ONLINE, "lr": 3e-3, "inline": True, "rows": 8, "steps": 1, "target_every": 20, "epsilon_others": []},
 }
 PROCESSES = {"trap": Trap, "drift": Drift}
 
