@@ -28,6 +28,12 @@ LEARNERS: dict[str, dict[str, Any]] = {
     "vqn": ONLINE,
     "nstep-q": {**ONLINE, "lr": 3e-3, "inline": True, "rows": 8, "steps": 1, "target_every": 20, "epsilon_others": []},
 }
+#: Those that learn distributions, of which a process without chance has none.
+DISTRIBUTIONAL: dict[str, dict[str, Any]] = {
+    "c51": {**REPLAY, "v_min": 0.0, "v_max": 3.2, "atoms": 33, "total_steps": 8_000},
+    "qrdqn": {**REPLAY, "quantiles": 16, "total_steps": 8_000},
+    "iqn": {**REPLAY, "total_steps": 8_000},
+}
 PROCESSES = {"trap": Trap, "drift": Drift}
 
 
@@ -55,6 +61,11 @@ def where(process: type[Tabular]) -> str:
 def test_best_action_values_are_reached(trained: Callable[..., Any], name: str, process: type[Tabular]) -> None:
     runner = trained(name, where(process), **LEARNERS[name])
     assert error(runner, process) < 0.01
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONAL)
+def test_means_of_the_distributions_are_the_best_action_values(trained: Callable[..., Any], name: str) -> None:
+    assert error(trained(name, where(Drift), **DISTRIBUTIONAL[name]), Drift) < 0.01
 
 
 def test_sarsa_reaches_the_values_of_the_policy_that_explores(trained: Callable[..., Any]) -> None:

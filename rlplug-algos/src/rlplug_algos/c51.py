@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-import msgspec
 from torch import Tensor
 
 from rlplug_algos.value import ValueLearner
 from rlplug_algos.value_config import ValueConfig
 from rlplug_core.batches import Transitions
+from rlplug_core.config import Several
 from rlplug_core.errors import UsageError
 from rlplug_core.losses import categorical_projection
 from rlplug_core.nets.distributional import CategoricalQ
-
-#: An integer of at least 2.
-Several = Annotated[int, msgspec.Meta(ge=2)]
 
 
 @dataclass(frozen=True)

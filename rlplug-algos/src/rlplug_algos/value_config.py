@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-import msgspec
-
-from rlplug_core.config import Config, Count, Fraction, Natural, NonNegative, Positive, integer, log, uniform
+from rlplug_core.config import Config, Count, Fraction, Natural, NonNegative, Positive, Share, integer, log, uniform
 from rlplug_core.errors import BadConfig
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.schedules import Schedule, piecewise
-
-#: A number in (0, 1].
-Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 
 @dataclass(frozen=True)
