@@ -73,7 +73,8 @@ def test_a_chance_of_random_actions_in_evaluation() -> None:
 
 def noisy_agent(**options: Any) -> NoisyGreedy:
     torch.manual_seed(0)
-    return NoisyGreedy(QNetwork(SPEC, Net(hidden=(8,)), noisy="factorised", sigma=3.0), Seeds(1), **options)
+    made = QNetwork(SPEC, Net(hidden=(8,)), noisy="factorised", sigma=3.0)
+    return NoisyGreedy(made, made.draw, Seeds(1), **options)
 
 
 def story(agent: NoisyGreedy, steps: int, explore: bool = True) -> list[list[int]]:

@@ -52,7 +52,7 @@ class ValueLearner(Algorithm[Transitions]):
     def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
         c, seeds = self.config, self.agent_seeds(rank)
         if c.noisy is not None:
-            return NoisyGreedy(self.online, seeds, self.acting, c.warmup, c.epsilon_evaluation)
+            return NoisyGreedy(self.online, self.online.draw, seeds, self.acting, c.warmup, c.epsilon_evaluation)
         if c.temperature is not None:
             return Softmax(self.online, c.temperature, seeds, self.acting, c.warmup, c.epsilon_evaluation)
         return EpsilonGreedy(self.online, self.epsilon, seeds, self.acting, c.warmup, c.epsilon_evaluation)

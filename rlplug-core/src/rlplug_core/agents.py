@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from torch import nn
 
@@ -10,7 +12,7 @@ from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.nets.heads import ILLEGAL
-from rlplug_core.nets.modules import Policy, QNetwork
+from rlplug_core.nets.modules import Policy
 from rlplug_core.schedules import Schedule, constant
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Carry, Obs, State
@@ -143,16 +145,17 @@ class Softmax(EpsilonGreedy):
 class NoisyGreedy(EpsilonGreedy):
     """The action of highest value under noise on the network's weights, drawn anew at every step for all rows.
 
-    The network gives its noise by `draw(generator)` and takes it as its second argument (`QNetwork` with `noisy`).
+    Args:
+        network: takes the noise, as a tensor, as its second argument.
+        draw: makes fresh noise.
     """
 
-    network: QNetwork
-
     def __init__(
-        self, network: QNetwork, seeds: Seeds, acting: str = "auto", warmup: int = 0, evaluation: float = 0.0
-    ) -> None:
+        self, network: nn.Module, draw: Callable[[np.random.Generator], Array], seeds: Seeds, acting: str = "auto",
+        warmup: int = 0, evaluation: float = 0.0,
+    ) -> None:  # fmt: skip
         super().__init__(network, constant(0.0), seeds, acting, warmup, evaluation)
-        self.noisy = TorchForward(network)
+        self.draw, self.noisy = draw, TorchForward(network)
         self.generator = seeds.child("weights").generator()
 
     def initial(self, rows: int) -> Carry:
@@ -160,7 +163,7 @@ class NoisyGreedy(EpsilonGreedy):
         return super().initial(rows)
 
     def values(self, obs: Obs) -> Array:
-        return self.noisy(obs, self.network.draw(self.generator))
+        return self.noisy(obs, self.draw(self.generator))
 
     def state_dict(self) -> State:
         return {**super().state_dict(), "generator": self.generator.bit_generator.state}

@@ -27,7 +27,7 @@ import msgspec
 
 from rlplug_core.errors import BadConfig, did_you_mean
 
-#: An integer of at least 1; of at least 2; of at least 0; numbers > 0, >= 0, in [0, 1], and in (0, 1].
+#: Integers of at least 1, 2 and 0; numbers > 0, >= 0, in [0, 1] and in (0, 1].
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Several = Annotated[int, msgspec.Meta(ge=2)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
