@@ -34,9 +34,9 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 #: Texts that are typed one by one, because each may hold commas.
 Repeated = Annotated[tuple[str, ...], "repeated"]
-Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 
 @dataclass(frozen=True)
