@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, dqn, ppo
+from rlplug_algos import a2c, a3c, acktr, dqn, ppo, trpo, vpg
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -66,6 +66,18 @@ class PPO(Counted, ppo.PPO):
 
 
 class DQN(Counted, dqn.DQN):
+    pass
+
+
+class ACKTR(Counted, acktr.ACKTR):
+    pass
+
+
+class TRPO(Counted, trpo.TRPO):
+    pass
+
+
+class VPG(Counted, vpg.VPG):
     pass
 
 
@@ -120,6 +132,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "acktr": (
+        "ACKTR", "Continuous", {"rows": 3, "steps": 4, "refresh": 7},
+        [("update", 1), ("update", 60), ("step", 201)],
+    ),
+    "trpo": ("TRPO", "Masked", {"rows": 2, "steps": 48, "batch": 16, "thin": 2}, [("update", 3), ("step", 301)]),
+    "vpg": ("VPG", "Chain", {"rows": 3, "steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

@@ -14,8 +14,12 @@ import pytest
 
 from rlplug_algos.a2c import A2C
 from rlplug_algos.a3c import A3C
+from rlplug_algos.acktr import ACKTR
 from rlplug_algos.dqn import DQN
 from rlplug_algos.ppo import PPO
+from rlplug_algos.trpo import TRPO
+from rlplug_algos.vac import VAC
+from rlplug_algos.vpg import VPG
 from rlplug_core.algorithm import Context
 from rlplug_core.config import Option, convert, flatten, parse, schema
 from rlplug_core.errors import BadConfig, UsageError
@@ -24,7 +28,9 @@ from rlplug_core.presets import flat, preset
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
-ALGORITHMS: dict[str, Any] = {"a2c": A2C, "a3c": A3C, "dqn": DQN, "ppo": PPO}
+ALGORITHMS: dict[str, Any] = {
+    "a2c": A2C, "a3c": A3C, "acktr": ACKTR, "dqn": DQN, "ppo": PPO, "trpo": TRPO, "vac": VAC, "vpg": VPG,
+}  # fmt: skip
 OPTIONS = [(name, option) for name, algorithm in ALGORITHMS.items() for option in schema(algorithm.Config)]
 PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 
@@ -104,7 +110,7 @@ def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "acktr", "trpo", "vpg"])
 def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=rf"{algorithm} does not run under 'async': .*; use --runner sync"):
         learner(algorithm, "Chain", runner="async")
