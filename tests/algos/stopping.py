@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, acktr, dqn, ppo, trpo, vpg
+from rlplug_algos import a2c, a3c, acktr, dqn, nstep_q, ppo, trpo, vpg, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -81,6 +81,14 @@ class VPG(Counted, vpg.VPG):
     pass
 
 
+class VSarsa(Counted, vsarsa.VSarsa):
+    pass
+
+
+class NStepQ(Counted, nstep_q.NStepQ):
+    pass
+
+
 #: Rows of evaluation, whose steps do not count; training uses fewer.
 EVALUATION = 6
 
@@ -138,6 +146,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     ),
     "trpo": ("TRPO", "Masked", {"rows": 2, "steps": 48, "batch": 16, "thin": 2}, [("update", 3), ("step", 301)]),
     "vpg": ("VPG", "Chain", {"rows": 3, "steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
+    "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
+    "nstep-q-inline": (
+        "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
+        [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
+    ),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

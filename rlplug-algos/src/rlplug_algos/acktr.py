@@ -48,7 +48,7 @@ class ACKTR(ActorCritic):
         if clock.updates == 0 or due(clock.updates, clock.updates + 1, self.config.refresh):
             self.kfac.refresh()
         loss, metrics = self.loss(samples)
-        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
         return Result(metrics)
 
     def observe(self, batch: Samples) -> None:

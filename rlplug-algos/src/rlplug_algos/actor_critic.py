@@ -65,7 +65,7 @@ class ActorCritic(Algorithm[Rollout]):
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         loss, metrics = self.loss(self.samples(batch))
-        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
         return Result(metrics)
 
     def samples(self, batch: Rollout) -> Samples:

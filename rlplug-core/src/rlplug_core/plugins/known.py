@@ -5,7 +5,9 @@ from __future__ import annotations
 from rlplug_core.plugins.records import Group
 
 KNOWN: dict[Group, dict[str, str]] = {
-    "algorithms": dict.fromkeys(("a2c", "a3c", "acktr", "dqn", "ppo", "trpo", "vac", "vpg"), "rlplug-algos"),
+    "algorithms": dict.fromkeys(
+        ("a2c", "a3c", "acktr", "dqn", "nstep-q", "ppo", "trpo", "vac", "vpg", "vqn", "vsarsa"), "rlplug-algos"
+    ),
     "envs": {"gymnasium": "rlplug-envs"},
     "wrappers": {},
     "hooks": {"mlflow": "rlplug-cli"},
