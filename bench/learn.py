@@ -66,7 +66,12 @@ GOALS = (
     Goal("dqn", "CartPole-v1", 50_000, 475),
     Goal("ppo", "Acrobot-v1", 500_000, -80),
     Goal("dqn", "Acrobot-v1", 100_000, -90),
+    Goal("trpo", "CartPole-v1", 100_000, 475),
+    Goal("acktr", "CartPole-v1", 200_000, 475),
+    Goal("vpg", "CartPole-v1", 300_000, 475),
+    Goal("vac", "CartPole-v1", 300_000, 400),
     Goal("ppo", "Pendulum-v1", 100_000, -200),
+    Goal("trpo", "Pendulum-v1", 100_000, -200),
     Goal("a2c", "Acrobot-v1", 500_000),
     Goal("dqn", "MountainCar-v0", 120_000),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from importlib import resources
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,8 @@ import pytest
 
 from rlplug_algos.a2c import A2C
 from rlplug_algos.a3c import A3C
-from rlplug_algos.acktr import ACKTR
 from rlplug_algos.dqn import DQN
 from rlplug_algos.ppo import PPO
-from rlplug_algos.trpo import TRPO
-from rlplug_algos.vac import VAC
-from rlplug_algos.vpg import VPG
 from rlplug_core.algorithm import Context
 from rlplug_core.config import Option, convert, flatten, parse, schema
 from rlplug_core.errors import BadConfig, UsageError
@@ -29,8 +26,10 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
 ALGORITHMS: dict[str, Any] = {
-    "a2c": A2C, "a3c": A3C, "acktr": ACKTR, "dqn": DQN, "ppo": PPO, "trpo": TRPO, "vac": VAC, "vpg": VPG,
-}  # fmt: skip
+    point.name: point.load()
+    for point in entry_points(group="rlplug.algorithms")
+    if point.dist is not None and point.dist.name == "rlplug-algos"
+}
 OPTIONS = [(name, option) for name, algorithm in ALGORITHMS.items() for option in schema(algorithm.Config)]
 PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 

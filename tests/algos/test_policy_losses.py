@@ -225,7 +225,7 @@ def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[.
         assert sorted(order) == list(range(12))
         for start in (0, 4, 8):
             picked = batch.take(torch.from_numpy(order[start : start + 4]))
-            probe.optim.minimise(reference(probe, picked), clock)
+            probe.optim.minimise(reference(probe, picked), clock, age=12)
     torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-3, atol=1e-5)
 
 
@@ -236,7 +236,7 @@ def test_a2c_update_is_one_gradient_step_on_n_step_returns(learner: Callable[...
     obs, action = torch.from_numpy(rollout.obs[:8, 0]), torch.from_numpy(rollout.action[:, 0])
     batch = samples(obs, action, advantage, advantage + value)
     made.update(rollout, clock)
-    probe.optim.minimise(reference(probe, batch), clock)
+    probe.optim.minimise(reference(probe, batch), clock, age=8)
     torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-4, atol=1e-6)
 
 

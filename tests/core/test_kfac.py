@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 import pytest
@@ -15,6 +16,13 @@ from rlplug_core.nets.encoders import MLP
 from rlplug_core.nets.net import Net
 from rlplug_core.optimiser import Optimiser
 from rlplug_core.schedules import constant
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def scores(module: nn.Module, terms: Tensor) -> Tensor:
@@ -123,7 +131,7 @@ def test_first_moments_replace_the_identity_and_later_ones_decay() -> None:
 
 
 @pytest.mark.parametrize("width", [1.0, 25.0])
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-6, 1e2, 1e4])
 def test_each_module_keeps_its_own_region(scale: float, width: float) -> None:
     """The quadratic model's divergence ½ ΔᵀFΔ of the step is at most the radius; what is free takes the whole step."""
     bound, free = nn.Linear(2, 2).double(), nn.Linear(2, 1).double()

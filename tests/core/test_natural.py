@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +12,13 @@ from torch import Tensor, nn
 
 from rlplug_core.natural import Scalar, TrustRegion, conjugate_gradient
 from rlplug_core.nets.heads import Categorical, Gaussian
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def tiny(outputs: int) -> nn.Sequential:

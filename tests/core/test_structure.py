@@ -24,8 +24,8 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 LAYERS = (
     ("errors", "hooks", "journal", "schedules", "types"),
     ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
-    ("buffers", "controllers", "estimators", "nets", "optimiser", "options", "protocols"),
-    ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
+    ("buffers", "controllers", "estimators", "kfac", "nets", "optimiser", "options", "protocols"),
+    ("accelerate", "actor", "algorithm", "corrections", "evaluate", "links", "natural", "plugins"),
     ("agents", "events", "plan", "presets", "sources"),
     ("runners",),
     ("session",),

@@ -81,7 +81,7 @@ class TRPO(Algorithm[Rollout]):
         with torch.no_grad():
             before = self.policy(samples.obs)
         advantage = standardise(samples.advantage, samples.weight)
-        batch = replace(samples, advantage=advantage, extras={"before": before})
+        batch = replace(samples, share=None, advantage=advantage, extras={"before": before})
         some = batch.take(torch.arange(0, len(before), self.config.thin, device=self.device))
         move = self.region.step(
             lambda: self.loss(batch)[0], lambda: self.divergence(batch), lambda: self.divergence(some)

@@ -15,7 +15,7 @@ class VACConfig(A2CConfig):
     """Options of the one-step actor-critic."""
 
     steps: Count = 1  # rollout length per environment row; more than 1 makes it A2C
-    lr: Positive = 3e-4  # step size of the optimiser
+    lr: Positive = 1e-3  # step size of the optimiser
     rule: RuleName = "adam"  # the optimiser of policy and critic
 
 
