@@ -67,6 +67,7 @@ GOALS = (
     Goal("ppo", "Acrobot-v1", 500_000, -80),
     Goal("dqn", "Acrobot-v1", 100_000, -90),
     Goal("trpo", "CartPole-v1", 100_000, 475),
+    Goal("acer", "CartPole-v1", 200_000, 475),
     Goal("acktr", "CartPole-v1", 200_000, 475),
     Goal("vpg", "CartPole-v1", 300_000, 475),
     Goal("vac", "CartPole-v1", 300_000, 400),

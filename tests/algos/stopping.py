@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, acktr, dqn, nstep_q, ppo, trpo, vpg, vsarsa
+from rlplug_algos import a2c, a3c, acer, acktr, dqn, nstep_q, ppo, trpo, vpg, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -66,6 +66,10 @@ class PPO(Counted, ppo.PPO):
 
 
 class DQN(Counted, dqn.DQN):
+    pass
+
+
+class ACER(Counted, acer.ACER):
     pass
 
 
@@ -139,6 +143,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "a3c-inline": (
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
+    ),
+    "acer": (
+        "ACER", "Chain", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        [("update", 1), ("update", 7), ("update", 130), ("step", 201), ("step", 450)],
     ),
     "acktr": (
         "ACKTR", "Continuous", {"rows": 3, "steps": 4, "refresh": 7},

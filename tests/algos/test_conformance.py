@@ -6,7 +6,7 @@ import pytest
 
 from rlplug_core.testing import Check, checks
 
-NAMES = ("a2c", "a3c", "ppo", "dqn", "vqn", "vsarsa", "nstep-q", "acktr", "trpo", "vac", "vpg")
+NAMES = ("a2c", "a3c", "ppo", "dqn", "vqn", "vsarsa", "nstep-q", "acer", "acktr", "trpo", "vac", "vpg")
 EVERY = [pytest.param(check, id=f"{name}-{check}") for name in NAMES for check in checks(name)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rlplug_core.natural import Scalar, TrustRegion, conjugate_gradient
+from rlplug_core.natural import Scalar, TrustRegion, conjugate_gradient, within
 from rlplug_core.nets.heads import Categorical, Gaussian
 
 
@@ -127,3 +127,24 @@ def test_without_improvement_nothing_moves(advantage: Tensor) -> None:
     assert torch.equal(region.flat, before)
     assert move.failed == region.tries
     assert float(move.divergence) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.floats(-1, 1), st.integers(0, 2**31))
+def test_projection_solves_the_quadratic_programme(size: int, bound: float, seed: int) -> None:
+    """min ½ |z - g|² with k·z <= δ, by projected ascent on its dual: z = g - λ k with the λ >= 0 that fits."""
+    generator = torch.Generator().manual_seed(seed)
+    gradient, slope = (torch.randn(4, size, generator=generator).double() for _ in range(2))
+    found = within(gradient, slope, bound)
+    for g, k, z in zip(gradient, slope, found, strict=True):
+        multiplier = torch.zeros(()).double()
+        for _ in range(60):
+            gap = k @ (g - multiplier * k) - bound  # the slope of the dual
+            multiplier = (multiplier + 0.5 * gap / (k @ k)).clamp(min=0)
+        torch.testing.assert_close(z, g - multiplier * k, rtol=1e-6, atol=1e-9)
+        assert float(k @ z) <= bound + 1e-9
+
+
+def test_projection_without_slope_changes_nothing() -> None:
+    gradient = torch.randn(3, 4)
+    assert torch.equal(within(gradient, torch.zeros(3, 4), 0.5), gradient)

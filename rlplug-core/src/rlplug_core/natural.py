@@ -104,3 +104,13 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, step
         square, before = residual @ residual, square
         direction = residual + square / before.clamp(min=TINY) * direction
     return solution
+
+
+def within(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
+    """The vectors [B, k] nearest to `gradient` whose product with `slope` is at most `bound`.
+
+    With the slope of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,
+    arXiv:1611.01224, eq. 12).
+    """
+    excess = (gradient * slope).sum(-1, keepdim=True) - bound
+    return gradient - excess.clamp(min=0) / slope.square().sum(-1, keepdim=True).clamp(min=TINY) * slope

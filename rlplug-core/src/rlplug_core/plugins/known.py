@@ -6,7 +6,7 @@ from rlplug_core.plugins.records import Group
 
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(
-        ("a2c", "a3c", "acktr", "dqn", "nstep-q", "ppo", "trpo", "vac", "vpg", "vqn", "vsarsa"), "rlplug-algos"
+        ("a2c", "a3c", "acer", "acktr", "dqn", "nstep-q", "ppo", "trpo", "vac", "vpg", "vqn", "vsarsa"), "rlplug-algos"
     ),
     "envs": {"gymnasium": "rlplug-envs"},
     "wrappers": {},
