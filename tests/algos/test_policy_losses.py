@@ -183,6 +183,31 @@ def test_clipping_stops_only_the_gain(
     torch.testing.assert_close(loss, torch.tensor(-bound * advantage))
 
 
+@pytest.mark.parametrize("before", [-1.0, 0.0, 0.4, 0.6, 3.0])
+@pytest.mark.parametrize("target", [-2.0, 0.5, 2.0])
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_value_clipping_takes_the_larger_error(
+    learner: Callable[..., Any], before: float, target: float, clip: float | None
+) -> None:
+    """V = 0.5 now; beyond the clip, the gradient is 0 where the clipped value is the worse one."""
+    made = learner("ppo", "Bandit", entropy=0.0, value=1.0, value_clip=clip, **{"net.hidden": []})
+    with torch.no_grad():
+        made.critic.output.weight.zero_()
+        made.critic.output.bias.fill_(0.5)
+    now, advantage = torch.tensor([0.5]), torch.tensor([target - before])
+    batch = samples(torch.ones(1, 1), torch.tensor([0]), advantage, torch.tensor([target]))
+    error, clipped = (0.5 - target) ** 2, 0.0
+    if clip is not None:
+        clipped = (before + max(-clip, min(clip, 0.5 - before)) - target) ** 2
+    loss, metrics = made.loss(batch)
+    assert float(metrics["loss/value"]) == pytest.approx(max(error, clipped))
+    (gradient,) = torch.autograd.grad(loss, made.critic.output.bias)
+    if clip is None or error > clipped:
+        torch.testing.assert_close(gradient, 2 * (now - target))
+    elif clipped > error:
+        assert float(gradient) == 0
+
+
 def test_kl_is_schulmans_estimator(learner: Callable[..., Any]) -> None:
     """The mean of r - 1 - log r, never below 0; 0 where the policy has not moved. Rows of weight 0 do not count."""
     made = learner("ppo", "Chain")
