@@ -86,6 +86,22 @@ def test_a_long_episode_outlives_many_short_ones() -> None:
     assert rollout.obs[length:-1, 0, 0].tolist() == [moment.obs for moment in long]
 
 
+@pytest.mark.parametrize("length", [40, 63, 64, 65, 200])
+def test_episodes_of_any_length_follow_each_other(length: int) -> None:
+    """Wherever the room ends, the next episode is whole."""
+    moments = [Moment(time, 1.0, time + 1, time % length == length - 1, False, True) for time in range(5 * length)]
+    found = rollouts(Story([moments]), 1)
+    assert [rollout.obs[0, 0, 0] for rollout in found] == [length * number for number in range(5)]
+    assert [len(rollout.weight) for rollout in found] == [length] * 5
+
+
+def test_a_row_without_transition_ends_nothing() -> None:
+    moments = [Moment(0, 1.0, 1, False, False, True), Moment(1, 9.0, 2, True, False, False)]
+    moments += [Moment(2, 1.0, 3, True, False, True)]
+    (rollout,) = rollouts(Story([moments]), 1)
+    assert rollout.weight.ravel().tolist() == [1, 0, 1]
+
+
 def test_restart_drops_what_is_unfinished() -> None:
     buffer = EpisodeBuffer(1)
     one, two = (Story([[Moment(at, 1.0, at + 1, at > 2, False, True) for at in span]]) for span in ((0, 1), (2, 3)))
