@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, acer, acktr, dqn, nstep_q, ppo, trpo, vpg, vsarsa
+from rlplug_algos import a2c, a3c, acer, acer_continuous, acktr, dqn, nstep_q, ppo, trpo, vpg, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -70,6 +70,10 @@ class DQN(Counted, dqn.DQN):
 
 
 class ACER(Counted, acer.ACER):
+    pass
+
+
+class ContinuousACER(Counted, acer_continuous.ContinuousACER):
     pass
 
 
@@ -147,6 +151,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "acer": (
         "ACER", "Chain", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
         [("update", 1), ("update", 7), ("update", 130), ("step", 201), ("step", 450)],
+    ),
+    "acer-continuous": (
+        "ContinuousACER", "Continuous", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        [("update", 7), ("step", 450)],
     ),
     "acktr": (
         "ACKTR", "Continuous", {"rows": 3, "steps": 4, "refresh": 7},

@@ -36,7 +36,7 @@ def bandit(learner: Callable[..., Any], logits: Tensor, values: Tensor, **option
 
 
 def one(action: int, advantage: float, behaviour: Tensor, target: float = 0.0) -> Samples:
-    extras = {"logits": behaviour.log().unsqueeze(0)}
+    extras = {"outputs": behaviour.log().unsqueeze(0)}
     return Samples(
         torch.ones(1), None, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]),
         torch.tensor([target]), extras,
@@ -123,7 +123,7 @@ def test_targets_are_retrace_by_definition(learner: Callable[..., Any]) -> None:
         obs = torch.from_numpy(np.concatenate([rollout.obs[:, row], rollout.cuts.obs[:1]]))
         with torch.no_grad():
             pi, q = made.policy(obs).softmax(-1), made.values(obs)
-            mu = torch.from_numpy(rollout.extras["logits"][:, row]).softmax(-1)
+            mu = torch.from_numpy(rollout.extras["outputs"][:, row]).softmax(-1)
         state = (pi * q).sum(-1)
         action = torch.from_numpy(rollout.action[:, row])
         chosen = q[:40].gather(1, action[:, None])[:, 0]
@@ -141,13 +141,13 @@ def test_targets_are_retrace_by_definition(learner: Callable[..., Any]) -> None:
             assert float(target[t, row]) == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-def test_agent_sends_the_logits_it_chose_from(learner: Callable[..., Any]) -> None:
+def test_agent_sends_what_it_chose_from(learner: Callable[..., Any]) -> None:
     """And the batch's ratio is 1 as long as the policy is the same."""
     made = learner("acer", "Masked", steps=6)
     rollout = collected(made, envs.Masked(3))
     batch = made.samples(rollout)
     with torch.no_grad():
-        torch.testing.assert_close(batch.extras["logits"], made.policy(batch.obs), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(batch.extras["outputs"], made.policy(batch.obs), rtol=1e-4, atol=1e-5)
     ascent = made.ascent(batch, made.policy(batch.obs).softmax(-1).detach(), made.values(batch.obs).detach())
     assert bool(torch.isfinite(ascent).all())
 

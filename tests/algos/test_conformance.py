@@ -6,7 +6,10 @@ import pytest
 
 from rlplug_core.testing import Check, checks
 
-NAMES = ("a2c", "a3c", "ppo", "dqn", "vqn", "vsarsa", "nstep-q", "acer", "acktr", "trpo", "vac", "vpg")
+NAMES = (
+    "a2c", "a3c", "ppo", "dqn", "vqn", "vsarsa", "nstep-q",
+    "acer", "acer-continuous", "acktr", "trpo", "vac", "vpg",
+)  # fmt: skip
 EVERY = [pytest.param(check, id=f"{name}-{check}") for name in NAMES for check in checks(name)]
 
 

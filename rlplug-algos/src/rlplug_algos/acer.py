@@ -50,13 +50,13 @@ class ACERConfig(Config):
 
 
 class BehaviourAgent(PolicyAgent):
-    """Sends along the logits [N, A] from which it chose."""
+    """Sends along the outputs [N, size] of the head from which it chose."""
 
     def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        logits = self.forward(obs)
+        outputs = self.forward(obs)
         if not explore or self.draws is None:
-            return Act(self.head.mode(logits))
-        return Act(self.head.sample(logits, self.draws.next()), None, {"logits": logits})
+            return Act(self.head.mode(outputs))
+        return Act(self.head.sample(outputs, self.draws.next()), None, {"outputs": outputs})
 
 
 class ACER(Algorithm[Rollout]):
@@ -69,11 +69,17 @@ class ACER(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.policy, self.values = Policy(self.spec, c.net).to(self.device), QNetwork(self.spec, c.net)
+        self.policy = Policy(self.spec, c.net).to(self.device)
         self.average = target_network(self.policy)
         lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
-        self.optim = self.optimiser([self.policy, self.values], lr, c.clip, RULES[c.rule]())
-        self.host_policy, self.host_values = forward(self.policy, self.acting), forward(self.values, self.acting)
+        self.optim = self.optimiser([self.policy, *self.critics()], lr, c.clip, RULES[c.rule]())
+        self.host_policy = forward(self.policy, self.acting)
+
+    def critics(self) -> list[nn.Module]:
+        """Make the networks of values, on their device."""
+        self.values = QNetwork(self.spec, self.config.net).to(self.device)
+        self.host_values = forward(self.values, self.acting)
+        return [self.values]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> BehaviourAgent:
         return BehaviourAgent(self.policy, self.agent_seeds(rank), self.acting)
@@ -96,7 +102,7 @@ class ACER(Algorithm[Rollout]):
         value, successor = batch.values(lambda obs: (self.probabilities(obs) * self.host_values(obs)).sum(-1))
         obs = tree_map(lambda array: array[:-1].reshape(batch.reward.size, *array.shape[2:]), batch.obs)
         action = batch.action.reshape(-1, 1)
-        then = np.take_along_axis(softmax(batch.extras["logits"].reshape(len(action), -1)), action, 1)
+        then = np.take_along_axis(softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1)
         now = np.take_along_axis(self.probabilities(obs), action, 1)
         chosen = np.take_along_axis(self.host_values(obs), action, 1).reshape(value.shape)
         ratio = (now / np.maximum(then, TINY)).reshape(value.shape)
@@ -122,7 +128,7 @@ class ACER(Algorithm[Rollout]):
     def ascent(self, batch: Samples, odds: Tensor, values: Tensor) -> Tensor:
         """Where the probabilities [B, A] shall go: eq. 9, held within the region of eq. 11 by eq. 12."""
         c, safe = self.config, odds.clamp(min=TINY)
-        ratio = odds / batch.extras["logits"].softmax(-1).clamp(min=TINY)
+        ratio = odds / batch.extras["outputs"].softmax(-1).clamp(min=TINY)
         taken = nn.functional.one_hot(batch.action, odds.shape[1])
         gain = ratio.clamp(max=c.truncate) * taken * batch.advantage.unsqueeze(1) / safe
         excess = (1 - c.truncate / ratio.clamp(min=TINY)).clamp(min=0)

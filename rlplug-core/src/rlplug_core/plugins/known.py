@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rlplug_core.plugins.records import Group
 
+ALGORITHMS = "a2c a3c acer acer-continuous acktr dqn nstep-q ppo trpo vac vpg vqn vsarsa"
+
 KNOWN: dict[Group, dict[str, str]] = {
-    "algorithms": dict.fromkeys(
-        ("a2c", "a3c", "acer", "acktr", "dqn", "nstep-q", "ppo", "trpo", "vac", "vpg", "vqn", "vsarsa"), "rlplug-algos"
-    ),
+    "algorithms": dict.fromkeys(ALGORITHMS.split(), "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
     "wrappers": {},
     "hooks": {"mlflow": "rlplug-cli"},
