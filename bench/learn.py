@@ -75,6 +75,7 @@ GOALS = (
     Goal("trpo", "Pendulum-v1", 100_000, -200),
     Goal("a2c", "Acrobot-v1", 500_000),
     Goal("dqn", "MountainCar-v0", 120_000),
+    Goal("acer-continuous", "Pendulum-v1", 100_000),
 )
 
 
