@@ -178,3 +178,9 @@ def test_parameters_of_no_layer_follow_the_gradient() -> None:
     optimiser = Optimiser(module.parameters(), kfac, constant(1.0))
     gradient = torch.tensor([1.0, -2.0, 0.0, 0.0])
     torch.testing.assert_close(kfac.natural(gradient, optimiser.state)[:2], torch.tensor([0.8, -1.6]))
+
+
+def test_regions_that_share_a_parameter_are_refused() -> None:
+    layer = nn.Linear(1, 1)
+    with pytest.raises(ValueError, match="share a parameter"):
+        KFAC([(layer, 0.1), (nn.Sequential(layer), None)])

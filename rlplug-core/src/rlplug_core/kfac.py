@@ -77,6 +77,9 @@ class KFAC:
         damping: what is added to the eigenvalues of the Fisher matrix.
         momentum: share of the previous direction in the next.
         decay: share of the old moments that stays when new ones come.
+
+    Raises:
+        ValueError: two regions share a parameter.
     """
 
     def __init__(
@@ -88,10 +91,12 @@ class KFAC:
         self.spans: list[tuple[slice, float | None]] = []
         self.state: dict[str, Tensor] = {}
         end = 0
+        offsets: dict[int, int] = {}
         for module, radius in regions:
             start = end
-            offsets: dict[int, int] = {}
             for parameter in module.parameters():
+                if id(parameter) in offsets:
+                    raise ValueError("two regions of K-FAC share a parameter; make one module of theirs one region")
                 offsets[id(parameter)] = end
                 end += parameter.numel()
             self.layers += _layers(module.modules(), offsets)
