@@ -97,11 +97,18 @@ GOALS = (
     Goal("ppo", "Acrobot-v1", 500_000, -80),
     *(Goal(name, "Acrobot-v1", 100_000, -90) for name in ("dqn", "qrdqn", "rainbow")),
     Goal("dqn", "LunarLander-v3", 100_000, 150, "median"),
+    Goal("trpo", "CartPole-v1", 100_000, 475),
+    Goal("acer", "CartPole-v1", 200_000, 475),
+    Goal("acktr", "CartPole-v1", 200_000, 475),
+    Goal("vpg", "CartPole-v1", 300_000, 475),
+    Goal("vac", "CartPole-v1", 300_000, 400),
     Goal("ppo", "Pendulum-v1", 100_000, -200),
+    Goal("trpo", "Pendulum-v1", 100_000, -200),
     Goal("a2c", "Acrobot-v1", 500_000),
     Goal("dqn", "MountainCar-v0", 120_000),
     *(Goal(name, "CartPole-v0", 10_000, 200, options=(("verdict_episodes", 1),), part="classic") for name in REPLAY),
     *(Goal(name, PIXELS, 100_000, judge="interquartile mean", part="pixels") for name in ("dqn", "rainbow")),
+    Goal("acer-continuous", "Pendulum-v1", 100_000),
 )
 
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, c51, dqn, iqn, nstep_q, ppo, vsarsa
+from rlplug_algos import a2c, a3c, acer, acer_continuous, acktr, c51, dqn, iqn, nstep_q, ppo, trpo, vpg, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -66,6 +66,26 @@ class PPO(Counted, ppo.PPO):
 
 
 class DQN(Counted, dqn.DQN):
+    pass
+
+
+class ACER(Counted, acer.ACER):
+    pass
+
+
+class ContinuousACER(Counted, acer_continuous.ContinuousACER):
+    pass
+
+
+class ACKTR(Counted, acktr.ACKTR):
+    pass
+
+
+class TRPO(Counted, trpo.TRPO):
+    pass
+
+
+class VPG(Counted, vpg.VPG):
     pass
 
 
@@ -142,6 +162,20 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "acer": (
+        "ACER", "Chain", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        [("update", 1), ("update", 7), ("update", 130), ("step", 201), ("step", 450)],
+    ),
+    "acer-continuous": (
+        "ContinuousACER", "Continuous", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        [("update", 7), ("step", 450)],
+    ),
+    "acktr": (
+        "ACKTR", "Continuous", {"rows": 3, "steps": 4, "refresh": 7},
+        [("update", 1), ("update", 60), ("step", 201)],
+    ),
+    "trpo": ("TRPO", "Masked", {"rows": 2, "steps": 48, "batch": 16, "thin": 2}, [("update", 3), ("step", 301)]),
+    "vpg": ("VPG", "Chain", {"rows": 3, "steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
     "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
     "nstep-q-inline": (
         "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},

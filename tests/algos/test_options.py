@@ -108,7 +108,7 @@ def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "acktr", "trpo", "vpg"])
 def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=rf"{algorithm} does not run under 'async': .*; use --runner sync"):
         learner(algorithm, "Chain", runner="async")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rlplug_core.plugins.records import Group
 
 _ALGORITHMS = (
-    "a2c", "a3c", "c51", "ddqn", "dqn", "dueling-dqn", "iqn", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo",
-    "qrdqn", "rainbow", "rainbow-iqn", "vqn", "vsarsa",
+    "a2c", "a3c", "acer", "acer-continuous", "acktr", "c51", "ddqn", "dqn", "dueling-dqn", "iqn", "noisy-dqn",
+    "nstep-dqn", "nstep-q", "per-dqn", "ppo", "qrdqn", "rainbow", "rainbow-iqn", "trpo", "vac", "vpg", "vqn", "vsarsa",
 )  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
