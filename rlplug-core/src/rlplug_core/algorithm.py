@@ -24,6 +24,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
 
 B = TypeVar("B")
+M = TypeVar("M", bound=nn.Module)
 
 #: The optimisers that a config can name.
 RULES: dict[str, type[Rule]] = {"adam": Adam, "rmsprop": RMSProp}
@@ -120,10 +121,16 @@ class Algorithm(nn.Module, Generic[B]):
             )
 
 
-def target_network(network: nn.Module) -> nn.Module:
+def target_network(network: M) -> M:
     """A copy that no gradient reaches; it changes only when the learner says so."""
     target = copy.deepcopy(network)
     for parameter in target.parameters():
         parameter.grad = None
         parameter.requires_grad_(False)
     return target
+
+
+def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
+    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them."""
+    with torch.no_grad():
+        torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)

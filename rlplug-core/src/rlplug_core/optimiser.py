@@ -91,8 +91,11 @@ class Optimiser:
         self.pull()
 
     def minimise(self, loss: Tensor, clock: Clock) -> Tensor:
-        """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the norm before the clip."""
-        loss.backward()
+        """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the norm before the clip.
+
+        Other parameters that the loss depends on get no gradient, and none is computed for them.
+        """
+        loss.backward(inputs=self.parameters)  # type: ignore[no-untyped-call]
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
