@@ -131,6 +131,7 @@ class TinyQConfig(Config):
     n_step: Count = 2  # rewards summed
     every: Count = 5  # env steps between bursts
     updates: Count = 3  # gradient steps per burst
+    target_every: Count = 7  # updates between copies to the target network
     net: Net = Net(hidden=(8,))
 
 
@@ -156,7 +157,7 @@ class TinyQ(Algorithm[Transitions]):
     def update(self, batch: Transitions, clock: Clock) -> Result:
         loss, metrics = self.loss(batch)
         self.optim.minimise(loss, clock)
-        if due(clock.updates, clock.updates + 1, 7):
+        if due(clock.updates, clock.updates + 1, self.config.target_every):
             self.target.load_state_dict(self.online.state_dict())
         stop_if_told()
         return Result(metrics)

@@ -51,6 +51,14 @@ class Leaves(Faulty):
             sys.exit(5)
 
 
+class Talks(Faulty):
+    """Says why in two lines."""
+
+    def fail(self) -> None:
+        if in_worker():
+            raise RuntimeError("first\nsecond")
+
+
 class FailsToBuild(Chain):
     """Cannot be made where it is needed."""
 

@@ -13,7 +13,7 @@ from rlplug_core.evaluate import Evaluation
 from rlplug_core.events import TICK, Events, Meter, Progress
 from rlplug_core.options import RunOptions
 from rlplug_core.types import Result
-from tests.core.fakes import TINY, make_runner, stored
+from tests.core.fakes import TINY, assert_same, make_runner, stored
 
 
 class Recorder:
@@ -102,6 +102,15 @@ def test_a_run_that_ends_beside_the_grid_is_logged_and_evaluated_at_its_end() ->
     assert sink.steps("evaluation") == [30, 50]
 
 
+def test_the_end_repeats_nothing_that_was_just_done() -> None:
+    """The last step passed its grid points with more rows than it needed; records stand on the grid all the same."""
+    sink = Recorder()
+    events = run(sink, total_steps=50, rows=3, log_every=10, eval_every=25)
+    assert events.clock.steps == 51
+    assert sink.steps("metrics") == [10, 20, 30, 40, 50]
+    assert sink.steps("evaluation") == [25, 50]
+
+
 def test_a_runner_that_ends_on_the_grid_without_a_last_look_is_evaluated() -> None:
     """As worker processes do: the parent hears that all is done before it looks at the clock."""
     sink, options = Recorder(), {"total_steps": 40, "rows": 2, "runner": "sync"}
@@ -125,12 +134,46 @@ def test_only_a_better_evaluation_is_kept() -> None:
     }  # fmt: skip
 
 
+def test_the_best_checkpoint_holds_exactly_what_was_evaluated() -> None:
+    """Workers go on changing the shared parameters while the parent evaluates."""
+    sink = Recorder()
+    options = {"seed": 3, "rows": 2, "total_steps": 100, "runner": "async", "inline": True, "workers": 2}
+    runner = make_runner(TINY, **options)
+    evaluated: list[Any] = []
+
+    def during() -> None:
+        evaluated.append({name: value.clone() for name, value in runner.master.policy.state_dict().items()})
+        for optimiser in runner.master.optimisers:
+            optimiser.target.add_(1.0)
+
+    sink.during = during
+    events = Events(runner, RunOptions(**options, eval_every=60), sink, (), Watch())
+    runner.clock.limit = 60
+    runner.run(events.poll)
+    ((_, _, components),) = [saved for saved in sink.checkpoints if saved[0] == "best"]
+    policy = {name.removeprefix("policy."): v for name, v in components["learner"].items() if name[:7] == "policy."}
+    assert_same(policy, evaluated[0])
+
+
 def test_a_controller_hears_every_evaluation_and_can_stop_the_run() -> None:
     sink = Recorder([1.0, 2.0, 30.0])
     events = run(sink, [TargetReturn(20.0)], eval_every=20)
     assert events.clock.steps == 60
     assert sink.steps("evaluation") == [20, 40, 60]
     assert events.state_dict()["controllers"] == [{"target": 20.0}]
+
+
+def test_episodes_are_told_once_with_the_step_they_ended_at() -> None:
+    sink = Recorder()
+    events = run(sink, log_every=30)
+    told = [data for kind, _, data in sink.records if kind == "episodes"]
+    last = [data for kind, _, data in sink.records if kind == "metrics"][-1]
+    steps = [step for data in told for step in data["steps"]]
+    assert len(steps) == events.episodes == last["rollout/episodes"] > 10
+    assert steps == sorted(steps)
+    returns = [value for data in told for value in data["returns"]]
+    assert set(returns) == {0.0, 1.0}
+    assert last["rollout/return_mean"] == pytest.approx(sum(returns[-100:]) / len(returns[-100:]))
 
 
 @pytest.mark.parametrize("at", [34, 40, 46, 60])

@@ -18,7 +18,7 @@ from rlplug_core.agents import EpsilonGreedy, PolicyAgent
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.heads import Categorical, Gaussian, head
+from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, head, masked
 from rlplug_core.nets.modules import Policy, QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant
@@ -56,6 +56,15 @@ def test_a_gaussian_draws_with_its_mean_and_deviation() -> None:
     assert abs(np.corrcoef(actions.T)[0, 1]) < 0.02
     inside = (np.abs(actions[:, 0] - 0.5) < 1).mean()
     assert inside == pytest.approx(0.6827, abs=0.01)
+
+
+@settings(max_examples=50, deadline=None)
+@given(outputs(3, 5), st.lists(st.integers(0, 4), min_size=3, max_size=3))
+def test_categorical_numbers_are_torchs(logits: Floats, chosen: list[int]) -> None:
+    ours, theirs = Categorical(5), torch.distributions.Categorical(logits=torch.from_numpy(logits))
+    action = torch.tensor(chosen)
+    check(ours, logits, action, theirs.log_prob(action), theirs.entropy())
+    np.testing.assert_array_equal(logits[np.arange(3), ours.mode(logits)], logits.max(-1))
 
 
 @settings(max_examples=50, deadline=None)
@@ -103,6 +112,23 @@ def test_a_space_without_a_head_is_named() -> None:
 MASKS = st.lists(
     st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=4, max_size=4
 ).map(lambda rows: np.array(rows, dtype=np.int8))  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(outputs(4, 6, -1e4, 1e4), MASKS, st.integers(0, 1000))
+def test_what_a_mask_forbids_is_never_drawn(values: Floats, mask: Floats, seed: int) -> None:
+    shown = masked(torch.from_numpy(values), {"action_mask": torch.from_numpy(mask)}).numpy()
+    ours = Categorical(6)
+    rows = np.arange(4)
+    assert mask[rows, ours.mode(shown)].all()
+    generator = np.random.default_rng(seed)
+    for noise in ours.noise(generator, (50, 4)):
+        action = ours.sample(shown, noise)
+        assert mask[rows, action].all()
+    assert np.isfinite(ours.host_log_prob(shown, action)).all()
+    assert ours.entropy(torch.from_numpy(shown)).isfinite().all()
+    assert (shown[mask == 0] == ILLEGAL).all()
+    np.testing.assert_array_equal(shown[mask == 1], values[mask == 1])
 
 
 SPEC = Spec(

@@ -37,6 +37,30 @@ def test_records_are_numbered_lines(path: Path) -> None:
     journal.close()
 
 
+WHOLE = '{"seq":3,"time":1,"kind":"tag","step":0,"data":{"where":"Zürich"}}\n'.encode()
+CUT = WHOLE.index(b"\xbc")  # in the middle of a character
+
+
+@pytest.mark.parametrize(
+    "torn", [b"{", WHOLE[:20], WHOLE[:CUT], WHOLE[:-1], b"\0\0\0\0", b"\xff\xfe", b"\xff\n", b"[3]\n", b'{"seq":3}\n']
+)
+def test_what_a_loss_of_power_left_of_a_line_is_no_record(path: Path, torn: bytes) -> None:
+    """What is before it stays, and the next record begins a line of its own; a line counts only when it is ended."""
+    journal = Journal(path)
+    journal.write("start", 0, {})
+    journal.write("metrics", 1, {})
+    journal.close()
+    before = path.read_bytes()
+    path.write_bytes(before + torn)
+    assert [r.seq for r in read(path)] == [1, 2]
+    again = Journal(path, 1)
+    again.write("metrics", 2, {})
+    again.close()
+    assert [r.seq for r in read(path)] == [1, 2, 3]
+    kept = torn if torn.endswith(b"\n") else b""
+    assert path.read_bytes().startswith(before + kept + b'{"seq":3,')
+
+
 def test_an_empty_or_absent_journal_can_be_resumed(path: Path) -> None:
     Journal(path, 5).close()
     assert written(path) == []

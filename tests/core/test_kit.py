@@ -34,6 +34,10 @@ WRONG = {
 }  # fmt: skip
 
 
+#: What shows in several ways: the checks that say so.
+SEVERAL = {"Reallocates": ["agents", "resume", "async"], "Restless": ["agents", "evaluation"]}
+
+
 def of(name: str, learn: bool = False) -> dict[str, Check]:
     return {check.name: check for check in checks(f"{FILE}:{name}", learn=learn)}
 
@@ -43,7 +47,7 @@ def failing(name: str) -> list[str]:
     return [
         check.name
         for check in of(name).values()
-        if (check.name != "fresh-process" or WRONG[name] == "fresh-process") and check.outcome().broken
+        if (check.name != "fresh-process" or WRONG.get(name) == "fresh-process") and check.outcome().broken
     ]
 
 
@@ -60,6 +64,11 @@ def test_a_wrong_one_fails_the_check_made_for_it_and_no_other(name: str) -> None
         assert failing(name) == [WRONG[name]]
     finally:
         wrong_algorithms.Leaves.stop.set()
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_wrong_one_that_shows_in_several_ways_fails_all_of_them_and_no_other(name: str) -> None:
+    assert sorted(failing(name)) == sorted(SEVERAL[name])
 
 
 def test_one_that_learns_the_wrong_way_round_fails_all_that_train() -> None:

@@ -163,3 +163,13 @@ def test_torn_json_is_not_used(site: Path) -> None:
 def test_a_module_of_hooks_has_an_index_too(site: Path) -> None:
     found = indexing.make(plugins.find("hooks", "talk"))
     assert (found.summary, list(found.modules)) == ("Talks.", ["rlplug_cem.talk"])
+
+
+def test_presets_may_say_what_a_variant_is(site: Path) -> None:
+    """Summary and paper come from the presets, where they say something; the options come from the class."""
+    presets = site / "rlplug_cem" / "presets" / "cem.toml"
+    presets.parent.mkdir()
+    presets.write_text('summary = "Cross-entropy with elites (arXiv:1234.56789)"\n[default]\nelite = 0.5')
+    made = indexing.make(plugins.find("algorithms", "cem"))
+    assert (made.summary, made.paper) == ("Cross-entropy with elites (arXiv:1234.56789)", "arXiv:1234.56789")
+    assert next(option.default for option in index.options(made) if option.name == "elite") is None

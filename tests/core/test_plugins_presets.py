@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlplug_core import plugins, presets
+from rlplug_core.config import Option, log
 from rlplug_core.errors import PluginError
 from rlplug_core.testing.distributions import write_distribution
 
@@ -29,7 +30,7 @@ lr = 3.0
 
 @pytest.fixture
 def preset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    points = {"rlplug.algorithms": {"foo": "rlplug_foo.foo:Foo"}}
+    points = {"rlplug.algorithms": dict.fromkeys(("foo", "bar", "baz"), "rlplug_foo.foo:Foo")}
     files = {"rlplug_foo/__init__.py": "1/0", "rlplug_foo/presets/foo.toml": TABLES}
     write_distribution(tmp_path, "rlplug-foo", points, files)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -52,18 +53,12 @@ def test_the_most_specific_table_wins_per_option(preset_file: Path, env: str, va
     assert presets.preset("foo", env) == presets.preset("rlplug-foo/foo", env) == values
 
 
-def test_a_class_has_the_presets_of_its_entry_point(preset_file: Path) -> None:
-    cls = type("Foo", (), {"__module__": "rlplug_foo.foo"})
-    assert presets.preset(cls, "Cart")["rows"] == 4
-    assert presets.preset(type("Bar", (), {}), "Cart") == {}
-
-
 def test_no_file_is_no_preset(preset_file: Path) -> None:
     preset_file.unlink()
     assert presets.preset("foo", "Cart") == presets.preset("./x.py:Foo", "Cart") == {}
 
 
-@pytest.mark.parametrize("text", ["[default", "lr = 1", "default = 3"])
+@pytest.mark.parametrize("text", ["[default", "lr = 1", "default = 3", "extends = 1", "summary = ['x']"])
 def test_an_unreadable_preset_file_names_itself(preset_file: Path, text: str) -> None:
     preset_file.write_text(text)
     with pytest.raises(PluginError, match=r"foo\.toml"):
@@ -78,3 +73,53 @@ def test_given_options_win_and_origins_are_known(preset_file: Path) -> None:
     assert values == {"lr": 9.0, "clip": 7, "net.hidden": [1], "rows": 8}
     assert origins == {"lr": "option", "clip": "set", "net.hidden": "config", "rows": "preset"}
     assert presets.resolve("foo", "Cart", {"lr": 5.0})[1]["lr"] == "option"
+
+
+def extend(preset_file: Path, name: str, text: str) -> None:
+    preset_file.with_name(f"{name}.toml").write_text(text)
+
+
+def test_a_preset_that_extends_another_wins_over_all_of_it(preset_file: Path) -> None:
+    """Even its default over the other's exact id: what makes the variant must hold everywhere."""
+    extend(
+        preset_file,
+        "bar",
+        'extends = "foo"\nsummary = "Better"\n[default]\nclip = 2\nlr = 5.0\n["CartPole-v1"]\nlr = 6.0',
+    )
+    extend(preset_file, "baz", 'extends = "rlplug-foo/bar"\n[default.net]\nhidden = [8]')
+    assert presets.preset("bar", "CartPole-v1") == {"lr": 6.0, "clip": 2, "rows": 8, "net.hidden": [64]}
+    assert presets.preset("baz", "Cart") == {"lr": 5.0, "clip": 2, "rows": 4, "net.hidden": [8]}
+    assert presets.preset("foo", "CartPole-v1")["lr"] == 3.0
+
+
+def test_an_algorithm_without_presets_can_be_extended(preset_file: Path) -> None:
+    extend(preset_file, "bar", 'extends = "baz"\n[default]\nlr = 7.0')
+    assert presets.preset("bar", "Cart") == {"lr": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("base", "sentence"),
+    [
+        ("nobody", r"bar\.toml extends 'nobody': no algorithm 'nobody' is installed"),
+        ("bar", r"bar\.toml extends 'bar' in a circle: 'rlplug-foo/bar' extends 'rlplug-foo/bar'; take one"),
+        (
+            "baz",
+            r"baz\.toml extends 'bar' in a circle: 'rlplug-foo/bar' extends 'rlplug-foo/baz' extends 'rlplug-foo/bar'",
+        ),
+    ],
+)
+def test_a_preset_that_extends_what_it_cannot_says_so(preset_file: Path, base: str, sentence: str) -> None:
+    extend(preset_file, "bar", f'extends = "{base}"')
+    extend(preset_file, "baz", 'extends = "bar"')
+    with pytest.raises(PluginError, match=sentence):
+        presets.preset("bar", "Cart")
+
+
+def test_usual_defaults_are_those_of_the_default_table(preset_file: Path) -> None:
+    """What `--help`, `info` and tuning show; ranges, types and help stay as they are."""
+    extend(preset_file, "bar", 'extends = "foo"\n[default]\nclip = 2')
+    options = (Option("lr", "float", 0.1, "step size", search=log(1e-4, 1.0)), Option("seed", "int", 1, "seed"))
+    lr, seed = presets.usual("bar", options)
+    assert lr == Option("lr", "float", 1.0, "step size", search=log(1e-4, 1.0))
+    assert seed == options[1]
+    assert presets.usual("./x.py:Foo", options) == options

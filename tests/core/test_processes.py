@@ -73,6 +73,51 @@ def test_workers_train_one_set_of_parameters_and_report() -> None:
     assert not any(map(alive, pids))
 
 
+def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> None:
+    """All workers stand still, each between two vector steps; new processes take over where they stood."""
+    runner, states = processes_runner(total_steps=100_000), []
+
+    def poll() -> None:
+        if runner.clock.updates > 5:
+            states.append(stored(runner.state_dict()))
+            runner.clock.stop = len(states) == 2  # the first one disturbs nothing
+
+    try:
+        runner.run(poll)
+    finally:
+        runner.close()
+    state = states[-1]
+    assert sum(state["workers"]["slots"].tolist()) == state["clock"]["steps"]
+    assert len(state["workers"]["all"]) == 2
+    again = processes_runner(total_steps=state["clock"]["steps"] + 200)
+    try:
+        again.load_state_dict(state)
+        assert_same(state["learner"], stored(again.snapshot().state_dict()))
+        again.run(lambda: None)
+        assert again.clock.steps >= state["clock"]["steps"] + 200
+        assert again.clock.updates > state["clock"]["updates"]
+    finally:
+        again.close()
+
+
+def test_workers_load_only_what_is_their_own() -> None:
+    """A worker that starts late must not set back what the others have learned since."""
+    runner = make_runner(TINY, runner="async", inline=True, workers=2, total_steps=100)
+    runner.run(lambda: None)
+    state = stored(runner.workers[0].state_dict())
+    assert state["learner"]["_extra_state"]["optimisers"] == [{}]
+    for optimiser in runner.master.optimisers:
+        optimiser.target.fill_(0.5)
+        for tensor in optimiser.state.values():
+            tensor.fill_(0.25)
+    runner.workers[0].load_state_dict(state)
+    for optimiser in runner.master.optimisers:
+        assert (optimiser.target == 0.5).all()
+        assert all((tensor == 0.25).all() for tensor in optimiser.state.values())
+    local = runner.workers[0].learner.optimisers[0].flat
+    assert not (local == 0.5).any()  # its own copy is the one it had
+
+
 def test_a_resumed_run_has_its_weights_from_the_master_however_the_workers_load() -> None:
     runner = processes_runner(total_steps=300)
     try:
@@ -103,6 +148,8 @@ FAULTS = {
     "Hanging": (r"worker [01] gave no sign of life for 2 s; .* \(--worker-timeout waits longer\)", "no sign of life"),
     "LosesItsPipe": ("worker [01] failed: EOFError: a simulator went away", "Traceback.*a simulator went away"),
     "Leaves": ("worker [01] failed: SystemExit: 5", "Traceback"),
+    "FailsToBuild": (r"worker [01] failed: '\S+:FailsToBuild' cannot be made: ValueError: no display", "Traceback"),
+    "Talks": ("worker [01] failed: RuntimeError: first second", "Traceback.*second"),
     "KilledWithChild": ("worker [01] was killed by SIGKILL", "SIGKILL"),
 }
 
@@ -150,7 +197,10 @@ def ours() -> set[int]:
 def test_workers_that_wait_for_another_to_start_are_not_taken_for_hung(tmp_path: Path) -> None:
     """One needs longer to start than any may be silent while it trains."""
     env = f"{HARMFUL}SlowToBuild"
-    options = {"workers": 2, "total_steps": 100, "worker_timeout": 0.5, "eval_episodes": 2, "verdict_episodes": 0}
+    options = {
+        "runner": "async", "workers": 2, "total_steps": 100, "worker_timeout": 0.5, "eval_episodes": 2,
+        "verdict_episodes": 0,
+    }  # fmt: skip
     assert train(TINY, env, options, out=tmp_path, hooks=False).status == "finished"
 
 
@@ -183,7 +233,10 @@ SCRIPT = """
 import sys
 from rlplug_core.errors import RlplugError
 from rlplug_core.run import train
-options = {{"workers": 2, "total_steps": 10**8, "eval_episodes": 2, "rows": 2, "checkpoint_every": 10**8, **{options}}}
+options = {{
+    "runner": "async", "workers": 2, "total_steps": 10**8, "eval_episodes": 2, "rows": 2, "checkpoint_every": 10**8,
+    **{options},
+}}
 try:
     train({algorithm!r}, {env!r}, options, out={out!r}, name="run", hooks=False)
 except RlplugError as error:
@@ -215,6 +268,17 @@ def group(leader: int) -> set[int]:
     return found
 
 
+@pytest.mark.parametrize("env", [f"{ENVS}:Chain", f"{ENVS}:Hanging"])
+def test_when_the_parent_is_killed_no_worker_stays(tmp_path: Path, env: str) -> None:
+    """Not even one that hangs in its environment."""
+    process = start(tmp_path, env, log_every=10)
+    members = group(process.pid)
+    assert len(members) >= 4  # the parent, the fork server and two workers
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    reached(lambda: not group(process.pid))
+
+
 @pytest.mark.parametrize(("number", "code", "to_all"), [
     (signal.SIGINT, 130, True), (signal.SIGTERM, 143, False), (signal.SIGTERM, 143, True),
 ])  # fmt: skip
@@ -242,7 +306,7 @@ def test_a_signal_ends_in_a_checkpoint_and_a_resume_goes_on(
 
 def test_a_script_without_a_main_guard_does_not_start_again_in_its_workers(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    options = {"total_steps": 200, "verdict_episodes": 0, "eval_episodes": 2}
+    options = {"runner": "async", "total_steps": 200, "verdict_episodes": 0, "eval_episodes": 2}
     script.write_text(
         "from rlplug_core.run import train\nprint('begun')\n"
         f"train({TINY!r}, '{ENVS}:Chain', {options!r}, out={str(tmp_path)!r}, name='run', hooks=False)\n"

@@ -327,6 +327,23 @@ def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
     assert Run(RunDirectory.open(tmp_path / "run")).status == "failed"
 
 
+def test_a_run_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+    run = interrupted(tmp_path, 5)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from rlplug_core.rundir import RunDirectory as R\n"
+         "run = R.open(sys.argv[1]); run.lock(); print('held', flush=True); sys.stdin.read()", str(run.path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    assert run.status == "running"
+    with pytest.raises(UsageError, match=f"is being written by process {holder.pid}; wait for it or stop it first"):
+        resume(run, hooks=False)
+    holder.communicate("")
+    assert run.status == "interrupted"
+    assert resume(run, hooks=False).status == "finished"
+
+
 def test_a_process_that_dies_without_a_word_leaves_a_killed_run(tmp_path: Path) -> None:
     run = trained(tmp_path)
     lines = run.journal.read_text().splitlines()

@@ -23,6 +23,17 @@ def at(seed: int, path: list[tuple[str, int]]) -> Seeds:
     return node
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 5), NAMES, st.integers(0, 5), NAMES)
+def test_two_nodes_draw_alike_only_if_they_are_one(
+    seed: int, path: list[tuple[str, int]], other_seed: int, other_path: list[tuple[str, int]]
+) -> None:
+    one, other = at(seed, path), at(other_seed, other_path)
+    same = (seed, path) == (other_seed, other_path)
+    assert (one.generator().random(4).tolist() == other.generator().random(4).tolist()) is same
+    assert 0 <= one.integer() < 2**31
+
+
 def test_seeds_apart_by_little_are_independent() -> None:
     """0 included; so are numbered children and a child of a child."""
     nodes = [Seeds(seed).child("agent", number) for seed in range(20) for number in range(20)]

@@ -572,7 +572,7 @@ class Watches(Tiny):
 
 
 class RestlessAgent(PolicyAgent):
-    """Explores in evaluations, too, and no two of them alike."""
+    """Explores in evaluations, too, and no two agents act alike there."""
 
     made: ClassVar[int] = 0
 
@@ -584,7 +584,7 @@ class RestlessAgent(PolicyAgent):
     def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
         act = super().act(obs, first, carry, clock)
         if not explore and not isinstance(obs, dict):
-            act.action = np.random.default_rng(self.number).permutation(act.action)
+            act.action = np.roll(act.action, self.number, axis=0)
         return act
 
 

@@ -96,10 +96,19 @@ class Journal:
 
 
 def read(path: Path, after: int = 0) -> Iterator[Record]:
-    """The whole records with a sequence number above `after`; a torn last line is not a record."""
-    with open(path, encoding="utf-8") as file:
+    """The whole records with a sequence number above `after`; what a loss of power left of others is passed over."""
+    with open(path, "rb") as file:
         for line in file:
-            if line.endswith("\n"):
-                record = Record(**json.loads(line))
-                if record.seq > after:
-                    yield record
+            record = _record(line)
+            if record is not None and record.seq > after:
+                yield record
+
+
+def _record(line: bytes) -> Record | None:
+    """The record that a line holds, or None where it is torn or no record at all."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        return Record(**json.loads(line))
+    except (ValueError, TypeError):
+        return None

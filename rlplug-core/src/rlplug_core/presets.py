@@ -1,55 +1,56 @@
 """Presets: option values that suit an algorithm on an environment, in `presets/<id>.toml` beside a plugin's top level.
 
+    extends = "dqn"
+    summary = "Double DQN (van Hasselt et al., 2016, arXiv:1509.06461)"
     [default]
-    lr = 7e-4
+    double = true
     ["ALE/*"]
     net.hidden = [512]
     ["ALE/Pong-v5"]
     total_steps = 10_000_000
 
 All tables that fit an environment id apply, and for each option the most specific one wins: an exact id, then patterns
-by the number of their literal characters, then `default`.
+by the number of their literal characters, then `default`. All of them win over those of the presets that they extend;
+so one class and an entry point with presets of its own make a variant. `default` is what its help shows.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlplug_core.errors import PluginError
-from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import find
+from rlplug_core.plugins.presets import chain
+
+if TYPE_CHECKING:
+    from rlplug_core.config import Option
 
 
-def preset(algorithm: str | type, env_id: str) -> dict[str, Any]:
-    """The preset options of an algorithm (by name or class) for an environment, as dotted names to values.
+def preset(algorithm: str, env_id: str) -> dict[str, Any]:
+    """The preset options of an algorithm for an environment, as dotted names to values; none for a class or a file.
 
     Raises:
-        PluginError: the preset file cannot be read.
+        UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends what it cannot.
     """
-    path = _file(algorithm)
-    if path is None or not path.is_file():
-        return {}
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PluginError(f"the preset file {path} cannot be read: {error}") from error
-    for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise PluginError(f"the preset file {path}: '{name}' stands outside a table; put it under [default]")
     values: dict[str, Any] = {}
-    for name in sorted((name for name in tables if _fits(name, env_id)), key=lambda name: _specificity(name, env_id)):
-        values.update(flat(tables[name]))
+    for presets in reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm))):
+        fitting = (name for name in presets.tables if _fits(name, env_id))
+        for name in sorted(fitting, key=lambda name: _specificity(name, env_id)):
+            values.update(flat(presets.tables[name]))
     return values
 
 
+def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
+    """`options` with the defaults that they have for every environment: the presets' over the configuration's."""
+    values = preset(algorithm, "")
+    return tuple(replace(one, default=values.get(one.name, one.default)) for one in options)
+
+
 def resolve(
-    algorithm: str | type, env_id: str, options: Mapping[str, Any], origins: Mapping[str, str] | None = None
+    algorithm: str, env_id: str, options: Mapping[str, Any], origins: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The given options over the preset, and where each value is from; `origins` says it for the given ones."""
     below, given = preset(algorithm, env_id), flat(options)
@@ -76,21 +77,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[prefix + name] = value
     return found
-
-
-def _file(algorithm: str | type) -> Path | None:
-    if isinstance(algorithm, str):
-        if is_target(algorithm):
-            return None
-        record = find("algorithms", algorithm)
-    else:
-        target = f"{algorithm.__module__}:{algorithm.__qualname__}"
-        found = [one for one in records() if (one.group, one.target) == ("algorithms", target)]
-        if not found:
-            return None
-        record = found[0]
-    root = package_root(record.top_level)
-    return None if root is None else root / "presets" / f"{record.id}.toml"
 
 
 def _fits(name: str, env_id: str) -> bool:

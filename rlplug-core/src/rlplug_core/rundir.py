@@ -77,18 +77,20 @@ class RunDirectory:
         Raises:
             RlplugError: another process holds it.
         """
-        self._lock = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # held until released
+        file = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # held until released
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            self._lock.seek(0)
+            with file:
+                file.seek(0)
+                holder = file.read() or "unknown"
             raise UsageError(
-                f"run {self.path} is being written by process {self._lock.read() or 'unknown'}; "
-                "wait for it or stop it first"
+                f"run {self.path} is being written by process {holder}; wait for it or stop it first"
             ) from error
-        self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
-        self._lock.flush()
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._lock = file
 
     def unlock(self) -> None:
         if self._lock is not None:

@@ -16,7 +16,7 @@ from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
-from rlplug_core.presets import preset
+from rlplug_core.presets import preset, usual
 
 
 @click.command("info")
@@ -25,7 +25,7 @@ from rlplug_core.presets import preset
 @click.option("--json", is_flag=True, help="Write it as JSON.")
 def command(algorithm: str, env: str | None, json: bool) -> None:
     """Show an algorithm's options; with ENV, also what its preset sets there."""
-    own, every = options_of(algorithm), schema(RunOptions)
+    own, every = options_of(algorithm), usual(algorithm, schema(RunOptions))
     about = _about(algorithm)
     values = preset(algorithm, env) if env else {}
     if json:

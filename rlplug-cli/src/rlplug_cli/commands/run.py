@@ -18,7 +18,7 @@ from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
-from rlplug_core.presets import resolve
+from rlplug_core.presets import resolve, usual
 
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
 
@@ -57,7 +57,8 @@ class AlgorithmCommand(click.Command):
     """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
 
     def __init__(self, algorithm: str, own: tuple[Option, ...]) -> None:
-        self.algorithm, self.own, self.run_options = algorithm, own, schema(RunOptions)
+        self.algorithm, self.own = algorithm, own
+        self.run_options = usual(algorithm, schema(RunOptions))
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
             *(SchemaOption(option, algorithm) for option in (*self.own, *self.run_options)),
@@ -108,7 +109,7 @@ class AlgorithmCommand(click.Command):
 
 
 def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
-    """An algorithm's own options, from its index or else from its code; without either, none.
+    """An algorithm's own options, from its index or else from its code; without either, none. Defaults are the usual.
 
     Raises:
         UsageError, PluginError: there is no such algorithm, or it cannot be used.
@@ -116,11 +117,11 @@ def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
     if not is_target(algorithm):
         found, _ = index.read(usable("algorithms", algorithm))
         if found is not None:
-            return index.options(found)
+            return usual(algorithm, index.options(found))
     if not may_import:
         return ()
     cls: Any = plugins.algorithm(algorithm)
-    return schema(cls.Config)
+    return usual(algorithm, schema(cls.Config))
 
 
 def _fixed() -> list[click.Parameter]:

@@ -17,6 +17,7 @@ from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.envs import build
 from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import load
+from rlplug_core.plugins.presets import read as read_presets
 from rlplug_core.plugins.records import Record, plain
 from rlplug_core.plugins.reserved import RESERVED
 
@@ -36,7 +37,7 @@ def make(record: Record) -> Index:
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
-    return Index(FORMAT, record.group, record.id, _summary(value), _made_of([source]), ids=ids)
+    return Index(FORMAT, record.group, record.id, _summary(_documents(value)), _made_of([source]), ids=ids)
 
 
 def write(record: Record) -> Path:
@@ -68,6 +69,7 @@ def _path(record: Record) -> Path:
 
 def _algorithm(record: Record) -> Index:
     cls: Any = algorithm(record.full_name)
+    documents = [read_presets(record).summary, *_documents(cls)]
     options = schema(cls.Config)
     for option in options:
         if option.name in RESERVED:
@@ -76,9 +78,9 @@ def _algorithm(record: Record) -> Index:
         FORMAT,
         "algorithms",
         record.id,
-        _summary(cls),
+        _summary(documents),
         _made_of([*_sources(cls), *_config_sources(cls.Config)]),
-        _paper(cls),
+        _paper(documents),
         aliases=tuple(getattr(cls, "aliases", ())),
         runners=tuple(cls.runners),
         actions=tuple(getattr(cls, "actions", ())),
@@ -93,14 +95,13 @@ def _documents(value: Any) -> list[str]:
     return [doc for doc in (module and module.__doc__, getattr(value, "__doc__", None)) if doc]
 
 
-def _summary(value: Any) -> str:
-    """The first line about a value; an algorithm's module names the method and its paper."""
-    documents = _documents(value)
-    return plain(documents[0].strip().splitlines()[0], 100) if documents else ""
+def _summary(documents: Iterable[str]) -> str:
+    """The first line that is written; an algorithm's module names the method and its paper."""
+    return plain(next((document.strip().splitlines()[0] for document in documents if document.strip()), ""), 100)
 
 
-def _paper(value: Any) -> str:
-    return next((found.group() for document in _documents(value) for found in _PAPER.finditer(document)), "")
+def _paper(documents: Iterable[str]) -> str:
+    return next((found.group() for document in documents for found in _PAPER.finditer(document)), "")
 
 
 def _made_of(values: Iterable[Any]) -> dict[str, str]:

@@ -170,8 +170,8 @@ class Processes:
         elif kind == "ready":
             remote.ready, remote.waiting, remote.inexact = True, True, content
         elif kind == "error":
-            last = content.strip().rpartition("\n")[2]
-            raise WorkerFailed(f"worker {remote.rank} failed: {last}", content)
+            reason, details = content
+            raise WorkerFailed(f"worker {remote.rank} failed: {reason}", details)
         else:
             remote.state, remote.done, remote.waiting = content, kind == "done", kind == "state"
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
+from rlplug_core.errors import RlplugError
 from rlplug_core.events import TICK
 from rlplug_core.plan import Plan
+from rlplug_core.plugins.loading import describe
 from rlplug_core.runners.asynchronous import Shared, Worker
 from rlplug_core.runners.sync import loop
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
@@ -57,9 +59,10 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         _Work(task, parent).run()
-    except BaseException:  # noqa: BLE001  # whatever it was, the parent must learn of it
+    except BaseException as error:  # noqa: BLE001  # whatever it was, the parent must learn of it
+        reason = str(error) if isinstance(error, RlplugError) else describe(error)
         with suppress(OSError):  # unless it is gone
-            post(parent, ("error", traceback.format_exc()))
+            post(parent, ("error", (reason, traceback.format_exc())))
         raise SystemExit(1) from None
 
 

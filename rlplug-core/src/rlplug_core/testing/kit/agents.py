@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.acting import acts
@@ -13,6 +15,8 @@ from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Array
 
 TURNS = 32
+#: How often weights are changed at random while agents are compared.
+SHAKES = 4
 
 
 def agents(subject: Subject) -> None:
@@ -25,16 +29,29 @@ def agents(subject: Subject) -> None:
     trial = Trial(subject, subject.home_env())
     early = trial.learner.agent(1, 2)
     trial.run(subject.horizon.turns)
-    new = trial.learner.agent()
-    greedy = _greedy(subject, new)
-    for agent, which in ((trial.agent, "the agent that acted"), (early, "an agent made before")):
-        if path := difference(leaves(agent.weights()), leaves(new.weights())):
-            raise Failed(f"after learning {which} has other weights than a new one ('{path}'); share, do not copy")
-        if difference(greedy, _greedy(subject, agent)):
-            raise Failed(
-                f"after learning {which} acts on other weights than it shows; change parameters in place "
-                "(parameter.copy_), for views of them must stay true"
-            )
+    new, generator = trial.learner.agent(), torch.Generator().manual_seed(0)
+    for _ in range(SHAKES):
+        greedy = _greedy(subject, trial.learner.agent())
+        for agent, which in ((trial.agent, "the agent that acted"), (early, "an agent made before")):
+            if path := difference(leaves(agent.weights()), leaves(new.weights())):
+                raise Failed(f"after learning {which} has other weights than a new one ('{path}'); share, do not copy")
+            if difference(greedy, _greedy(subject, agent)):
+                raise Failed(
+                    f"after learning {which} acts on other weights than it shows; change parameters in place "
+                    "(parameter.copy_), for views of them must stay true"
+                )
+        _shake(new, generator)
+
+
+def _shake(agent: Agent, generator: torch.Generator) -> None:
+    """Change its weights in place, as pulling new ones does, so far that whoever acts on old ones acts otherwise.
+
+    What has no negative number stays so: it may be a variance.
+    """
+    for tensor in agent.weights().values():
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            factor = torch.randn(tensor.shape, generator=generator).to(tensor)
+            tensor.mul_(4 * (factor if (tensor < 0).any() else factor.abs()))
 
 
 def _greedy(subject: Subject, agent: Agent) -> Leaves:

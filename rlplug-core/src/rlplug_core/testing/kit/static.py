@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any
@@ -11,9 +10,10 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from rlplug_core.config import Option, Range, convert, flatten, schema
-from rlplug_core.errors import BadConfig, did_you_mean
+from rlplug_core.errors import BadConfig, PluginError, did_you_mean
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index, indexing
+from rlplug_core.plugins.presets import chain
 from rlplug_core.plugins.records import FIRST_PARTY, Record, canonical
 from rlplug_core.plugins.reserved import RESERVED
 from rlplug_core.presets import flat
@@ -87,19 +87,20 @@ def known_runners(subject: Subject) -> None:
 def presets(subject: Subject) -> None:
     """Every table of the presets sets options that exist to values that they take."""
     record = _record(subject)
-    root = index.package_root(record.top_level)
-    path = None if root is None else root / "presets" / f"{record.id}.toml"
-    if path is None or not path.is_file():
+    try:
+        files = [presets for presets in chain(record) if presets.path is not None]
+    except PluginError as error:
+        raise Failed(str(error)) from error
+    if not files:
         raise Skipped("it has no presets")
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
     every = {option.name for option in schema(RunOptions)}
-    for name, table in tables.items():
-        values = flat(table) if isinstance(table, dict) else {name: table}
+    for path, name, table in ((file.path, name, table) for file in files for name, table in file.tables.items()):
+        values = flat(table)
         try:
             convert(RunOptions, {key: value for key, value in values.items() if key in every}, record.id)
             convert(subject.cls.Config, {key: value for key, value in values.items() if key not in every}, record.id)
         except BadConfig as error:
-            raise Failed(f"{path.name}, table '{name}': {error}") from error
+            raise Failed(f"{path}, table '{name}': {error}") from error
 
 
 def _record(subject: Subject) -> Record:

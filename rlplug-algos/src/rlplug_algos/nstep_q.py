@@ -1,0 +1,68 @@
+"""Asynchronous n-step Q-learning (Mnih et al., 2016, arXiv:1602.01783, algorithm S2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from rlplug_algos.vqn import VQN, VQNConfig
+from rlplug_core.accelerate.forward import forward
+from rlplug_core.algorithm import RuleName, target_network
+from rlplug_core.batches import Rollout
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock, due
+from rlplug_core.config import Count, Fraction, integer, log
+from rlplug_core.schedules import Schedule, linear
+from rlplug_core.types import Array, Obs, Result
+
+
+@dataclass(frozen=True)
+class NStepQConfig(VQNConfig):
+    """Options of n-step Q-learning: those of VQN, and what the paper adds."""
+
+    steps: Count = 5  # rollout length per environment row: the most rewards summed before bootstrapping
+    double: bool = False  # let the online network choose the target's action (van Hasselt et al., 2016)
+    target_every: Count = 100  # updates of the first worker between copies to the target network
+    rule: RuleName = "rmsprop"  # optimiser; rmsprop as in the paper
+    epsilon_end: Fraction = 0.1  # and at the end, for 4 workers in 10
+    epsilon_others: tuple[Fraction, ...] = (0.01, 0.5)  # and at the end for the others, each as likely
+
+    search = {"lr": log(1e-5, 1e-2), "steps": integer(1, 20), "target_every": integer(20, 2000)}
+
+
+class NStepQ(VQN):
+    """VQN's learner on rollouts against one target network, which all workers share; they explore differently."""
+
+    Config = NStepQConfig
+    runners: ClassVar[tuple[str, ...]] = ("async", "sync")
+    config: NStepQConfig
+
+    def build(self) -> None:
+        super().build()
+        self.target = target_network(self.online)
+        self.target_values = forward(self.target, self.acting)
+
+    def epsilon(self, rank: int) -> Schedule:
+        """To one of several final values, drawn for each worker so that they explore differently (section 5.1)."""
+        c, others = self.config, len(self.config.epsilon_others)
+        chances = [0.4, *[0.6 / others] * others] if others else [1.0]
+        end = self.seeds.child("epsilon", rank).generator().choice([c.epsilon_end, *c.epsilon_others], p=chances)
+        return linear(c.epsilon_start, float(end), c.epsilon_until)
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(self.config.steps)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        result = super().update(batch, clock)
+        if self.context.rank == 0 and due(clock.updates, clock.updates + 1, self.config.target_every):
+            self.target.load_state_dict(self.online.state_dict())  # in place: all workers see it
+        return result
+
+    def best(self, obs: Obs) -> Array:
+        """The target network's value [B] of its best action; with `double` of the online network's."""
+        values = self.target_values(obs)
+        chosen = (self.values(obs) if self.config.double else values).argmax(-1)
+        value: Array = np.take_along_axis(values, chosen[:, None], -1)[:, 0]
+        return value

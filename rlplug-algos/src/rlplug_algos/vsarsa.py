@@ -1,0 +1,85 @@
+"""Online SARSA with a network (Rummery and Niranjan, 1994): learns from the action that it takes next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlplug_algos.vqn import VQN, VQNConfig
+from rlplug_core.batches import Rollout
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.nets.heads import ILLEGAL
+from rlplug_core.types import Array, State, Step, tree_map
+
+
+@dataclass(frozen=True)
+class VSarsaConfig(VQNConfig):
+    """Options of VSarsa: those of VQN."""
+
+
+class PairBuffer(RolloutBuffer):
+    """Holds every step back until the next one says which action followed: `extras["next_action"]` [1, N].
+
+    Where an episode ended it is the first action of the next one, and means nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(steps=1)
+        self.held: Step | None = None
+
+    def add(self, step: Step, source: int = 0) -> None:
+        if self.held is not None:
+            super().add(replace(self.held, extras={"next_action": step.action}))
+        self.held = Step(**{name: _copy(part) for name, part in _parts(step).items()})
+
+    def restart(self) -> None:
+        """What is held is followed by no action of ours: its episodes are cut."""
+        super().restart()
+        if self.held is not None:
+            self.held = replace(self.held, truncated=~self.held.terminated, ended=True)
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "held": None if self.held is None else _parts(self.held)}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.held = None if state["held"] is None else Step(**state["held"])
+
+
+class VSarsa(VQN):
+    """VQN with the values of the policy that explores: a smaller epsilon makes them those of a better one."""
+
+    Config = VSarsaConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    config: VSarsaConfig
+
+    def buffer(self) -> PairBuffer:
+        return PairBuffer()
+
+    def targets(self, batch: Rollout, clock: Clock) -> Array:
+        """r + gamma Q(s', a') for the action a' that was taken; where a cut kept it from being, the expected one."""
+        values = self.values(tree_map(lambda array: array[-1], batch.obs))
+        taken = np.take_along_axis(values, batch.extras["next_action"][-1][:, None], -1)[:, 0]
+        expected = expectation(values, self.epsilon(self.context.rank)(clock.progress))
+        successor = np.where(batch.truncated, expected, taken)
+        target: Array = batch.reward + self.config.gamma * successor * ~batch.terminated
+        return target.astype(np.float32)
+
+
+def expectation(values: Array, epsilon: float) -> Array:
+    """The mean value [B] of an epsilon-greedy action, from values [B, A]."""
+    legal = values > ILLEGAL
+    mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
+    expected: Array = epsilon * mean + (1 - epsilon) * values.max(-1)
+    return expected
+
+
+def _parts(step: Step) -> State:
+    return {field.name: getattr(step, field.name) for field in fields(step)}
+
+
+def _copy(part: Any) -> Any:
+    return part if isinstance(part, bool) else tree_map(np.copy, part)

@@ -1,0 +1,118 @@
+"""Prioritised replay: transitions that were surprising are drawn more often, and weigh less in turn.
+
+Proportional prioritisation (Schaul et al., 2016, arXiv:1511.05952).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.segments import SumTree
+from rlplug_core.buffers.storage import Store
+from rlplug_core.clock import Clock
+from rlplug_core.errors import RlplugError
+from rlplug_core.schedules import Schedule, linear
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Result, State, Step
+
+
+@dataclass(frozen=True)
+class Priority:
+    """How strongly transitions are preferred.
+
+    Attributes:
+        alpha: the exponent of priorities; 0 draws uniformly.
+        beta: the exponent of importance weights, over the run's progress; 1 undoes the preference in expectation.
+        epsilon: added to every priority, so that none is 0.
+        eviction: who makes room for new steps: the `oldest`.
+    """
+
+    alpha: float = 0.6
+    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))
+    epsilon: float = 1e-6
+    eviction: Literal["oldest", "sampled"] = "oldest"
+
+
+class PrioritisedReplay(ReplayBuffer):
+    """A ring of steps, drawn with P(i) = p_i^alpha / sum_k p_k^alpha, where the learner reports p as `Result.priority`.
+
+    A new transition has the largest priority so far. The importance weights (N P(i))^-beta are divided by the largest
+    of their batch, so that they only ever scale an update down (docs/decisions/0020). Arguments as of `ReplayBuffer`.
+    """
+
+    def __init__(
+        self, capacity: int, pace: Pace, n_step: int, gamma: float, seeds: Seeds, device: torch.device | None = None,
+        priority: Priority = Priority(), store: Store = "memory",
+    ) -> None:  # fmt: skip
+        super().__init__(capacity, pace, n_step, gamma, seeds, device, store)
+        self.priority = priority
+        self.largest = 1.0  # the mass p^alpha of new transitions
+        self.tree = SumTree(0)
+
+    def add(self, step: Step, source: int = 0) -> None:
+        """Store a step; its mass stays 0 until its n-step window is complete."""
+        super().add(step, source)
+        assert self.data is not None
+        data, rows = self.data, self.data.rows
+        if data.count == 1:
+            self.tree = SumTree(data.total)
+        if self.n_step > 1:
+            newest = (data.count - 1) % data.slots * rows
+            self.tree.fill(newest, newest + rows, 0.0)
+        if data.count >= self.n_step:
+            slot = (data.count - self.n_step) % data.slots
+            mass = self.largest if data.all_valid else self.largest * data.valid[slot]
+            self.tree.fill(slot * rows, (slot + 1) * rows, mass)
+
+    def draw(self, size: int, clock: Clock) -> Transitions:
+        """One transition from each of `size` equal shares of the whole mass, so that a batch spreads over it."""
+        points = (np.arange(size) + self.generator.random(size)) * (self.tree.total / size)
+        place = self.tree.find(points)
+        mass = self.tree.mass.take(place)
+        weight = (mass / mass.min()) ** -self.priority.beta(clock.progress)
+        return self.gather(self._numbers(place), weight.astype(np.float32))
+
+    def _numbers(self, place: Array) -> Array:
+        """The steps that lie at these places of the ring, by number."""
+        assert self.data is not None
+        newest = self.data.count * self.data.rows - 1
+        numbers: Array = newest - (newest - place) % self.data.total
+        return numbers
+
+    def feedback(self, batch: Transitions, result: Result) -> None:
+        """Take the priorities [B] of a batch; steps that were overwritten since are passed over.
+
+        Raises:
+            RlplugError: the learner reports none, or some that are negative or not finite.
+        """
+        assert self.data is not None
+        if result.priority is None:
+            raise RlplugError(
+                "prioritised replay needs `Result.priority` from `update`, such as the absolute errors [B]"
+            )
+        priority = result.priority.detach().cpu().numpy().astype(np.float64)
+        if not (priority >= 0).all() or not np.isfinite(priority).all():
+            raise RlplugError("the learner reports priorities that are negative or not finite: has its loss diverged?")
+        mass, index = (priority + self.priority.epsilon) ** self.priority.alpha, batch.index.cpu().numpy()
+        there = index >= self.data.oldest * self.data.rows
+        if not there.all():
+            mass, index = mass[there], index[there]
+        self.tree.set(index % self.data.total, mass)
+        self.largest = max(self.largest, float(mass.max(initial=0.0)))
+
+    def state_dict(self) -> State:
+        used = min(self.count * self.data.rows, self.data.total) if self.data is not None else 0
+        return {**super().state_dict(), "mass": self.tree.mass[:used], "largest": self.largest}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.largest = state["largest"]
+        if self.data is not None:
+            self.tree = SumTree(self.data.total)
+            self.tree.load(state["mass"])

@@ -1,0 +1,141 @@
+"""The last steps of every row as a ring of arrays, and the n-step windows in it.
+
+Steps are numbered from the first, `time * N + row`, so that a number never comes to mean another step.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.storage import Store, Whole, allocate, host
+from rlplug_core.types import Array, State, Step, tree_map
+
+
+class Ring:
+    """Every field [slots, N, ...]; a step's successor is the observation of the next time, apart where episodes end."""
+
+    FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
+
+    def __init__(self, slots: int, fields: dict[str, Any], obs: Any) -> None:
+        self.slots, self.obs, self.count = slots, obs, 0
+        self.action, self.reward, self.extras = fields["action"], fields["reward"], fields["extras"]
+        self.terminated, self.ended, self.valid = fields["terminated"], fields["ended"], fields["valid"]
+        self.rows = self.reward.shape[1]
+        self.total = slots * self.rows
+        self.all_valid = bool(self.valid.all())
+        self.flat: dict[str, Any] = {name: tree_map(_merged, fields[name]) for name in self.FIELDS}
+        self._newest: Any = None
+
+    @classmethod
+    def like(cls, step: Step, slots: int, store: Store) -> Ring:
+        """An empty ring for steps such as this one."""
+
+        def space(like: Any) -> Any:
+            return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)
+
+        fields = {
+            "action": space(step.action), "reward": space(step.reward), "terminated": space(step.terminated),
+            "ended": space(step.terminated), "extras": space(step.extras),
+        }  # fmt: skip
+        obs = tree_map(lambda now: Whole(allocate((slots + 1, *now.shape), now.dtype, store)), step.obs)
+        return cls(slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs)
+
+    @property
+    def oldest(self) -> int:
+        """The time of the oldest step that is still there."""
+        return max(0, self.count - self.slots)
+
+    def write(self, step: Step) -> None:
+        """Store a step in place of the oldest, and after it its successors, until the next step says what follows."""
+        time = self.count
+        slot = time % self.slots
+        self._forget(slot)
+        if step.obs is not self._newest:
+            tree_map(lambda store, value: store.put(time, value), self.obs, step.obs)
+        tree_map(lambda store, value: store.put(time + 1, value), self.obs, step.next_obs)
+        self._newest = step.next_obs  # an actor hands on the same array where no episode ended
+        self.action[slot] = step.action
+        self.reward[slot] = step.reward
+        self.terminated[slot] = step.terminated
+        self.ended[slot] = step.terminated | step.truncated if step.ended else False
+        self.valid[slot] = step.valid
+        self.all_valid = self.all_valid and bool(step.valid.all())
+        for name, array in step.extras.items():
+            self.extras[name][slot] = array
+        if step.ended:
+            self._finish(time, np.flatnonzero(self.ended[slot]), step.next_obs)
+        self.count = time + 1
+
+    def end(self) -> None:
+        """The newest step of every row ends its episode, by truncation."""
+        if self.count:
+            time = self.count - 1
+            running = ~self.ended[time % self.slots]
+            numbers = np.arange(self.count * self.rows, (self.count + 1) * self.rows)
+            self._finish(time, np.flatnonzero(running), tree_map(lambda store: host(store.take(numbers)), self.obs))
+            self.ended[time % self.slots] = True
+            self._newest = None
+
+    def _finish(self, time: int, rows: Array, next_obs: Any) -> None:
+        for row in rows.tolist():
+            successor = tree_map(operator.itemgetter(row), next_obs)
+            number = time * self.rows + row
+            tree_map(lambda store, value, n=number: store.finish(n, value), self.obs, successor)
+
+    def _forget(self, slot: int) -> None:
+        """The episodes' ends among the steps that are about to be overwritten."""
+        for row in np.flatnonzero(self.ended[slot]).tolist() if self.ended[slot].any() else ():
+            number = (self.count - self.slots) * self.rows + row
+            tree_map(lambda store, n=number: store.forget(n), self.obs)
+
+    def window(self, index: Array, n: int, gamma: float) -> tuple[Array, Array, Array]:
+        """Windows of up to n rewards that begin at the steps `index` [B].
+
+        Returns:
+            The discounted sum of rewards, the number of the step with which each window ends, and gamma^k for its k
+            steps, each [B].
+        """
+        rewards, ended = self.flat["reward"], self.flat["ended"]
+        reward = rewards.take(index % self.total).astype(np.float32, copy=False)
+        discount = np.full(len(index), gamma, dtype=np.float32)
+        if n == 1:
+            return reward, index, discount
+        last, running = index.copy(), ~ended.take(index % self.total)
+        for _ in range(1, n):
+            last += self.rows * running
+            position = last % self.total
+            reward += np.where(running, discount * rewards.take(position), 0).astype(np.float32, copy=False)
+            discount = np.where(running, discount * np.float32(gamma), discount)
+            running &= ~ended.take(position)
+        return reward, last, discount
+
+    def state_dict(self) -> State:
+        """What was written, not copied."""
+        used = min(self.count, self.slots)
+        return {
+            "slots": self.slots, "count": self.count,
+            "fields": {name: tree_map(lambda array: array[:used], getattr(self, name)) for name in self.FIELDS},
+            "obs": tree_map(lambda store: (store.state_dict(self.count),), self.obs),
+        }  # fmt: skip
+
+    @classmethod
+    def load(cls, state: State, store: Store) -> Ring:
+        slots = state["slots"]
+
+        def grown(array: Array) -> Array:
+            whole = np.zeros((slots, *array.shape[1:]), array.dtype)
+            whole[: len(array)] = array
+            return whole
+
+        fields = {name: tree_map(grown, tree) for name, tree in state["fields"].items()}
+        fields["valid"][len(state["fields"]["valid"]) :] = True
+        ring = cls(slots, fields, tree_map(lambda saved: Whole.load(saved[0], store), state["obs"]))
+        ring.count = state["count"]
+        return ring
+
+
+def _merged(array: Array) -> Array:
+    return array.reshape(-1, *array.shape[2:])

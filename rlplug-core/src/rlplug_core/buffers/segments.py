@@ -1,0 +1,86 @@
+"""Sums over blocks of a long array of masses, kept so that finding a mass in it or changing some is quick.
+
+A tree 32 wide instead of 2: one level of it costs a handful of numpy calls whatever its width, so few levels win.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.types import Array
+
+#: Children of a node, and how many nodes the top may have, which is searched as a whole.
+WIDTH, TOP = 32, 1024
+
+
+class SumTree:
+    """`size` masses of at least 0, and draws in proportion to them.
+
+    A sum is made anew from its children when one of them has changed, never by adding a difference, so that it is a
+    function of the masses alone: rounding errors do not build up, and a tree made from stored masses is the same to
+    the bit.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.levels = [np.zeros(_whole_blocks(size))]
+        while len(self.levels[-1]) > TOP:
+            self.levels.append(np.zeros(_whole_blocks(len(self.levels[-1]) // WIDTH)))
+        self.mass = self.levels[0][:size]
+        self._blocks = [level.reshape(-1, WIDTH) for level in self.levels]
+        self._stale: set[int] = set()
+
+    @property
+    def total(self) -> float:
+        """The sum of all masses."""
+        self._refresh()
+        return float(self.levels[-1].sum())
+
+    def set(self, index: Array, mass: Array) -> None:
+        """Set the masses at `index` [B]; of those that name a place twice the last one stays."""
+        self.mass[index] = mass
+        self._sum(index // WIDTH)
+
+    def fill(self, start: int, stop: int, mass: float | Array) -> None:
+        """Set the masses in [start, stop); their sums are made when they are next needed."""
+        self.mass[start:stop] = mass
+        self._stale.update(range(start // WIDTH, (stop - 1) // WIDTH + 1))
+
+    def load(self, mass: Array) -> None:
+        """Set the first masses to `mass` and all others to 0."""
+        self.mass[: len(mass)] = mass
+        self.mass[len(mass) :] = 0
+        self.fill(0, len(self.mass), self.mass)
+
+    def find(self, point: Array) -> Array:
+        """The places [B] at which the running sum of the masses passes `point` [B], each in [0, total).
+
+        A place with mass 0 is never found, whatever the rounding of the sums.
+        """
+        self._refresh()
+        running = np.concatenate([[0.0], np.cumsum(self.levels[-1])])
+        point = np.minimum(point, np.nextafter(running[-1], 0))
+        place: Array = running.searchsorted(point, side="right") - 1
+        point = point - running[place]
+        for blocks in reversed(self._blocks[:-1]):
+            sums = np.zeros((len(point), WIDTH + 1))
+            np.cumsum(blocks.take(place, axis=0), axis=1, out=sums[:, 1:])
+            point = np.minimum(point, np.nextafter(sums[:, -1], 0))
+            child = (sums[:, 1:] <= point[:, None]).sum(axis=1)
+            point = point - sums[np.arange(len(point)), child]
+            place = place * WIDTH + child
+        return place
+
+    def _refresh(self) -> None:
+        if self._stale:
+            self._sum(np.fromiter(self._stale, np.int64, len(self._stale)))
+            self._stale.clear()
+
+    def _sum(self, block: Array) -> None:
+        """Make the sums over blocks of the lowest level, and all sums above them."""
+        for blocks, above in zip(self._blocks, self.levels[1:], strict=False):
+            above[block] = blocks.take(block, axis=0).sum(axis=1)
+            block = block // WIDTH
+
+
+def _whole_blocks(size: int) -> int:
+    return -(-size // WIDTH) * WIDTH

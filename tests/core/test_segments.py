@@ -1,0 +1,69 @@
+"""The sum tree against plain sums over the whole array."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.buffers.segments import TOP, WIDTH, SumTree
+from rlplug_core.types import Array
+
+#: Around the sizes at which the tree has one, two and three levels.
+SIZES = st.sampled_from(
+    [1, 7, WIDTH, TOP - 1, TOP, TOP + 1, TOP + WIDTH, TOP * WIDTH, TOP * WIDTH + 1, 2 * TOP * WIDTH]
+)
+
+
+def filled(size: int, rng: np.random.Generator, changes: int) -> tuple[SumTree, Array]:
+    """A tree after random changes, and the same masses in a plain array; many are 0, some tiny, some large."""
+    tree, plain = SumTree(size), np.zeros(size)
+    for _ in range(changes):
+        start = int(rng.integers(size))
+        stop = min(size, start + int(rng.integers(1, 100)))
+        index = rng.integers(0, size, 20)
+        mass = rng.choice([0.0, 1e-12, 0.3, 1.0, 1e6], 20) * rng.random(20)
+        if rng.random() < 0.5:
+            tree.fill(start, stop, float(mass[0]))
+            plain[start:stop] = mass[0]
+        else:
+            tree.set(index, mass)
+            for place, value in zip(index, mass, strict=True):  # the last of equals stays
+                plain[place] = value
+    return tree, plain
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, st.integers(0, 2**32 - 1), st.integers(1, 20))
+def test_finds_what_a_running_sum_finds(size: int, seed: int, changes: int) -> None:
+    rng = np.random.default_rng(seed)
+    tree, plain = filled(size, rng, changes)
+    np.testing.assert_array_equal(tree.mass, plain)
+    assert tree.total == pytest.approx(plain.sum())
+    if not plain.any():
+        return
+    points = np.concatenate([rng.random(50) * tree.total, [0.0, tree.total, np.nextafter(tree.total, 0)]])
+    places = tree.find(points)
+    assert (plain[places] > 0).all()
+    running, slack = np.cumsum(plain), 1e-9 * plain.sum()
+    assert (running[places] + slack >= points).all()
+    assert (running[places] - plain[places] - slack <= points).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(SIZES, st.integers(0, 2**32 - 1), st.integers(1, 20))
+def test_sums_are_a_function_of_the_masses(size: int, seed: int, changes: int) -> None:
+    """To the bit, whatever happened before: what a resumed run relies on."""
+    tree, plain = filled(size, np.random.default_rng(seed), changes)
+    fresh = SumTree(size)
+    fresh.load(plain)
+    assert tree.total == fresh.total
+    for ours, theirs in zip(tree.levels, fresh.levels, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_of_equal_masses_each_is_found_at_its_own_share() -> None:
+    tree = SumTree(5000)
+    tree.set(np.arange(5000), np.full(5000, 0.5))
+    np.testing.assert_array_equal(tree.find(np.arange(5000) * 0.5), np.arange(5000))
