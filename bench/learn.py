@@ -67,6 +67,11 @@ GOALS = (
     Goal("ppo", "Acrobot-v1", 500_000, -80),
     Goal("dqn", "Acrobot-v1", 100_000, -90),
     Goal("ppo", "Pendulum-v1", 100_000, -200),
+    Goal("ddpg", "Pendulum-v1", 20_000, -170),
+    Goal("td3", "Pendulum-v1", 20_000, -170),
+    Goal("sac", "Pendulum-v1", 20_000, -170),
+    Goal("tqc", "Pendulum-v1", 20_000, -170),
+    Goal("crossq", "Pendulum-v1", 20_000, -170),
     Goal("a2c", "Acrobot-v1", 500_000),
     Goal("dqn", "MountainCar-v0", 120_000),
 )

@@ -27,6 +27,7 @@ LAYERS = (
     ("buffers", "controllers", "estimators", "nets", "optimiser", "options", "protocols"),
     ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
     ("agents", "events", "plan", "presets"),
+    ("continuous",),
     ("runners",),
     ("session",),
     ("run",),

@@ -27,12 +27,13 @@ import msgspec
 
 from rlplug_core.errors import BadConfig, did_you_mean
 
-#: An integer of at least 1; of at least 0; numbers > 0, >= 0, and in [0, 1].
+#: An integer of at least 1; of at least 0; numbers > 0, >= 0, in [0, 1] and in (0, 1].
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,7 @@ class GaussianNoise:
 
 
 class OrnsteinUhlenbeck:
-    """Noise that wanders: x' = x - theta x + sigma N(0, 1), from 0 in every episode (Lillicrap et al., 2016, section 7).
-
-    The paper's time step is 1.
-    """
+    """Noise that wanders: x' = x - theta x + sigma N(0, 1), from 0 in every episode (Lillicrap et al., 2016)."""
 
     def __init__(self, sigma: float, theta: float = 0.15) -> None:
         self.sigma, self.keep = np.float32(sigma), np.float32(1 - theta)

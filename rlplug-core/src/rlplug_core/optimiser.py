@@ -95,7 +95,7 @@ class Optimiser:
 
         Other parameters that the loss depends on get no gradient, and none is computed for them.
         """
-        loss.backward(inputs=self.parameters)  # type: ignore[no-untyped-call]
+        loss.backward(inputs=self.parameters)
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))

@@ -16,6 +16,7 @@ from torch import nn
 
 from rlplug_core.batches import to_tensors
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actor_critic import DeterministicPolicy
 from rlplug_core.nets.encoders import MLP
 from rlplug_core.nets.heads import LogStd
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
@@ -101,7 +102,7 @@ class Plain:
 def _plain(module: nn.Module) -> Plain | None:
     """The arrays of a policy, critic or Q-network, or None where some part has no numpy form."""
     parts: tuple[nn.Module, nn.Module]
-    if type(module) is Policy:
+    if type(module) is Policy or type(module) is DeterministicPolicy:
         parts = (module.encoder, module.outputs)
     elif type(module) is Critic:
         parts = (module.encoder, module.output)
@@ -112,7 +113,7 @@ def _plain(module: nn.Module) -> Plain | None:
     encoder, output = parts
     if type(encoder) is not MLP or encoder.vectors is not None or next(module.parameters()).device.type != "cpu":
         return None
-    finish: Callable[[Array], Array] | None = _first_column if type(module) is Critic else None
+    finish: Callable[[Array], Array] | None = FINISHES.get(type(module))
     if not isinstance(output, nn.Linear):
         output, log_std = output.children()
         finish = _with_log_std(log_std)
@@ -135,6 +136,10 @@ ACTIVATIONS: dict[Any, Callable[[Array, Array], Any]] = {torch.tanh: np.tanh, to
 
 def _first_column(values: Array) -> Array:
     return values[:, 0]
+
+
+#: What is done to the outputs of the last layer.
+FINISHES: dict[type[nn.Module], Callable[[Array], Array]] = {Critic: _first_column, DeterministicPolicy: np.tanh}
 
 
 def _with_log_std(module: nn.Module) -> Callable[[Array], Array]:
