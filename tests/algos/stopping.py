@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, dqn, ppo
+from rlplug_algos import a2c, a3c, ddpg, dqn, nstep_q, ppo, sac, td3, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -69,6 +69,26 @@ class DQN(Counted, dqn.DQN):
     pass
 
 
+class DDPG(Counted, ddpg.DDPG):
+    pass
+
+
+class TD3(Counted, td3.TD3):
+    pass
+
+
+class SAC(Counted, sac.SAC):
+    pass
+
+
+class VSarsa(Counted, vsarsa.VSarsa):
+    pass
+
+
+class NStepQ(Counted, nstep_q.NStepQ):
+    pass
+
+
 #: Rows of evaluation, whose steps do not count; training uses fewer.
 EVALUATION = 6
 
@@ -99,6 +119,7 @@ COMMON = {
     "checkpoint_every": 5000, "seed": 3,
 }  # fmt: skip
 REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
+OFF_POLICY = {"every": 16, "updates": 3, "start": 32, "warmup": 40, "batch": 16, "net.hidden": [16], "capacity": 400}
 
 #: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400,
 #: where an evaluation is due, 433 to 436 at step 896, when the ring has turned over twice, 585 to 588 at the last step.
@@ -120,6 +141,16 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
+    "nstep-q-inline": (
+        "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
+        [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
+    ),
+    "ddpg": (
+        "DDPG", "Continuous", {**OFF_POLICY, "rows": 2, "noise": "ornstein-uhlenbeck"}, [("update", 6), ("step", 9)],
+    ),
+    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True}, [("update", 1), ("update", 62)]),
+    "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

@@ -14,8 +14,11 @@ import pytest
 
 from rlplug_algos.a2c import A2C
 from rlplug_algos.a3c import A3C
+from rlplug_algos.ddpg import DDPG
 from rlplug_algos.dqn import DQN
 from rlplug_algos.ppo import PPO
+from rlplug_algos.sac import SAC
+from rlplug_algos.td3 import TD3
 from rlplug_core.algorithm import Context
 from rlplug_core.config import Option, convert, flatten, parse, schema
 from rlplug_core.errors import BadConfig, UsageError
@@ -24,7 +27,9 @@ from rlplug_core.presets import flat, preset
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
-ALGORITHMS: dict[str, Any] = {"a2c": A2C, "a3c": A3C, "dqn": DQN, "ppo": PPO}
+ALGORITHMS: dict[str, Any] = {
+    "a2c": A2C, "a3c": A3C, "ddpg": DDPG, "dqn": DQN, "ppo": PPO, "sac": SAC, "td3": TD3,
+}  # fmt: skip
 OPTIONS = [(name, option) for name, algorithm in ALGORITHMS.items() for option in schema(algorithm.Config)]
 PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 
@@ -81,7 +86,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     ("algorithm", "space", "needs"),
     [
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
-        (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
+        (SAC, spaces.Discrete(2), "Box"), (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
         (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
     ],
 )  # fmt: skip

@@ -28,6 +28,7 @@ LAYERS = (
     ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
     ("agents", "events", "plan", "presets"),
     ("continuous",),
+    ("agents", "events", "plan", "presets", "sources"),
     ("runners",),
     ("session",),
     ("run",),
