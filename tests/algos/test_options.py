@@ -86,7 +86,8 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     ("algorithm", "space", "needs"),
     [
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
-        (SAC, spaces.Discrete(2), "Box"), (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
+        (SAC, spaces.Discrete(2), "Box"),
+        (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
         (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
     ],
 )  # fmt: skip

@@ -90,18 +90,12 @@ class Optimiser:
         self.state = rule.start(self.flat) if shared is None else shared.state
         self.pull()
 
-<<<<<<< HEAD
-    def minimise(self, loss: Tensor, clock: Clock) -> Tensor:
-        """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the norm before the clip.
+    def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
+        """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip.
 
         Other parameters that the loss depends on get no gradient, and none is computed for them.
         """
         loss.backward(inputs=self.parameters)
-=======
-    def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
-        """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip."""
-        loss.backward()
->>>>>>> main
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
