@@ -36,7 +36,7 @@ def transitions(count: int, weight: Tensor | None = None) -> Transitions:
 
 
 def with_draws(learner: Any, batch: Transitions) -> Transitions:
-    return replace(batch, extras=learner.draws(batch))
+    return replace(batch, share=None, extras=learner.draws(batch))
 
 
 def scatter(learner: Any) -> None:
@@ -171,7 +171,7 @@ def test_td3_smooths_the_target_by_clipped_noise(learner: Callable[..., Any]) ->
     """Beyond the clip all noise is the same; an action at the bound stays there."""
     made = learner("td3", "Continuous", smoothing=0.2, smoothing_clip=0.5, **SMALL)
     noise = torch.tensor([[-9.0], [-2.5], [-1.0], [0.0], [2.0], [2.5], [9.0]])
-    batch = replace(transitions(7), extras={"smoothing": noise})
+    batch = replace(transitions(7), share=None, extras={"smoothing": noise})
     with torch.no_grad():
         made.target_policy.outputs.weight.zero_()
         for centre in (0.0, 0.9):

@@ -91,11 +91,8 @@ class Optimiser:
         self.pull()
 
     def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
-        """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip.
-
-        Other parameters that the loss depends on get no gradient, and none is computed for them.
-        """
-        loss.backward(inputs=self.parameters)
+        """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip."""
+        loss.backward(inputs=self.parameters)  # other parameters on the way get no gradient, and none is worked out
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
