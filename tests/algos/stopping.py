@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, ddpg, dqn, nstep_q, ppo, sac, td3, vsarsa
+from rlplug_algos import a2c, a3c, crossq, ddpg, dqn, nstep_q, ppo, sac, sac_discrete, td3, tqc, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -78,6 +78,18 @@ class TD3(Counted, td3.TD3):
 
 
 class SAC(Counted, sac.SAC):
+    pass
+
+
+class TQC(Counted, tqc.TQC):
+    pass
+
+
+class CrossQ(Counted, crossq.CrossQ):
+    pass
+
+
+class SACDiscrete(Counted, sac_discrete.SACDiscrete):
     pass
 
 
@@ -151,6 +163,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     ),
     "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True}, [("update", 1), ("update", 62)]),
     "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
+    "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
+    "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
+    "sac-discrete": ("SACDiscrete", "Masked", {**OFF_POLICY, "warmup": 0}, [("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

@@ -6,7 +6,7 @@ import pytest
 
 from rlplug_core.testing import Check, checks
 
-NAMES = ("a2c", "a3c", "ppo", "dqn", "vqn", "vsarsa", "nstep-q", "ddpg", "td3", "sac")
+NAMES = ("a2c", "a3c", "ppo", "dqn", "vqn", "vsarsa", "nstep-q", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete")
 EVERY = [pytest.param(check, id=f"{name}-{check}") for name in NAMES for check in checks(name)]
 
 

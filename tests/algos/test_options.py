@@ -14,12 +14,15 @@ import pytest
 
 from rlplug_algos.a2c import A2C
 from rlplug_algos.a3c import A3C
+from rlplug_algos.crossq import CrossQ
 from rlplug_algos.ddpg import DDPG
 from rlplug_algos.dqn import DQN
 from rlplug_algos.nstep_q import NStepQ
 from rlplug_algos.ppo import PPO
 from rlplug_algos.sac import SAC
+from rlplug_algos.sac_discrete import SACDiscrete
 from rlplug_algos.td3 import TD3
+from rlplug_algos.tqc import TQC
 from rlplug_algos.vqn import VQN
 from rlplug_algos.vsarsa import VSarsa
 from rlplug_core.algorithm import Context
@@ -31,7 +34,8 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
 ALGORITHMS: dict[str, Any] = {
-    "a2c": A2C, "a3c": A3C, "ddpg": DDPG, "dqn": DQN, "nstep-q": NStepQ, "ppo": PPO, "sac": SAC, "td3": TD3,
+    "a2c": A2C, "a3c": A3C, "crossq": CrossQ, "ddpg": DDPG, "dqn": DQN, "nstep-q": NStepQ, "ppo": PPO, "sac": SAC,
+    "sac-discrete": SACDiscrete, "td3": TD3, "tqc": TQC,
     "vqn": VQN, "vsarsa": VSarsa,
 }  # fmt: skip
 OPTIONS = [(name, option) for name, algorithm in ALGORITHMS.items() for option in schema(algorithm.Config)]

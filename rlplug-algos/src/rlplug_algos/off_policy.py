@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ class OffPolicy(Algorithm[Transitions]):
         """Random numbers for the losses of one update, each [B, ...]."""
         return {}
 
-    def policy_loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
+    def policy_loss(self, batch: Transitions) -> tuple[Any, ...]:
         """The policy's loss and its metrics; pure. Only `policy_modules` get a gradient."""
         raise NotImplementedError
 
@@ -114,7 +114,7 @@ class OffPolicy(Algorithm[Transitions]):
         drawn = self.generator.standard_normal((len(names), *batch.action.flatten(1).shape), dtype=np.float32)
         return dict(zip(names, torch.from_numpy(drawn).to(self.device), strict=True))
 
-    def loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Transitions) -> tuple[Any, ...]:
         """Squared error of every critic (half of it, summed over critics) against one target."""
         target = self.target(batch)
         values: Tensor = self.critics(batch.obs, batch.action)

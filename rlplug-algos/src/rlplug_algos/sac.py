@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.config import Positive
 from rlplug_core.continuous import SampleAgent
 from rlplug_core.nets.actor_critic import ActionCritic, Ensemble
-from rlplug_core.nets.heads import SquashedGaussian, squashed
+from rlplug_core.nets.heads import Head, SquashedGaussian, squashed
 from rlplug_core.nets.modules import Policy
 
 
@@ -49,12 +50,17 @@ class SAC(OffPolicy):
     def networks(self) -> None:
         c = self.config
         self.policy = Policy(self.spec, c.net, make=squashed)
-        assert isinstance(self.policy.head, SquashedGaussian)
-        self.head = self.policy.head
-        self.temperature = Temperature(c.temperature, c.automatic)
-        self.aim = -float(self.head.dims) if c.target_entropy is None else c.target_entropy
+        self.entropy(self.policy.head)
         self.critics = Ensemble(self.critic, c.critics)
         self.target_critics = target_network(self.critics)
+
+    def entropy(self, head: Head) -> None:
+        """Make the temperature for a policy's head."""
+        c = self.config
+        assert isinstance(head, SquashedGaussian)
+        self.head = head
+        self.temperature = Temperature(c.temperature, c.automatic)
+        self.aim = -float(head.dims) if c.target_entropy is None else c.target_entropy
 
     def critic(self) -> nn.Module:
         """A new critic."""
@@ -80,9 +86,12 @@ class SAC(OffPolicy):
         soft: Tensor = lowest - self.temperature() * log_prob
         return batch.reward + batch.discount * soft
 
-    def policy_loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
+    def policy_loss(self, batch: Transitions) -> tuple[Any, ...]:
+        return self.entropy_loss(batch, self.policy(batch.obs))
+
+    def entropy_loss(self, batch: Transitions, outputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """temperature * log pi(a | s) - Q(s, a) (eq. 9), and the temperature's own loss (eq. 18, on its logarithm)."""
-        action, log_prob = self.head.draw(self.policy(batch.obs), batch.extras["noise"])
+        action, log_prob = self.head.draw(outputs, batch.extras["noise"])
         policy = self.temperature() * log_prob - self.value(batch, action)
         missing = -self.temperature.log * (log_prob.detach() + self.aim)
         loss = batch.mean(policy + missing)

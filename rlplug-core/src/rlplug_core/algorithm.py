@@ -78,8 +78,8 @@ class Algorithm(nn.Module, Generic[B]):
     def update(self, batch: B, clock: Clock) -> Result:
         raise NotImplementedError
 
-    def loss(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The loss and its metrics for a batch on the device; pure, so that it can be compiled whole."""
+    def loss(self, batch: Any) -> tuple[Any, ...]:
+        """The loss, its metrics, and what else `update` needs of a batch; pure, so that it can be compiled whole."""
         raise NotImplementedError
 
     def optimiser(

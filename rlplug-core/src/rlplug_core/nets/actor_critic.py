@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import gymnasium.spaces as spaces
 import torch
@@ -71,5 +72,5 @@ class Ensemble(nn.Module):
     def __getitem__(self, number: int) -> nn.Module:
         return self.members[number]
 
-    def forward(self, obs: Obs, *action: Tensor) -> Tensor:
-        return torch.stack([member(obs, *action) for member in self.members])
+    def forward(self, *inputs: Any) -> Tensor:
+        return torch.stack([member(*inputs) for member in self.members])

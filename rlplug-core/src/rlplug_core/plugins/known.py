@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rlplug_core.plugins.records import Group
 
+ALGORITHMS = (
+    "a2c", "a3c", "crossq", "ddpg", "dqn", "nstep-q", "ppo", "sac", "sac-discrete", "td3", "tqc", "vqn", "vsarsa",
+)  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
-    "algorithms": dict.fromkeys(
-        ("a2c", "a3c", "ddpg", "dqn", "nstep-q", "ppo", "sac", "td3", "vqn", "vsarsa"), "rlplug-algos"
-    ),
+    "algorithms": dict.fromkeys(ALGORITHMS, "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
     "wrappers": {},
     "hooks": {"mlflow": "rlplug-cli"},
