@@ -38,6 +38,7 @@ LAYERS = (
         "transform",
     ),
     ("agents", "events", "plan", "presets", "sources"),
+    ("continuous",),
     ("runners",),
     ("session",),
     ("run",),
