@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, dqn, ppo
+from rlplug_algos import a2c, a3c, dqn, nstep_q, ppo, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -69,6 +69,14 @@ class DQN(Counted, dqn.DQN):
     pass
 
 
+class VSarsa(Counted, vsarsa.VSarsa):
+    pass
+
+
+class NStepQ(Counted, nstep_q.NStepQ):
+    pass
+
+
 #: Rows of evaluation, whose steps do not count; training uses fewer.
 EVALUATION = 6
 
@@ -118,6 +126,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000}, [("update", 201), ("step", 610)]),
     "a3c-inline": (
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
+        [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
+    ),
+    "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
+    "nstep-q-inline": (
+        "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),

@@ -6,7 +6,8 @@ import pytest
 
 from rlplug_core.testing import Check, checks
 
-EVERY = [pytest.param(check, id=f"{name}-{check}") for name in ("a2c", "a3c", "ppo", "dqn") for check in checks(name)]
+NAMES = ("a2c", "a3c", "ppo", "dqn", "vqn", "vsarsa", "nstep-q")
+EVERY = [pytest.param(check, id=f"{name}-{check}") for name in NAMES for check in checks(name)]
 
 
 @pytest.mark.parametrize("check", EVERY)

@@ -43,6 +43,15 @@ def test_the_mean_keeps_the_scale_of_the_weights(weights: list[float], seed: int
     assert float(doubled.mean(batch.target)) == pytest.approx(2 * expected, rel=1e-4, abs=1e-5)
 
 
+def test_other_weights_never_come_with_the_shares_of_the_old() -> None:
+    batch = samples(torch.tensor([1.0, 0.0]))
+    with pytest.raises(ValueError, match="'share' must be specified"):
+        replace(batch, weight=torch.tensor([1.0, 3.0]))
+    other = replace(batch, weight=torch.tensor([1.0, 3.0]), share=None)
+    assert other.counts.tolist() == [0.5, 1.5]
+    assert batch.map(torch.clone).counts.tolist() == batch.counts.tolist() == [1.0, 0.0]
+
+
 def test_a_batch_of_nothing_counts_for_nothing() -> None:
     batch = samples(torch.zeros(3))
     assert batch.mean(batch.target) == 0
@@ -107,7 +116,7 @@ def test_rows_of_weight_0_change_no_gradient(cls: Any, config: Any, make: Any, w
     batch = make(weight, seed)
     expected = gradient(algorithm, batch)
     other = make(weight, seed + 1)
-    mixed = replace(batch, obs=torch.where(weight[:, None] > 0, batch.obs, other.obs))
+    mixed = replace(batch, share=None, obs=torch.where(weight[:, None] > 0, batch.obs, other.obs))
     np.testing.assert_array_equal(gradient(algorithm, mixed), expected)
     kept = gradient(algorithm, batch.take(torch.nonzero(weight > 0)[:, 0]))
     np.testing.assert_allclose(kept, expected, rtol=1e-3, atol=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.checkpoint import Checkpoints, read, sealed
+from rlplug_core.checkpoint import FORMAT, Checkpoints, read, sealed
 from rlplug_core.errors import BadCheckpoint
 from tests.core.fakes import assert_same, stored
 from tests.core.writers import started, write_for_ever, write_once
@@ -216,6 +217,19 @@ def test_a_checkpoint_under_the_name_of_another_is_noticed(tmp_path: Path) -> No
     saved.path.rename(tmp_path / "step-000000000009")
     with pytest.raises(BadCheckpoint, match="damaged"):
         Checkpoints(tmp_path).load(["step"])
+
+
+@pytest.mark.parametrize("written", [1, FORMAT + 1])
+def test_a_checkpoint_of_another_format_says_who_can_read_it(tmp_path: Path, written: int) -> None:
+    about = {"environment": {"versions": {"rlplug-core": "0.0.7"}}}
+    path = Checkpoints(tmp_path).save("step", 3, {"events": {}}, {**about, "format": written}).path
+    sentence = (
+        f"checkpoint step-000000000003 is of format {written}, which rlplug-core 0.0.7 wrote, and this version reads "
+        f"format {FORMAT}; install that version to use it"
+    )
+    for attempt in (lambda: read(path), lambda: Checkpoints(tmp_path).load(["step"])):
+        with pytest.raises(BadCheckpoint, match=re.escape(sentence)):
+            attempt()
 
 
 def test_the_one_before_is_taken_and_the_reason_given(tmp_path: Path) -> None:

@@ -49,6 +49,12 @@ def test_progress_and_the_end() -> None:
     assert clock.done
 
 
+@given(st.integers(1, 1000), st.integers(0, 2000), st.integers(0, 2000))
+def test_progress_some_steps_ago_is_what_it_was_then(total: int, steps: int, count: int) -> None:
+    """Before the beginning it was nothing."""
+    assert Clock(total, steps).progress_before(count) == Clock(total, max(0, steps - count)).progress
+
+
 def test_a_clock_is_stored_but_for_its_stop() -> None:
     clock = Clock(100, steps=7, updates=3)
     clock.limit, clock.scale, clock.stop = 300, 0.5, True

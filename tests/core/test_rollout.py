@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import copy
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.estimators import gae
-from tests.core.fakes import leaves, stored
+from tests.core.fakes import assert_same, leaves, stored
 from tests.core.stories import Story, critic, dictionary_step, stories
 
 
@@ -54,6 +55,21 @@ def test_stored_and_read_at_any_moment_it_goes_on_the_same(story: Story, steps: 
     for ours, expected in zip(seen, rollouts(story, steps), strict=True):
         for one, other in zip(ours, expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_a_state_stays_as_it_was_while_the_buffer_goes_on() -> None:
+    """The next rollout is truncated elsewhere, in the memory of the one that was saved."""
+    buffer = RolloutBuffer(3)
+    for time in (0, 1):
+        buffer.add(dictionary_step(time))
+    state = buffer.state_dict()
+    before = copy.deepcopy(state)
+    elsewhere = replace(dictionary_step(7), truncated=np.array([False, True]), ended=True)
+    for step in (dictionary_step(2), elsewhere, elsewhere):
+        buffer.add(step)
+        list(buffer.batches(Clock(1)))
+    assert state["cuts"]["index"].tolist() == [2]
+    assert_same(before, state)
 
 
 @settings(max_examples=30, deadline=None)

@@ -26,7 +26,7 @@ LAYERS = (
     ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
     ("buffers", "controllers", "estimators", "nets", "optimiser", "options", "protocols"),
     ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
-    ("agents", "events", "plan", "presets"),
+    ("agents", "events", "plan", "presets", "sources"),
     ("runners",),
     ("session",),
     ("run",),

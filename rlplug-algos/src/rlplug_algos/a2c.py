@@ -65,7 +65,7 @@ class A2C(Algorithm[Rollout]):
         value, successor = batch.values(self.values)
         advantage, target = gae(batch, value, successor, self.config.gamma, self.config.lam)
         loss, metrics = self.loss(batch.samples(advantage, target, self.device))
-        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
         return Result(metrics)
 
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:

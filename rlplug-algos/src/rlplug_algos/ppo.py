@@ -74,7 +74,7 @@ class PPO(Algorithm[Rollout]):
         for _ in range(c.epochs):
             for minibatch in samples.minibatches(c.batch, self.generator):
                 loss, metrics = self.loss(minibatch)
-                metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+                metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
             if c.kl_stop is not None and host(metrics["loss/kl"]) > c.kl_stop:
                 break
         return Result(metrics)

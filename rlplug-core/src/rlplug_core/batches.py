@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,32 +19,32 @@ T = TypeVar("T", bound="Batch")
 class Batch:
     """The base of batches on the device: every field is a tensor [B, ...], a (nested) dictionary of them, or None.
 
-    `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `share` [B] is what
+    `weight` [B] is the only mask: 0 for rows that must not count, importance weights otherwise. `counts` [B] is what
     each row counts for in a mean, `weight / max(1, count(weight > 0))`: dividing by the sum of the weights would cancel
-    their scale. Whoever builds a batch passes it or None.
+    their scale. Whoever builds a batch, by `dataclasses.replace` too, passes it as `share` if it knows it, or None.
     """
 
     weight: Tensor
-    share: Tensor | None
+    share: InitVar[Tensor | None]
+    counts: Tensor = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        if self.share is None:
-            self.share = self.weight / (self.weight > 0).sum().clamp_(min=1)
+    def __post_init__(self, share: Tensor | None) -> None:
+        self.counts = self.weight / (self.weight > 0).sum().clamp_(min=1) if share is None else share
 
     def mean(self, value: Tensor) -> Tensor:
         """The weighted mean of `value` [B] that keeps the weights' scale."""
-        assert self.share is not None
-        return torch.dot(value, self.share)
+        return torch.dot(value, self.counts)
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
-        return replace(self, **{f.name: tree_map(function, getattr(self, f.name)) for f in fields(self)})
+        return type(self)(share=function(self.counts), **self._mapped(function))
 
     def take(self: T, index: Tensor) -> T:
         """The rows at `index` [b]; the others no longer count in their mean."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "share"}
-        taken = {name: tree_map(lambda tensor: tensor.index_select(0, index), part) for name, part in parts.items()}
-        return type(self)(share=None, **taken)
+        return type(self)(share=None, **self._mapped(lambda tensor: tensor.index_select(0, index)))
+
+    def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
+        return {each.name: tree_map(function, getattr(self, each.name)) for each in fields(self) if each.init}
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))

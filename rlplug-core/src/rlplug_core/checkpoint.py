@@ -25,7 +25,8 @@ from safetensors.numpy import load_file, save_file
 from rlplug_core.errors import BadCheckpoint
 from rlplug_core.types import Array, State
 
-FORMAT = 1
+#: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
+FORMAT = 2
 #: Before the name of a checkpoint that another is about to replace.
 ASIDE = ".old-"
 #: What arrays may hold.
@@ -151,6 +152,12 @@ def _manifest(path: Path) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads(content)
     if sealed({key: value for key, value in manifest.items() if key != "sha256"}) != content:
         raise BadCheckpoint(f"checkpoint {path.name} is damaged: manifest.json has changed since it was written")
+    if manifest["format"] != FORMAT:
+        writer = manifest.get("environment", {}).get("versions", {}).get("rlplug-core", "of another version")
+        raise BadCheckpoint(
+            f"checkpoint {path.name} is of format {manifest['format']}, which rlplug-core {writer} wrote, and this "
+            f"version reads format {FORMAT}; install that version to use it"
+        )
     return manifest
 
 

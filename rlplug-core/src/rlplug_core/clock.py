@@ -38,6 +38,10 @@ class Clock:
         """The share of the total that has passed, in [0, 1]."""
         return min(1.0, self.steps / self.total)
 
+    def progress_before(self, count: int) -> float:
+        """The progress `count` env steps ago, in [0, 1]."""
+        return min(1.0, max(0, self.steps - count) / self.total)
+
     def state_dict(self) -> State:
         return {
             "total": self.total,

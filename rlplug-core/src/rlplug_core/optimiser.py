@@ -90,13 +90,13 @@ class Optimiser:
         self.state = rule.start(self.flat) if shared is None else shared.state
         self.pull()
 
-    def minimise(self, loss: Tensor, clock: Clock) -> Tensor:
-        """One gradient step on `loss`: backward, clip, schedule, step, pull. Returns the norm before the clip."""
+    def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
+        """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip."""
         loss.backward()
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
-        self.rule.step(self.target, self.gradient, self.state, self.lr(clock.progress) * clock.scale)
+        self.rule.step(self.target, self.gradient, self.state, self.lr(clock.progress_before(age)) * clock.scale)
         self.gradient.zero_()
         self.pull()
         return norm

@@ -28,6 +28,7 @@ from rlplug_core.presets import resolve
 from rlplug_core.protocols import Agent, Env, Learner, SupportsTranslate
 from rlplug_core.rundir import RunDirectory, group_of
 from rlplug_core.session import Session, Watch, environment, warn
+from rlplug_core.sources import identities, keep, names
 from rlplug_core.types import Array, Obs, tree_map
 
 
@@ -142,12 +143,12 @@ def train(
     short = word.rpartition(":")[2].rpartition("/")[2].lower()
     stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
     run = Run(RunDirectory.create(Path(out), name, stem))
-    run.directory.write_config({
-        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(word, env, plan.flat),
+    run.directory.write_config(keep(run.path, {
+        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(*identities(word, env), plan.flat),
         "algorithm": word, "env": env,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
-    })  # fmt: skip
+    }))  # fmt: skip
     Session(plan, run, called, watch).train()
     return run
 
@@ -199,9 +200,8 @@ def load(run: Path | str | Run, checkpoint: str = "best") -> Policy:
 
 
 def plan_of(run: Run) -> Plan:
-    """The plan that a run was made from."""
-    config = run.config
-    return Plan.make(config["algorithm"], config["env"], config["options"])
+    """The plan that a run was made from, with its own copies of files."""
+    return Plan.make(*names(run.path, run.config, warn), run.config["options"])
 
 
 def load_learner(run: Run, plan: Plan, env: Env, checkpoint: str) -> Learner[Any]:

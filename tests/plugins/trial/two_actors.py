@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,10 +90,10 @@ class SourcesReplay:
 def joined(parts: list[Transitions]) -> Transitions:
     """Batches one after another."""
     whole: dict[str, Any] = {}
-    for field in fields(Transitions):
+    for field in (field for field in fields(Transitions) if field.init):
         first, *rest = (getattr(part, field.name) for part in parts)
         whole[field.name] = tree_map(lambda *tensors: torch.cat(tensors), first, *rest)
-    return replace(Transitions(**whole), share=None)
+    return Transitions(share=None, **whole)
 
 
 class TwoActors(Algorithm[Transitions]):

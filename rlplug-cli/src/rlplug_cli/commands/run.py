@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from rlplug_cli.parameters import SchemaOption, gathered
 from rlplug_core import plugins
 from rlplug_core.config import Option, schema
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
@@ -114,14 +114,20 @@ def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
     Raises:
         UsageError, PluginError: there is no such algorithm, or it cannot be used.
     """
+    owner = f"'{algorithm}'"
     if not is_target(algorithm):
-        found, _ = index.read(usable("algorithms", algorithm))
+        record = usable("algorithms", algorithm)
+        found, _ = index.read(record)
         if found is not None:
             return usual(algorithm, index.options(found))
+        owner = str(record)
     if not may_import:
         return ()
     cls: Any = plugins.algorithm(algorithm)
-    return usual(algorithm, schema(cls.Config))
+    try:
+        return usual(algorithm, schema(cls.Config))
+    except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
+        raise PluginError(f"{owner} has options that cannot be shown: {error}; ask its author") from error
 
 
 def _fixed() -> list[click.Parameter]:

@@ -73,7 +73,7 @@ class RolloutBuffer:
             "carry": data.carry,
             "cuts": {
                 "obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs),
-                "index": data.cuts.index[:used],
+                "index": data.cuts.index[:used].copy(),
             },
         }
 

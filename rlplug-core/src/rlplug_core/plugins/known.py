@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlplug_core.plugins.records import Group
 
 KNOWN: dict[Group, dict[str, str]] = {
-    "algorithms": {"a2c": "rlplug-algos", "a3c": "rlplug-algos", "dqn": "rlplug-algos", "ppo": "rlplug-algos"},
+    "algorithms": dict.fromkeys(("a2c", "a3c", "dqn", "nstep-q", "ppo", "vqn", "vsarsa"), "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
     "wrappers": {},
     "hooks": {"mlflow": "rlplug-cli"},

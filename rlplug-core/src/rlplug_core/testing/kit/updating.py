@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.batches import Rollout
+from rlplug_core.batches import Batch, Rollout
 from rlplug_core.optimiser import Optimiser, Rule
 from rlplug_core.schedules import Schedule
 from rlplug_core.testing.kit.ends import garbage_matters
@@ -132,7 +132,7 @@ def _scaled(batch: Any, scale: float) -> Any:
     names = {field.name for field in dataclasses.fields(batch)} if dataclasses.is_dataclass(batch) else set()
     if "weight" not in names:
         raise Skipped("its batches carry no weight")
-    anew: dict[str, Any] = {"share": None} if "share" in names else {}  # what was worked out from the weights before
+    anew: dict[str, Any] = {"share": None} if isinstance(batch, Batch) else {}
     if isinstance(batch, Rollout):
         anew = {"whole": False, "views": None}
     return dataclasses.replace(batch, weight=batch.weight * scale, **anew)

@@ -1,0 +1,31 @@
+"""Step sizes that fall over a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlplug_core.clock import Clock
+from rlplug_core.plan import Plan
+from rlplug_core.runners.build import build
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+@pytest.mark.parametrize("rollouts", [1, 4])
+def test_a_step_size_that_falls_to_0_is_that_of_the_rollouts_beginning(algorithm: str, rollouts: int) -> None:
+    """So the first is whole and the last not nothing: no rollout is collected in vain."""
+    total = 3 * 8 * rollouts
+    options = {"rows": 3, "steps": 8, "anneal": True, "lr": 0.5, "total_steps": total, "runner": "sync"}
+    runner: Any = build(Plan.make(algorithm, "rlplug_core.testing.envs:Chain", options), Clock(total))
+    used: list[float] = []
+    rule = runner.learner.optim.rule
+    step = rule.step
+
+    def seen(parameters: Any, gradient: Any, state: Any, lr: float) -> None:
+        used.append(lr)
+        step(parameters, gradient, state, lr)
+
+    rule.step = seen
+    runner.run(lambda: None)
+    assert list(dict.fromkeys(used)) == pytest.approx([0.5 * (1 - done / rollouts) for done in range(rollouts)])
