@@ -165,7 +165,7 @@ def test_successors_are_kept_only_where_an_episode_ended(story: Story) -> None:
     for step in story.steps():
         buffer.add(step)
     last = [moment for row in story.moments for moment in row[-4:]]
-    keys = buffer.state_dict()["data"]["obs"][0]["keys"]
+    keys = buffer.state_dict()["data"]["obs"][1]["finals"]["keys"]
     assert len(keys) == sum(moment.terminated or moment.truncated for moment in last)
 
 

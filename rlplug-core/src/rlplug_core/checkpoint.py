@@ -216,7 +216,7 @@ def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
     if array.dtype.name not in DTYPES:
         raise TypeError(f"state at '{path}' is an array of {array.dtype}; arrays hold numbers or booleans")
     name = f"{len(arrays)}:{path}"
-    arrays[name] = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    arrays[name] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
     return name
 
 

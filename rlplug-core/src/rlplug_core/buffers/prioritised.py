@@ -6,7 +6,6 @@ Proportional prioritisation (Schaul et al., 2016, arXiv:1511.05952).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -30,13 +29,11 @@ class Priority:
         alpha: the exponent of priorities; 0 draws uniformly.
         beta: the exponent of importance weights, over the run's progress; 1 undoes the preference in expectation.
         epsilon: added to every priority, so that none is 0.
-        eviction: who makes room for new steps: the `oldest`.
     """
 
     alpha: float = 0.6
     beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))
     epsilon: float = 1e-6
-    eviction: Literal["oldest", "sampled"] = "oldest"
 
 
 class PrioritisedReplay(ReplayBuffer):

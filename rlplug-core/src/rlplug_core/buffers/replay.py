@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rlplug_core.batches import Transitions, rows_of, to_tensors
+from rlplug_core.batches import Transitions, rows_of
 from rlplug_core.buffers.ring import Ring
-from rlplug_core.buffers.storage import Store
+from rlplug_core.buffers.storage import Store, to_device
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
@@ -109,8 +109,9 @@ class ReplayBuffer:
         extras = tree_map(lambda array: array.take(begin, axis=0), data.flat["extras"])
         if weight is None:
             weight = np.ones(len(index), dtype=np.float32)
-        parts = (weight, weight / np.float32(len(index)), obs, action, reward, discount, next_obs, index, extras)
-        return Transitions(*(to_tensors(part, self.device) for part in parts))
+        share = weight / np.float32(len(index))
+        parts = (weight, share, obs, action, reward, discount, next_obs, index, extras)
+        return Transitions(*(tree_map(lambda rows: to_device(rows, self.device), part) for part in parts))
 
     def _slots(self, rows: int) -> int:
         slots = self.capacity // rows

@@ -1,6 +1,6 @@
 """The last steps of every row as a ring of arrays, and the n-step windows in it.
 
-Steps are numbered from the first, `time * N + row`, so that a number never comes to mean another step.
+Steps are numbered from the first, `time * N + row`; observations keep themselves, each part in its own way.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from rlplug_core.buffers.frames import TRIAL, Stacked, frame_channels
 from rlplug_core.buffers.storage import Store, Whole, allocate, host
 from rlplug_core.types import Array, State, Step, tree_map
+
+#: The ways to keep observations, by name.
+WAYS: dict[str, type[Whole] | type[Stacked]] = {"whole": Whole, "stacked": Stacked}
 
 
 class Ring:
@@ -19,7 +23,7 @@ class Ring:
 
     FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
 
-    def __init__(self, slots: int, fields: dict[str, Any], obs: Any) -> None:
+    def __init__(self, slots: int, fields: dict[str, Any], obs: Any, store: Store) -> None:
         self.slots, self.obs, self.count = slots, obs, 0
         self.action, self.reward, self.extras = fields["action"], fields["reward"], fields["extras"]
         self.terminated, self.ended, self.valid = fields["terminated"], fields["ended"], fields["valid"]
@@ -27,6 +31,7 @@ class Ring:
         self.total = slots * self.rows
         self.all_valid = bool(self.valid.all())
         self.flat: dict[str, Any] = {name: tree_map(_merged, fields[name]) for name in self.FIELDS}
+        self.store = store
         self._newest: Any = None
 
     @classmethod
@@ -40,8 +45,8 @@ class Ring:
             "action": space(step.action), "reward": space(step.reward), "terminated": space(step.terminated),
             "ended": space(step.terminated), "extras": space(step.extras),
         }  # fmt: skip
-        obs = tree_map(lambda now: Whole(allocate((slots + 1, *now.shape), now.dtype, store)), step.obs)
-        return cls(slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs)
+        obs = tree_map(lambda now, after: _way(now, after, slots, store), step.obs, step.next_obs)
+        return cls(slots, {**fields, "valid": np.ones((slots, *step.valid.shape), dtype=bool)}, obs, store)
 
     @property
     def oldest(self) -> int:
@@ -68,6 +73,8 @@ class Ring:
         if step.ended:
             self._finish(time, np.flatnonzero(self.ended[slot]), step.next_obs)
         self.count = time + 1
+        if self.count == TRIAL:
+            self.obs = tree_map(lambda store: store.judged(self.count, self.store), self.obs)
 
     def end(self) -> None:
         """The newest step of every row ends its episode, by truncation."""
@@ -118,8 +125,11 @@ class Ring:
         return {
             "slots": self.slots, "count": self.count,
             "fields": {name: tree_map(lambda array: array[:used], getattr(self, name)) for name in self.FIELDS},
-            "obs": tree_map(lambda store: (store.state_dict(self.count),), self.obs),
+            "obs": tree_map(self._kept, self.obs),
         }  # fmt: skip
+
+    def _kept(self, store: Whole | Stacked) -> tuple[str, State]:
+        return next(name for name, way in WAYS.items() if type(store) is way), store.state_dict(self.count)
 
     @classmethod
     def load(cls, state: State, store: Store) -> Ring:
@@ -132,9 +142,18 @@ class Ring:
 
         fields = {name: tree_map(grown, tree) for name, tree in state["fields"].items()}
         fields["valid"][len(state["fields"]["valid"]) :] = True
-        ring = cls(slots, fields, tree_map(lambda saved: Whole.load(saved[0], store), state["obs"]))
+        obs = tree_map(lambda saved: WAYS[saved[0]].load(saved[1], state["count"], store), state["obs"])
+        ring = cls(slots, fields, obs, store)
         ring.count = state["count"]
         return ring
+
+
+def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
+    """How to keep such a part of observations: frame by frame if `after` is `now` with a frame more."""
+    channels = frame_channels(now, after)
+    if channels:
+        return Stacked.like(now, channels, slots, store)
+    return Whole(allocate((slots + 1, *now.shape), now.dtype, store))
 
 
 def _merged(array: Array) -> Array:

@@ -1,15 +1,19 @@
-"""Where stored observations lie: host memory, a file on disk, or a device; and how rows get in and out."""
+"""Where stored observations lie: host memory, a file on disk, or a device; and how they get in and out, as they are.
+
+Steps are numbered from the first, `time * N + row`, so that a number never comes to mean another step.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlplug_core.types import Array
+from rlplug_core.types import Array, State
 
 #: `memory`, `disk` (a temporary file, in TMPDIR), or the name of a torch device such as `cuda`.
 Store: TypeAlias = str
@@ -21,8 +25,16 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
         return np.zeros(shape, dtype)
     if store == "disk":
         with tempfile.TemporaryFile(prefix="rlplug-replay-") as file:  # it has no name, so it goes with the process
-            return np.memmap(file, dtype, "w+", shape=shape)
+            return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
     return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=store)
+
+
+def refilled(saved: Any, length: int, store: Store) -> Any:
+    """Storage of this length that begins with what was `saved`, wherever that was stored."""
+    dtype = saved.numpy().dtype if isinstance(saved, Tensor) else saved.dtype
+    made = allocate((length, *saved.shape[1:]), dtype, store)
+    put(made, slice(0, len(saved)), saved)
+    return made
 
 
 def put(store: Any, where: Any, value: Any) -> None:
@@ -46,21 +58,32 @@ def host(rows: Any) -> Array:
     return rows.cpu().numpy() if isinstance(rows, Tensor) else rows
 
 
+def to_device(rows: Any, device: torch.device) -> Tensor:
+    """Rows as a tensor on the device; on the CPU it shares their memory."""
+    tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
+    return tensor.to(device, non_blocking=True)
+
+
+def packed(parts: Mapping[int, Array]) -> State:
+    """Arrays of one shape by number, as two arrays."""
+    return {"keys": np.array(list(parts), np.int64), "rows": np.stack(list(parts.values())) if parts else None}
+
+
+def unpacked(state: State) -> dict[int, Array]:
+    return {int(key): state["rows"][position] for position, key in enumerate(state["keys"])}
+
+
 class Whole:
     """Observations as they come, for one part of an observation: one array [length, N, ...].
 
-    Steps are numbered from the first, `time * N + row`. The `length` last times can be read. True successors of steps
-    that ended an episode are kept apart, by the number of the step.
+    The last `length` times can be read. The true successors of steps that ended an episode are kept apart.
     """
 
-    #: Earlier times that reading one takes.
-    reach = 0
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
+    def __init__(self, array: Any, about: str = "each stored whole") -> None:
+        self.array, self.about = array, about
         self.length, self.rows = array.shape[:2]
         self.flat = array.reshape(-1, *array.shape[2:])
-        self.finals: dict[int, Any] = {}
+        self.finals: dict[int, Array] = {}
 
     def put(self, time: int, value: Array) -> None:
         """Store the observations [N, ...] of one time, again where it has some already."""
@@ -83,21 +106,20 @@ class Whole:
         self.finals[number] = successor.copy()
 
     def forget(self, number: int) -> None:
-        """A step is gone."""
+        """That step will be asked for no more."""
         self.finals.pop(number, None)
 
-    def state_dict(self, count: int) -> dict[str, Any]:
+    def judged(self, count: int, store: Store) -> Whole:
+        """Nothing is stored more simply."""
+        return self
+
+    def state_dict(self, count: int) -> State:
         """What `count` steps and the observations after them have filled, not copied."""
-        keys = sorted(self.finals)
-        finals = np.stack([self.finals[key] for key in keys]) if keys else None
         used = min(count + 1, self.length)
-        return {"length": self.length, "array": self.array[:used], "keys": np.array(keys, np.int64), "finals": finals}
+        return {"length": self.length, "array": self.array[:used], "finals": packed(self.finals), "about": self.about}
 
     @classmethod
-    def load(cls, state: dict[str, Any], store: Store) -> Whole:
-        saved = state["array"]
-        dtype = saved.numpy().dtype if isinstance(saved, Tensor) else saved.dtype
-        made = cls(allocate((state["length"], *saved.shape[1:]), dtype, store))
-        put(made.array, slice(0, len(saved)), saved)
-        made.finals = {int(key): state["finals"][position] for position, key in enumerate(state["keys"])}
+    def load(cls, state: State, count: int, store: Store) -> Whole:
+        made = cls(refilled(state["array"], state["length"], store), state["about"])
+        made.finals = unpacked(state["finals"])
         return made
