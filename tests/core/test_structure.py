@@ -25,7 +25,7 @@ LAYERS = (
     ("errors", "hooks", "journal", "losses", "schedules", "types"),
     ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
     ("buffers", "controllers", "estimators", "nets", "optimiser", "options", "protocols"),
-    ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
+    ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins", "policy", "transform"),
     ("agents", "events", "plan", "presets", "sources"),
     ("runners",),
     ("session",),

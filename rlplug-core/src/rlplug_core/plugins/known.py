@@ -7,7 +7,10 @@ from rlplug_core.plugins.records import Group
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(("a2c", "a3c", "dqn", "nstep-q", "ppo", "vqn", "vsarsa"), "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
-    "wrappers": {},
+    "wrappers": dict.fromkeys(
+        ("clip-reward", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature", "time-limit"),
+        "rlplug-envs",
+    ),
     "hooks": {"mlflow": "rlplug-cli"},
 }
 
