@@ -10,7 +10,8 @@ SMALL = {"net.hidden": [16, 16], "batch": 16}
 #: One name for each class, and the one with all switches; options where the defaults take long.
 NAMES: dict[str, dict[str, object]] = {
     "a2c": {}, "a3c": {}, "ppo": {}, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {}, "c51": SMALL,
-    "qrdqn": {**SMALL, "quantiles": 8}, "iqn": SMALL, "rainbow": SMALL,
+    "qrdqn": {**SMALL, "quantiles": 8}, "iqn": SMALL, "rainbow": SMALL, "acer": {}, "acer-continuous": {}, "acktr": {},
+    "trpo": {}, "vac": {}, "vpg": {}, "ddpg": {}, "td3": {}, "sac": {}, "tqc": {}, "crossq": {}, "sac-discrete": {},
 }  # fmt: skip
 EVERY = [
     pytest.param(check, id=f"{name}-{check}")

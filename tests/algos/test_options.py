@@ -16,6 +16,7 @@ from rlplug_algos.a2c import A2C
 from rlplug_algos.a3c import A3C
 from rlplug_algos.dqn import DQN
 from rlplug_algos.ppo import PPO
+from rlplug_algos.sac import SAC
 from rlplug_core.algorithm import Context
 from rlplug_core.config import Option, convert, flatten, parse, schema
 from rlplug_core.errors import BadConfig, UsageError
@@ -85,6 +86,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     ("algorithm", "space", "needs"),
     [
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
+        (SAC, spaces.Discrete(2), "Box"),
         (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
         (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
     ],
@@ -108,7 +110,7 @@ def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "acktr", "trpo", "vpg"])
 def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=rf"{algorithm} does not run under 'async': .*; use --runner sync"):
         learner(algorithm, "Chain", runner="async")

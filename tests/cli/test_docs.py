@@ -1,7 +1,7 @@
 """The documentation tells the truth: its commands and snippets run, its links lead somewhere, its options exist.
 
-Every fenced block of the README and of `docs/*.md` is run, page by page, in an empty directory. What is run is what is
-written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
+Every fenced block of the README, `docs/*.md` and `docs/algorithms/*.md` is run, page by page, in an empty directory.
+What is run is what is written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
 
     sh        commands, one per line
     console   commands after `$ `, then what they print: `…` stands for anything, numbers for any number; `^C` is Ctrl-C
@@ -29,9 +29,11 @@ import click
 import pytest
 
 from rlplug_cli.app import app
+from rlplug_core.plugins.known import KNOWN
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
@@ -246,6 +248,27 @@ def options(command: click.Command) -> Iterator[str]:
             below = command.get_command(context, name)
             assert below is not None
             yield from options(below)
+
+
+def test_every_algorithm_has_its_place_in_the_documentation() -> None:
+    """A heading, or a line of the table that leads to a page of which it is the subject."""
+    overview = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^## .*: `([\w-]+)`$", overview, re.M))
+    lines = re.findall(r"^\| \[(.+)\]\(([^)#]+)[^)]*\) \|", overview, re.M)
+    for names, target in lines:
+        text = (ROOT / "docs" / target).read_text(encoding="utf-8")
+        headings |= {name for name in re.findall(r"`([\w-]+)`", names) if f"`{name}`" in text}
+    assert headings == set(KNOWN["algorithms"])
+    assert {(ROOT / "docs" / target) for _, target in lines} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("page", ALGORITHMS, ids=lambda page: page.stem)
+def test_the_lines_that_a_page_quotes_stand_in_the_file_it_names(page: Path) -> None:
+    quotes = re.findall(r"\]\((\S+\.py)\):\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    assert quotes
+    for target, text in quotes:
+        source = (page.parent / target).read_text(encoding="utf-8")
+        assert [line for line in text.splitlines() if line not in map(str.strip, source.splitlines())] == []
 
 
 def test_the_index_names_every_decision() -> None:

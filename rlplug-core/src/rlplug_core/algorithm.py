@@ -133,5 +133,4 @@ def target_network(network: M) -> M:
 def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
     """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them."""
     with torch.no_grad():
-        for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
-            slow.lerp_(fast, tau)
+        torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)

@@ -113,7 +113,9 @@ class AlgorithmCommand(click.Command):
 
 
 def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
-    """The options of an algorithm or a wrapper, from its index or else from its code; without either, none. Presets are left out.
+    """The options of an algorithm or a wrapper, from its index or else from its code; none without either.
+
+    Presets are left out.
 
     Raises:
         UsageError, PluginError: there is no such plugin, or it cannot be used.

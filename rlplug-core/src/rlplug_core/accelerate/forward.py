@@ -15,6 +15,7 @@ from torch import nn
 
 from rlplug_core.batches import to_tensors
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actor_critic import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP
 from rlplug_core.nets.heads import LogStd
@@ -110,6 +111,10 @@ def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
     return _layers(hidden, activate, _arrays(module.output), lambda values: values[:, 0])
 
 
+def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
+    return _layers(hidden, activate, _arrays(module.outputs), np.tanh)
+
+
 def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:
     return _streams(module, hidden, activate, None)
 
@@ -192,5 +197,6 @@ def _with_log_std(module: nn.Module) -> Function:
 ACTIVATIONS: dict[Any, Activation] = {torch.tanh: np.tanh, torch.relu: _relu}
 #: What makes the numpy form of each network from the arrays of its encoder.
 FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function]] = {
-    Policy: _policy, Critic: _critic, QNetwork: _values, CategoricalQ: _categorical, QuantileQ: _quantile,
+    Policy: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,
+    CategoricalQ: _categorical, QuantileQ: _quantile,
 }  # fmt: skip

@@ -11,20 +11,22 @@ import numpy as np
 from torch import Tensor, nn
 
 from rlplug_core.nets.encoders import activation, encoder, linear
-from rlplug_core.nets.heads import Head, head, masked
+from rlplug_core.nets.heads import Head, HeadFactory, head, masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise, NoisyLinear
 from rlplug_core.types import Array, Obs, Spec
 
 
 class Policy(nn.Module):
-    """Observations to the outputs [B, size] of an action head, illegal actions masked."""
+    """Observations to the outputs [B, size] of an action head, illegal actions masked; `make` builds the head."""
 
-    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None) -> None:
+    def __init__(
+        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory = head
+    ) -> None:
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net)
         self.head: Head
-        self.head, self.outputs = head(spec.action, features)
+        self.head, self.outputs = make(spec.action, features)
 
     def forward(self, obs: Obs) -> Tensor:
         return masked(self.outputs(self.encoder(obs)), obs)
