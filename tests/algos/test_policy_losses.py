@@ -222,7 +222,7 @@ def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[.
         assert sorted(order) == list(range(12))
         for start in (0, 4, 8):
             picked = batch.take(torch.from_numpy(order[start : start + 4]))
-            probe.optim.minimise(reference(probe, picked), clock)
+            probe.optim.minimise(reference(probe, picked), clock, age=12)
     torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-3, atol=1e-5)
 
 
