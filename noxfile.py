@@ -92,26 +92,27 @@ def tests_envs(session: nox.Session) -> None:
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
-    """Test rlplug-cli and what only all four packages together can show; hatchling builds the plugins of its tests."""
-    install(session, PACKAGES, *PYTEST, "hatchling>=1.26")
-    with timed(session, checks):
-        session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
+    """Test rlplug-cli and what only all four packages together can show."""
+    test(session, "tests/cli", *PACKAGES)
 
 
 @nox.session(reuse_venv=False, requires=["build"])
 def wheels(session: nox.Session) -> None:
-    """Look into the wheels, and do the main job with them outside the repository."""
+    """Look into the wheels, and do the main job with them outside the repository; `ecosystem` builds and types here."""
     session.env["RLPLUG_WHEELS"] = str(WHEELS)
-    test(session, "tests/wheels", *PACKAGES)
+    install(session, PACKAGES, *PYTEST, "hatchling>=1.26", "mypy")
+    with timed(session, checks):
+        session.run("pytest", "tests/wheels", *PARALLEL, *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=["wheels"])
 def ecosystem(session: nox.Session) -> None:
-    """Install the example plugins on top of the environment of `wheels`, use them, break them, remove them."""
+    """Install plugins on top of the environment of `wheels`, good, bad and new ones; use, break and remove them."""
     python = str(ROOT / ".nox" / "wheels" / "bin" / "python")
     session.env["RLPLUG_EXAMPLES"] = str(WHEELS / "examples")
     with timed(session, checks):
-        session.run(python, "-m", "pytest", "tests/ecosystem", *session.posargs, external=True)
+        stories = ("-n", "2", "--dist", "loadfile")  # the tests of a file are the steps of one story
+        session.run(python, "-m", "pytest", "tests/ecosystem", *stories, *session.posargs, external=True)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])

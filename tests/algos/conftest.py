@@ -10,6 +10,7 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.plan import Plan
+from rlplug_core.presets import resolve
 from rlplug_core.runners.build import build
 from rlplug_core.settings import torch_settings
 
@@ -21,15 +22,20 @@ def word(env: str) -> str:
     return env if ":" in env else ENVS + env
 
 
+def plan_of(algorithm: str, env: str, options: dict[str, Any]) -> Plan:
+    """A run's plan; what makes an algorithm a variant of another comes from its presets."""
+    return Plan.make(algorithm, word(env), resolve(algorithm, word(env), options)[0])
+
+
 def make_learner(algorithm: str, env: str, options: dict[str, Any]) -> Any:
     """A learner of `algorithm` (an id) on an environment of `rlplug_core.testing.envs`."""
-    plan = Plan.make(algorithm, word(env), options)
+    plan = plan_of(algorithm, env, options)
     return plan.make_learner(plan.make_env(1).spec)
 
 
 def make_runner(algorithm: str, env: str, options: dict[str, Any]) -> Any:
     """A runner ready for its first step."""
-    plan = Plan.make(algorithm, word(env), options)
+    plan = plan_of(algorithm, env, options)
     return build(plan, Clock(plan.options.total_steps))
 
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, dqn, ppo
+from rlplug_algos import a2c, a3c, c51, dqn, iqn, nstep_q, ppo, vsarsa
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -69,6 +69,22 @@ class DQN(Counted, dqn.DQN):
     pass
 
 
+class VSarsa(Counted, vsarsa.VSarsa):
+    pass
+
+
+class NStepQ(Counted, nstep_q.NStepQ):
+    pass
+
+
+class C51(Counted, c51.C51):
+    pass
+
+
+class IQN(Counted, iqn.IQN):
+    pass
+
+
 #: Rows of evaluation, whose steps do not count; training uses fewer.
 EVALUATION = 6
 
@@ -99,6 +115,10 @@ COMMON = {
     "checkpoint_every": 5000, "seed": 3,
 }  # fmt: skip
 REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
+RAINBOW = {
+    **REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorised",
+    "priority.alpha": 0.5, "net.hidden": [16, 16], "warmup": 60,
+}  # fmt: skip
 
 #: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400,
 #: where an evaluation is due, 433 to 436 at step 896, when the ring has turned over twice, 585 to 588 at the last step.
@@ -116,8 +136,15 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],
     ),
     "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000}, [("update", 201), ("step", 610)]),
+    "rainbow": ("C51", "Masked", {**RAINBOW, "atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
+    "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
     "a3c-inline": (
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
+        [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
+    ),
+    "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
+    "nstep-q-inline": (
+        "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),

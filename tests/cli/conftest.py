@@ -162,6 +162,7 @@ def written(place: Path) -> Callable[..., Written]:
             "env": env,
             "options": {"seed": 1, "lr": 0.1, "net.hidden": [64, 64], "total_steps": 10_000, **options},
             "origins": {},
+            "sources": {"algorithm": {"file": "mine.py", "copy": "sources/mine-5ec1.py", "sha256": "5ec1"}},
             "created": time.time(),
         }
         (path / "config.json").write_text(json.dumps(config))

@@ -1,8 +1,10 @@
-"""The pages for authors of plugins tell the truth: the tutorial runs, links lead somewhere, options exist."""
+"""The pages for authors of plugins tell the truth: links lead somewhere, options exist.
+
+`tests/ecosystem` runs the tutorial.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +14,8 @@ import pytest
 
 from rlplug_cli.app import COMMANDS, app
 from rlplug_core.plugins import reserved
-from tests.cli.overlay import Overlay
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "plugins").glob("*.md"))
-TUTORIAL = next(page for page in PAGES if page.stem == "tutorial")
-#: What the environment of the test has already; there is no network in it.
-GIVEN = "python -m pip install rlplug-cli hatchling pytest\n"
-#: What is appended to `rlplug run`, so that it takes a moment; the last of an option's values counts.
-SHORT = "--total-steps 2000 --eval-episodes 2 --verdict-episodes 2"
 
 
 def blocks(page: Path, *languages: str) -> Iterator[tuple[str, str]]:
@@ -27,40 +23,6 @@ def blocks(page: Path, *languages: str) -> Iterator[tuple[str, str]]:
     for language, text in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
         if language in languages:
             yield language, text
-
-
-def patched(root: Path, diff: str) -> None:
-    """Apply a diff of one file, as `patch -p1` would; every hunk must be found exactly once."""
-    header, *hunks = re.split(r"^@@.*@@.*\n", diff, flags=re.M)
-    name = re.search(r"^\+\+\+ b/(\S+)$", header, re.M)
-    assert name
-    path = root / name[1]
-    text = path.read_text(encoding="utf-8")
-    for hunk in hunks:
-        lines = hunk.splitlines(keepends=True)
-        old, new = ("".join(line[1:] for line in lines if line[0] in (" ", sign)) for sign in "-+")
-        assert text.count(old) == 1, f"not once in {path.name}:\n{old}"
-        text = text.replace(old, new)
-    path.write_text(text, encoding="utf-8")
-
-
-def shell(overlay: Overlay, script: str) -> Overlay:
-    """Run a block in a shell; returns the environment with the directory in which the block ended."""
-    short = re.sub(r"^(rlplug run (?!.*--help).*)$", rf"\1 {SHORT}", script, flags=re.M)
-    overlay.run("sh", "-euxc", f'{short}pwd > "{overlay.root / "ended"}"')
-    return dataclasses.replace(overlay, place=Path((overlay.root / "ended").read_text(encoding="utf-8").strip()))
-
-
-def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
-    overlay = Overlay.make(tmp_path / "env")
-    for language, text in blocks(TUTORIAL, "sh", "diff"):
-        if language == "diff":
-            patched(overlay.place, text)
-        elif text != GIVEN:
-            overlay = shell(overlay, text)
-    assert overlay.place.name == "rlplug-my-idea"
-    assert list(overlay.place.glob("runs/*/config.json"))
-    assert "my-idea" not in overlay.run("rlplug", "list")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -55,6 +55,8 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     best = run.path / "checkpoints" / "best-000000002500"
     best.mkdir(parents=True)
     (best / "learner.safetensors").write_bytes(b"weights")
+    (run.path / "sources").mkdir()
+    (run.path / "sources" / "mine-5ec1.py").write_text("MINE")
     run.end()
     state = send_all(run.path)
 
@@ -75,7 +77,9 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     assert tags["rlplug.best"] == "9.5 at step 2500"
     assert "best" not in found.data.metrics
     names = {file.path for file in mlflow.list_artifacts(state.run_id)}
-    assert names == {"config.json", "episodes.parquet", "checkpoints"}
+    assert names == {"config.json", "episodes.parquet", "checkpoints", "sources"}
+    assert [file.path for file in mlflow.list_artifacts(state.run_id, "sources")] == ["sources/mine-5ec1.py"]
+    assert tags["rlplug.source.algorithm"] == "5ec1"
     (weights,) = mlflow.list_artifacts(state.run_id, f"checkpoints/{best.name}")
     assert weights.path.endswith("learner.safetensors")
     assert mlflow.get_run(state.run_id).info.artifact_uri.startswith("file:///")

@@ -1,8 +1,7 @@
-"""`rlplug new`: what it makes can be installed, is found, passes its own tests and trains."""
+"""`rlplug new`: every file is whole, and a name that cannot be used is refused; tests/ecosystem uses what it makes."""
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -14,59 +13,6 @@ import pytest
 from rlplug_cli import new
 from rlplug_core import __version__, plugins
 from rlplug_core.testing.distributions import write_distribution
-from tests.cli.overlay import Overlay
-
-#: How each kind is made and seen at work in a moment.
-RUNS = {
-    "algorithm": ("rlplug", "run", "some-idea", "CartPole-v1", "--total-steps", "1000"),
-    "env": ("rlplug", "run", "a2c", "some-place/SomePlace-v0", "--total-steps", "1000"),
-    "hooks": ("rlplug", "run", "a2c", "CartPole-v1", "--total-steps", "1000", "--name", "noted"),
-}
-NAMES = {"algorithm": "some-idea", "env": "some-place", "hooks": "some-notes"}
-SHORT = ("--eval-episodes", "2", "--verdict-episodes", "2")
-
-
-@pytest.fixture(scope="module")
-def overlay(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
-    """An environment in which one plugin of each kind is made and installed."""
-    made = Overlay.make(tmp_path_factory.mktemp("overlay") / "env")
-    for kind, name in NAMES.items():
-        made.run("rlplug", "new", kind, name)
-        made.install(f"./rlplug-{name}")
-    return made
-
-
-def test_all_are_found(overlay: Overlay) -> None:
-    found = {row["id"]: row for row in json.loads(overlay.run("rlplug", "plugins", "--json"))}
-    for kind, name in NAMES.items():
-        assert (found[name]["group"], found[name]["status"]) == (new.KINDS[kind].group, "ok")
-    said = overlay.run("rlplug", "list")
-    assert "some-idea" in said
-    assert "some-place" in said
-
-
-@pytest.mark.parametrize("kind", new.KINDS)
-def test_a_plugin_runs(overlay: Overlay, kind: str) -> None:
-    overlay.run(*RUNS[kind], *SHORT)
-
-
-def test_the_hooks_wrote_their_diary(overlay: Overlay) -> None:
-    overlay.run(*RUNS["hooks"][:-1], "again", *SHORT)
-    lines = (overlay.place / "runs" / "again" / "some-notes.log").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "started a2c on CartPole-v1"
-    assert lines[-1] == "finished"
-
-
-@pytest.mark.parametrize("kind", new.KINDS)
-def test_a_plugin_passes_its_own_tests(overlay: Overlay, kind: str) -> None:
-    said = overlay.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"rlplug-{NAMES[kind]}")
-    assert "passed" in said
-    assert "failed" not in said
-
-
-def test_its_preset_is_in_the_installation(overlay: Overlay) -> None:
-    said = json.loads(overlay.run("rlplug", "info", "some-idea", "CartPole-v1", "--json"))
-    assert said["preset"] == {"rows": 8}
 
 
 @pytest.mark.parametrize("kind", new.KINDS)
@@ -109,7 +55,9 @@ def test_lines_stay_short_with_the_longest_name(kind: str) -> None:
         ("algorithm", "policy", r"the name Policy to two things"),
         ("env", "provider", r"the name Provider to two things"),
         ("hooks", "exception", r"the name Exception to two things"),
-        ("wrapper", "frame-stack", r"'wrapper' is not one of"),
+        ("wrapper", "frame-stack", r"wrapper of rlplug-envs"),
+        ("wrapper", "timestep", r"the name Timestep to two things"),
+        ("agent", "some-agent", r"'agent' is not one of"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(

@@ -14,6 +14,7 @@ import pytest
 from rlplug_cli.parameters import SchemaOption, gathered, variable
 from rlplug_core.config import Config, Fraction, schema
 from rlplug_core.errors import BadConfig
+from rlplug_core.plugins.known import KNOWN
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
 
 def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> None:
     found = json.loads(rlplug("list", "--json").out)
-    assert [row["id"] for row in found["algorithms"]] == ["a2c", "a3c", "dqn", "ppo"]
+    assert [row["id"] for row in found["algorithms"]] == sorted(KNOWN["algorithms"])
     assert [row["id"] for row in found["envs"]] == ["gymnasium"]
+    assert {row["id"] for row in found["wrappers"]} >= {"frame-stack", "time-limit"}
     text = rlplug("list").out
     assert all(word in text for word in ("a2c", "ppo", "gymnasium", "rlplug-algos 0.1.0"))

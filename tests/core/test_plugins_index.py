@@ -44,6 +44,11 @@ class CEM:
     def update(self): ...
 '''
 
+OPTION = {
+    "name": "width", "type": "float", "default": 1.0, "help": "", "choices": [], "minimum": None, "maximum": None,
+    "open_minimum": False, "optional": False, "search": None,
+}  # fmt: skip
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -111,6 +116,9 @@ def test_an_index_of_other_code_is_not_used(site: Path) -> None:
         ({"summary": 3}, "'summary' is unknown or of a wrong type"),
         ({"options": [{"name": 3}]}, "cannot be read"),
         ({"options": [3]}, "cannot be read"),
+        ({"options": [{**OPTION, "name": "a name"}]}, "'a name' cannot be an option's name"),
+        ({"options": [{**OPTION, "type": "matrix"}]}, "option 'width' has the unknown type 'matrix'"),
+        ({"options": [{**OPTION, "more": 1}]}, "option 'width' has other keys than this version knows"),
     ],
 )
 def test_an_index_that_cannot_be_trusted_is_not_used(site: Path, changes: dict[str, Any], reason: str) -> None:
@@ -119,6 +127,14 @@ def test_an_index_that_cannot_be_trusted_is_not_used(site: Path, changes: dict[s
     found, why = read()
     assert found is None
     assert reason in why
+
+
+def test_an_index_brings_no_escape_codes_to_a_terminal(site: Path) -> None:
+    indexing.write(plugins.find("algorithms", "cem"))
+    edit(site, paper="\x1b[31mred", options=[{**OPTION, "help": "\x9b2Jgone", "default": "\x1b[31m"}])
+    found, _ = read()
+    assert found is not None
+    assert all(text.isprintable() for text in (found.paper, *(str(value) for value in found.options[0].values())))
 
 
 def test_a_reserved_option_in_an_index(site: Path) -> None:

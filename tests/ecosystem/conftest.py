@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+
+#: Seconds that one command may take, on a busy machine.
+PATIENCE = 300
+#: The command of an environment, wherever that is.
+SCRIPT = '#!/bin/sh\nexec "$(dirname "$0")/python" -m rlplug_cli "$@"\n'
+#: Variables that would lead a command to plugins, packages or stores that are not the environment's own.
+FOREIGN = ("MLFLOW_TRACKING_URI", "PYTHONPATH", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_TELEGRAPH")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,39 +32,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Place:
     """A virtual environment on top of this one, and a working directory."""
 
-    python: Path
+    root: Path
     directory: Path
 
     def run(self, *words: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run this environment's Python; it must end with `code`."""
+        """Run a command as in a shell in which the environment is active; it must end with `code`.
+
+        Runs are not sent to MLflow, which has tests of its own.
+        """
+        defaults = {"RLPLUG_DISABLED_PLUGINS": "mlflow", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        defaults["PIP_NO_BUILD_ISOLATION"] = "0"  # by which pip means: build with what is installed here
+        path = f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            [str(self.python), *words],
+            words,
             check=False,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
             cwd=self.directory,
-            env={**os.environ, **environment},
+            env={**os.environ, "PATH": path, **defaults, **environment},
         )
         assert done.returncode == code, f"{' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
     def rlplug(self, *words: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run the command; runs are not sent to MLflow, which has tests of its own."""
-        environment.setdefault("RLPLUG_DISABLED_PLUGINS", "mlflow")
-        return self.run("-m", "rlplug_cli", *words, code=code, **environment)
+        """Run the command of the environment."""
+        return self.run("rlplug", *words, code=code, **environment)
 
     def pip(self, *words: str) -> None:
-        """Run the pip that is installed here on this environment; it looks nowhere else."""
-        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "--disable-pip-version-check", *words]
-        done = subprocess.run(pip, check=False, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
+        """Run pip on the environment; it looks nowhere else, and builds with what is installed here."""
+        self.run("python", "-m", "pip", *words)
+
+    def at(self, directory: Path) -> Place:
+        """The same environment in another working directory."""
+        return replace(self, directory=directory)
 
     def file(self, module: str) -> Path:
         """Where the source of an installed module is, found without importing it."""
         package, _, name = module.partition(".")
         code = f"from rlplug_core.plugins.index import package_root; print(package_root('{package}'))"
-        return Path(self.run("-c", code).stdout.strip()) / f"{name}.py"
+        return Path(self.run("python", "-c", code).stdout.strip()) / f"{name}.py"
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +79,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A fresh environment and an empty working directory; nothing of the user's settings reaches the tests."""
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, with_pip=False, symlinks=True)
-    python = root / "bin" / "python"
+    (root / "bin" / "rlplug").write_text(SCRIPT, encoding="utf-8")
+    (root / "bin" / "rlplug").chmod(0o755)
     (site,) = root.glob("lib/python*/site-packages")
-    here = sysconfig.get_path("purelib")
-    (site / "beneath.pth").write_text(f"import site; site.addsitedir({here!r})\n", encoding="utf-8")
+    # addsitedir, and not a plain path: editable installations below are themselves lines in such files.
+    below = sysconfig.get_path("purelib")
+    (site / "below.pth").write_text(f"import site; site.addsitedir({below!r})\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("MLFLOW_TRACKING_URI", "RLPLUG_PLUGINS", "RLPLUG_DISABLED_PLUGINS", "RLPLUG_TELEGRAPH"):
+        for name in FOREIGN:
             patch.delenv(name, raising=False)
         patch.setenv("RLPLUG_CONFIG", str(root / "no-config.toml"))
         patch.setenv("COLUMNS", "200")
-        yield Place(python, tmp_path_factory.mktemp("elsewhere"))
+        yield Place(root, tmp_path_factory.mktemp("elsewhere"))

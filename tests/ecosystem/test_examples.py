@@ -92,7 +92,7 @@ def test_the_indices_in_the_wheels_are_current(installed: Place) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_passes_the_tests_that_it_ships(installed: Place, name: str) -> None:
     tests = str(EXAMPLES / name / "tests")
-    installed.run("-m", "pytest", tests, "-q", "-p", "no:cacheprovider", RLPLUG_DISABLED_PLUGINS="mlflow")
+    installed.run("python", "-m", "pytest", tests, "-q", "-p", "no:cacheprovider", RLPLUG_DISABLED_PLUGINS="mlflow")
 
 
 def test_a_foreign_algorithm_trains(trained: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_foreign_policy_is_loaded(installed: Place, trained: Path) -> None:
         f"policy = rlplug_core.load({str(trained)!r})\n"
         "print(policy(numpy.ones(4, numpy.float32)), policy(numpy.ones((3, 4), numpy.float32)).shape)"
     )
-    assert installed.run("-c", code).stdout.strip() in ("0 (3,)", "1 (3,)")
+    assert installed.run("python", "-c", code).stdout.strip() in ("0 (3,)", "1 (3,)")
 
 
 def test_a_foreign_environment_is_learned(installed: Place) -> None:
@@ -138,6 +138,13 @@ def test_a_foreign_environment_is_learned(installed: Place) -> None:
     installed.rlplug("run", "ppo", "gridworld/Room-v0", *short, "--name", "room")
     # At random it is -37, and -4.2 at best.
     assert verdict(installed.directory / "runs" / "room")["return_mean"] > -10
+
+
+def test_a_foreign_wrapper_is_around_it(installed: Place) -> None:
+    short = ("--total-steps", "512", "--eval-episodes", "2", "--verdict-episodes", "2", "--name", "bonus")
+    assert "visit-bonus" in installed.rlplug("list").stdout
+    installed.rlplug("run", "ppo", "gridworld/Room-v0", "--wrap", "visit-bonus:scale=100", *short)
+    assert -50 <= verdict(installed.directory / "runs" / "bonus")["return_mean"] <= -1  # without the bonus
 
 
 def test_an_unknown_environment_of_a_foreign_provider_is_named(installed: Place) -> None:

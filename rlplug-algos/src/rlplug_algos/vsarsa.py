@@ -23,7 +23,7 @@ class VSarsaConfig(VQNConfig):
 class PairBuffer(RolloutBuffer):
     """Holds every step back until the next one says which action followed: `extras["next_action"]` [1, N].
 
-    Where an episode ended it is the first action of the next one, and means nothing.
+    It is -1 where none did; behind the end of an episode it is the next one's first, and means nothing.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class PairBuffer(RolloutBuffer):
 
     def add(self, step: Step, source: int = 0) -> None:
         if self.held is not None:
-            super().add(replace(self.held, extras={"next_action": step.action}))
+            super().add(replace(self.held, extras={"next_action": np.where(step.valid, step.action, -1)}))
         self.held = Step(**{name: _copy(part) for name, part in _parts(step).items()})
 
     def restart(self) -> None:
@@ -60,11 +60,11 @@ class VSarsa(VQN):
         return PairBuffer()
 
     def targets(self, batch: Rollout, clock: Clock) -> Array:
-        """r + gamma Q(s', a') for the action a' that was taken; where a cut kept it from being, the expected one."""
-        values = self.values(tree_map(lambda array: array[-1], batch.obs))
-        taken = np.take_along_axis(values, batch.extras["next_action"][-1][:, None], -1)[:, 0]
+        """r + gamma Q(s', a') for the action a' that was taken; where a cut kept it from being, the expected value."""
+        values, following = self.values(tree_map(lambda array: array[-1], batch.obs)), batch.extras["next_action"][-1]
+        taken = np.take_along_axis(values, following[:, None], -1)[:, 0]
         expected = expectation(values, self.epsilon(self.context.rank)(clock.progress))
-        successor = np.where(batch.truncated, expected, taken)
+        successor = np.where(batch.truncated | (following < 0), expected, taken)
         target: Array = batch.reward + self.config.gamma * successor * ~batch.terminated
         return target.astype(np.float32)
 

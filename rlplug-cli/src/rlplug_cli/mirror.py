@@ -221,6 +221,8 @@ def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
     for name in ("config.json", episodes.NAME, "error.txt"):
         if (run / name).exists():
             yield run / name, None
+    for path in sorted((run / "sources").glob("*.py")):
+        yield path, "sources"
     best = sorted((run / "checkpoints").glob("best-*"))
     for path in sorted(best[-1].iterdir()) if best else ():
         yield path, f"checkpoints/{best[-1].name}"
@@ -257,6 +259,7 @@ def _tags(config: Mapping[str, Any], run: Path) -> dict[str, str]:
         "mlflow.source.name": f"rlplug run {config['algorithm']} {config['env']}",
         "mlflow.source.type": "LOCAL",
     }
+    tags |= {f"rlplug.source.{role}": source["sha256"] for role, source in config.get("sources", {}).items()}
     return {key: _text(value) for key, value in tags.items()}
 
 

@@ -37,8 +37,8 @@ class Perturbed:
         if explore and first.any():
             drawn = self.mean + self.std * self.generator.standard_normal(carry.shape, np.float32)
             carry = np.where(first[:, None, None], drawn, carry)
-        inputs = np.concatenate([obs.reshape(len(obs), 1, -1), np.ones((len(obs), 1, 1), np.float32)], 2)
-        outputs = (inputs @ (carry if explore else self.mean[None]))[:, 0]
+        # A 1 before each observation is for the bias.
+        outputs = (np.insert(obs.reshape(len(obs), 1, -1), 0, 1, -1) @ (carry if explore else self.mean[None]))[:, 0]
         action = outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
         return Act(action, carry, {"played": carry})
 

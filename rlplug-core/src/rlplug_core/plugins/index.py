@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rlplug_core.config import Option
 
 FORMAT = 1
+#: What `config.Option.type` may be.
+TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated"})
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def read(record: Record) -> tuple[Index | None, str]:
     if path is None or not path.is_file():
         return None, "it has no index"
     try:
-        index = _parse(json.loads(path.read_bytes()))
+        index = _parse(_shown(json.loads(path.read_bytes())))
     except (OSError, ValueError, TypeError, KeyError) as error:
         return None, f"its index cannot be read ({plain(str(error))})"
     if (index.group, index.id) != (record.group, record.id):
@@ -89,7 +91,7 @@ def env_ids(record: Record) -> tuple[str, ...]:
 
 
 def options(index: Index) -> tuple[Option, ...]:
-    """The option schema of an indexed algorithm."""
+    """The option schema of an indexed algorithm or wrapper."""
     from rlplug_core.config import Option, Range
 
     def built(data: Mapping[str, Any]) -> Option:
@@ -127,6 +129,15 @@ def _single_file(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.has_location and spec.origin else None
 
 
+def _shown(value: Any) -> Any:
+    """A foreign value as a terminal may show it: no text in it holds control characters."""
+    if isinstance(value, str):
+        return value if value.isprintable() else plain(value, 1000)
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    return {name: _shown(item) for name, item in value.items()} if isinstance(value, dict) else value
+
+
 def _parse(data: Any) -> Index:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"format {FORMAT} expected")
@@ -136,22 +147,28 @@ def _parse(data: Any) -> Index:
         if name not in known or not isinstance(value, kind):
             raise ValueError(f"'{plain(str(name))}' is unknown or of a wrong type")
     for option in data.get("options", ()):
-        _check_option(option)
+        _check_option(option, data.get("group") == "algorithms")
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
     return Index(**{**data, **lists, "summary": plain(data["summary"], 100)})
 
 
-def _check_option(data: Any) -> None:
+def _check_option(data: Any, stands_alone: bool) -> None:
+    """Options of wrappers are typed behind their names; those of algorithms stand beside the ones of every run."""
     from rlplug_core.plugins.reserved import RESERVED
 
     wanted = {"name": str, "type": str, "help": str, "choices": list, "optional": bool, "open_minimum": bool}
     for name, kind in wanted.items():
         if not isinstance(data[name], kind):
             raise ValueError(f"an option's '{name}' is of a wrong type")
+    name = plain(data["name"])
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError(f"'{name}' cannot be an option's name")
     if set(data) != {*wanted, "default", "minimum", "maximum", "search"}:
-        raise ValueError(f"option '{plain(data['name'])}' has other keys than this version knows")
-    if data["name"] in RESERVED:
-        raise ValueError(f"option '{plain(data['name'])}' is a reserved run option")
+        raise ValueError(f"option '{name}' has other keys than this version knows")
+    if data["type"] not in TYPES:
+        raise ValueError(f"option '{name}' has the unknown type '{plain(data['type'])}'")
+    if stands_alone and name in RESERVED:
+        raise ValueError(f"option '{name}' is a reserved run option")
 
 
 def _stale(index: Index) -> str:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from rlplug_core.plugins.records import Group
 
+_ALGORITHMS = (
+    "a2c", "a3c", "c51", "ddqn", "dqn", "dueling-dqn", "iqn", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo",
+    "qrdqn", "rainbow", "rainbow-iqn", "vqn", "vsarsa",
+)  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
-    "algorithms": {"a2c": "rlplug-algos", "a3c": "rlplug-algos", "dqn": "rlplug-algos", "ppo": "rlplug-algos"},
+    "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
-    "wrappers": {},
+    "wrappers": dict.fromkeys(
+        ("clip-reward", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature", "time-limit"),
+        "rlplug-envs",
+    ),
     "hooks": {"mlflow": "rlplug-cli"},
 }
 

@@ -1,0 +1,244 @@
+"""Q-learning and SARSA without replay: their targets against slow references, and what workers share and do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_algos.vsarsa import PairBuffer, expectation
+from rlplug_core.batches import Rollout, Samples
+from rlplug_core.clock import Clock
+from rlplug_core.nets.heads import ILLEGAL
+from rlplug_core.types import Array
+from tests.algos.conftest import make_learner
+from tests.core.stories import Story, stories, value
+from tests.reference import returns
+from tests.reference.returns import Moment
+
+ONLINE = ("vqn", "vsarsa", "nstep-q")
+ACTIONS = 7
+STORIES = stories(st.integers(1, 12))
+#: Not `st.floats`, which refuses to work where numbers close to 0 are flushed, as a training process does.
+GAMMAS = st.sampled_from([0.0, 0.5, 0.9, 1.0])
+
+
+def table(obs: Array, shift: int = 0) -> Array:
+    """Made-up values [B, ACTIONS] of observations [B, 1]."""
+    return np.stack([value(obs[:, 0] * (action + 1) + shift) for action in range(ACTIONS)], -1).astype(np.float32)
+
+
+def row(obs: int, shift: int = 0) -> list[float]:
+    """The same for one observation, as plain numbers."""
+    found: list[float] = table(np.array([[obs]], dtype=np.float32), shift)[0].tolist()
+    return found
+
+
+def told(made: Any, story: Story) -> list[tuple[Array, Array, Array]]:
+    """Observations, weights and targets of the rollouts that a learner's buffer makes of a story."""
+    made.values, buffer, found = table, made.buffer(), []
+    for step in story.steps():
+        buffer.add(step)
+        for rollout in buffer.batches(Clock(100)):
+            found.append((rollout.obs.copy(), rollout.weight.copy(), made.targets(rollout, Clock(100, 50))))
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(STORIES, GAMMAS)
+def test_vqn_looks_one_step_ahead(story: Story, gamma: float) -> None:
+    """r + gamma max Q(s', a') of the true successor, and r alone behind a terminal state."""
+    found = told(make_learner("vqn", "Bandit", {"gamma": gamma}), story)
+    assert len(found) == len(story)
+    for time, (_, _, targets) in enumerate(found):
+        for number, moments in enumerate(story.moments):
+            moment = moments[time]
+            if moment.valid:
+                best = 0.0 if moment.terminated else max(row(moment.next_obs))
+                assert targets[0, number] == pytest.approx(moment.reward + gamma * best, rel=1e-4, abs=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STORIES, GAMMAS, st.integers(1, 5), st.booleans())
+def test_nstep_q_sums_rewards_and_asks_the_target_network(story: Story, gamma: float, steps: int, double: bool) -> None:
+    """The rewards to the end of the rollout or episode, then the target network's value, of whose best action…"""
+    made = make_learner("nstep-q", "Bandit", {"gamma": gamma, "steps": steps, "double": double})
+    made.target_values = lambda obs: table(obs, shift=1000)
+
+    def best(obs: int) -> float:
+        chooser = row(obs) if double else row(obs, 1000)
+        return row(obs, 1000)[chooser.index(max(chooser))]
+
+    found = told(made, story)
+    assert len(found) == len(story) // steps
+    for number, (_, _, targets) in enumerate(found):
+        for which, moments in enumerate(story.moments):
+            expected = returns.n_step(moments[number * steps : (number + 1) * steps], best, gamma)
+            for time, target in expected.items():
+                assert targets[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
+
+
+def sarsa(moments: list[Moment], time: int, gamma: float, epsilon: float) -> float:
+    """The target of one moment that is followed by another."""
+    moment, after = moments[time], moments[time + 1]
+    if moment.terminated:
+        return moment.reward
+    values = row(moment.next_obs)
+    if moment.truncated or not after.valid:
+        return moment.reward + gamma * (epsilon * sum(values) / len(values) + (1 - epsilon) * max(values))
+    return moment.reward + gamma * values[after.obs % ACTIONS]
+
+
+@settings(max_examples=60, deadline=None)
+@given(STORIES, GAMMAS)
+def test_vsarsa_looks_at_the_action_that_followed(story: Story, gamma: float) -> None:
+    """Once it has; where the time limit kept it from being taken, at what the policy would have done, on average."""
+    made = make_learner("vsarsa", "Bandit", {"gamma": gamma, "epsilon_end": 0.0, "epsilon_until": 1.0})
+    found = told(made, story)
+    assert len(found) == len(story) - 1
+    for time, (obs, weight, targets) in enumerate(found):
+        for number, moments in enumerate(story.moments):
+            assert weight[0, number] == moments[time].valid
+            assert obs[0, number] == moments[time].obs
+            if moments[time].valid:
+                expected = sarsa(moments, time, gamma, epsilon=0.5)
+                assert targets[0, number] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_expected_values_leave_forbidden_actions_out() -> None:
+    values = np.array([[1.0, ILLEGAL, 3.0], [ILLEGAL, ILLEGAL, 5.0]], dtype=np.float32)
+    assert expectation(values, 0.5) == pytest.approx([0.5 * 2 + 0.5 * 3, 5])
+
+
+@settings(max_examples=20, deadline=None)
+@given(stories(st.just(6)), st.integers(1, 5))
+def test_a_pair_buffer_goes_on_where_it_was_saved(story: Story, stop: int) -> None:
+    """With what it holds back; and after a restart nothing follows it any more."""
+    whole, first, resumed = PairBuffer(), PairBuffer(), PairBuffer()
+    for time, step in enumerate(story.steps()):
+        if time == stop:
+            resumed.load_state_dict(first.state_dict())
+        for buffer in (whole, first if time < stop else resumed):
+            buffer.add(step)
+        theirs, ours = (tuple(each.batches(Clock(1))) for each in (whole, first if time < stop else resumed))
+        assert len(theirs) == len(ours) == (time > 0)
+        for one, other in zip(theirs, ours, strict=True):
+            for name in ("obs", "action", "reward", "terminated", "truncated", "weight"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+            np.testing.assert_array_equal(one.extras["next_action"], other.extras["next_action"])
+    resumed.restart()
+    resumed.add(next(story.steps()))
+    (last,) = resumed.batches(Clock(1))
+    assert (last.terminated | last.truncated).all()
+    assert not (last.terminated & last.truncated).any()
+    assert last.terminated[0].tolist() == [moments[-1].terminated for moments in story.moments]
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], name: str) -> None:
+    """The squared error row by row, weighted; the targets are plain numbers."""
+    made = learner(name, "Chain", **{"net.hidden": [16], "dueling": True})
+    rows = 6
+    weight = torch.tensor([1.0, 0.0, 0.25, 2.0, 1.0, 0.0])
+    obs, action, target = torch.eye(5)[torch.arange(rows) % 5], torch.arange(rows) % 2, 3 * torch.randn(rows)
+    batch = samples(obs, action, target, weight)
+    loss = made.loss(batch)[0]
+    errors = [(made.online(obs[i : i + 1])[0, action[i]] - float(target[i])) ** 2 for i in range(rows)]
+    expected = torch.stack([w * error for w, error in zip(weight, errors, strict=True)]).sum() / 4
+    torch.testing.assert_close(loss, expected)
+    gradients = [torch.autograd.grad(each, made.optim.parameters) for each in (loss, expected)]
+    for got, wanted in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+def samples(obs: Any, action: Any, target: Any, weight: Any) -> Any:
+    return Samples(weight, None, obs, action, target, target, {})
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str) -> None:
+    """Only action 0 is legal next, whatever the others are worth."""
+    made = learner(name, "Masked", **{"net.hidden": [], "epsilon_start": 0.5, "epsilon_end": 0.5})
+    for network in made.modules():
+        if hasattr(network, "bias"):
+            with torch.no_grad():
+                network.weight.zero_()
+                network.bias.copy_(torch.tensor([2.0, 10.0, 30.0]))
+    obs = {"obs": np.zeros((4, 3), np.float32), "action_mask": np.array([[1, 0, 0]] * 4, np.int8)}
+    value = made.best(obs) if name != "vsarsa" else expectation(made.values(obs), 0.5)
+    assert value == pytest.approx([2.0] * 4)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_only_legal_actions_are_tried(trained: Callable[..., Any], name: str) -> None:
+    """Masked raises at a forbidden one."""
+    runner = trained(name, "Masked", runner="sync", rows=4, total_steps=400, epsilon_end=0.5)
+    assert runner.clock.updates > 10
+
+
+@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize("env", ["Chain", "Truncated", "Masked"])
+def test_one_inline_worker_is_the_synchronous_runner(trained: Callable[..., Any], name: str, env: str) -> None:
+    options = {"rows": 2, "total_steps": 500, "lr": 1e-2}
+    sync = trained(name, env, runner="sync", **options)
+    inline = trained(name, env, runner="async", inline=True, workers=1, **options)
+    assert torch.equal(sync.snapshot().optim.flat, inline.snapshot().optim.flat)
+    assert sync.clock.updates == inline.clock.updates > 20
+    assert [e for *_, e in sync.episodes()] == [e for *_, e in inline.episodes()]
+
+
+def test_workers_share_one_target_network(trained: Callable[..., Any]) -> None:
+    """It holds what the first worker last copied, and not what it holds now; the others see the same memory."""
+    runner = trained(
+        "nstep-q", "Chain", inline=True, workers=3, rows=2, steps=2, target_every=5, total_steps=12 * 6, lr=0.01
+    )
+    targets = [worker.learner.target for worker in runner.workers]
+    assert [worker.clock.updates for worker in runner.workers] == [6, 6, 6]
+    for one, *others in zip(*(target.parameters() for target in targets), strict=True):
+        assert {other.data_ptr() for other in others} == {one.data_ptr()}
+        assert not one.requires_grad
+    first, target = runner.workers[0].learner, targets[0]
+    runner.workers[1].learner.update(rollout_of(runner.workers[1]), Clock(100, 0, 4))
+    before = [parameter.clone() for parameter in target.parameters()]
+    first.update(rollout_of(runner.workers[0]), Clock(100, 0, 4))
+    after = list(target.parameters())
+    assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    for copied, online in zip(after, first.online.parameters(), strict=True):
+        assert torch.equal(copied, online)
+
+
+def rollout_of(worker: Any) -> Rollout:
+    """The worker's next rollout."""
+    while True:
+        for lane, step in worker.actor.step():
+            lane.buffer.add(step)
+            for batch in lane.buffer.batches(worker.clock):
+                return batch  # type: ignore[no-any-return]
+
+
+def test_only_the_first_worker_copies(trained: Callable[..., Any]) -> None:
+    runner = trained("nstep-q", "Chain", inline=True, workers=2, steps=2, target_every=5, total_steps=8, lr=0.01)
+    target = runner.workers[0].learner.target
+    before = [parameter.clone() for parameter in target.parameters()]
+    runner.workers[1].learner.update(rollout_of(runner.workers[1]), Clock(100, 0, 4))
+    assert all(torch.equal(old, new) for old, new in zip(before, target.parameters(), strict=True))
+
+
+def test_workers_explore_as_differently_as_in_the_paper(learner: Callable[..., Any]) -> None:
+    """0.1, 0.01 and 0.5 for 4, 3 and 3 workers in 10, drawn from the run's seed."""
+    made = learner("nstep-q", "Chain", seed=3)
+    ends = Counter(round(made.epsilon(rank)(1.0), 6) for rank in range(2000))
+    assert set(ends) == {0.1, 0.01, 0.5}
+    assert [ends[end] / 2000 for end in (0.1, 0.01, 0.5)] == pytest.approx([0.4, 0.3, 0.3], abs=0.04)
+    assert [made.epsilon(rank)(1.0) for rank in range(9)] == [made.epsilon(rank)(1.0) for rank in range(9)]
+    other = learner("nstep-q", "Chain", seed=4)
+    assert [made.epsilon(rank)(1.0) for rank in range(9)] != [other.epsilon(rank)(1.0) for rank in range(9)]
+    assert made.epsilon(5)(0.0) == 1.0
+    alone = learner("nstep-q", "Chain", epsilon_others=[])
+    assert {round(alone.epsilon(rank)(1.0), 6) for rank in range(20)} == {0.1}

@@ -1,0 +1,31 @@
+"""Damaged metadata and switched-off packages leave the rest usable; tests/ecosystem has the museum of bad plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.testing.distributions import write_distribution
+
+
+def test_metadata_that_cannot_be_parsed_hides_nobody(
+    rlplug: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torn = write_distribution(tmp_path, "rlplug-torn", {}, {})
+    (torn / "entry_points.txt").write_text("[rlplug.algorithms]\nno equals sign\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = rlplug("plugins")
+    assert "of rlplug-torn 1.0 is broken: its metadata cannot be parsed" in done.out
+    assert "a2c" in rlplug("list").out
+
+
+def test_without_algorithms_and_environments_the_command_line_works(process: Callable[..., Any]) -> None:
+    off = {"RLPLUG_DISABLED_PLUGINS": "rlplug-algos,rlplug-envs"}
+    for words in ("--help", "list", "plugins", "runs", "run --help", "doctor"):
+        assert process(*words.split(), **off).code == 0
+    done = process("run", "a2c", "CartPole-v1", **off)
+    assert done.code == 3
+    assert "'a2c' of rlplug-algos 0.1.0 is disabled: 'rlplug-algos' is disabled by RLPLUG_DISABLED_PLUGINS" in done.err

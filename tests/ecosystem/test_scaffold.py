@@ -1,0 +1,66 @@
+"""What `rlplug new` makes: built, installed, checked, type-checked, tested, trained with, removed.
+
+The tests stand in the order of that story and share one environment.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlplug_cli import new
+from tests.ecosystem.conftest import Place
+
+#: How each kind is seen at work in a moment.
+RUNS = {
+    "algorithm": "run some-idea CartPole-v1",
+    "env": "run a2c some-place/SomePlace-v0",
+    "wrapper": "run a2c CartPole-v1 --wrap some-cost:cost=0.1",
+    "hooks": "run a2c CartPole-v1",
+}
+NAMES = {"algorithm": "some-idea", "env": "some-place", "wrapper": "some-cost", "hooks": "some-notes"}
+SHORT = ("--total-steps", "1000", "--eval-episodes", "2", "--verdict-episodes", "2")
+
+
+@pytest.fixture(scope="module")
+def installed(place: Place) -> Place:
+    """The environment with the wheels of one new plugin of each kind."""
+    for kind, name in NAMES.items():
+        place.rlplug("new", kind, name)
+        place.at(home(place, kind)).run("python", "-m", "hatchling", "build", "--target", "wheel")
+    place.pip("install", "--no-deps", *map(str, place.directory.glob("*/dist/*.whl")))
+    return place
+
+
+def home(place: Place, kind: str) -> Path:
+    return place.directory / f"rlplug-{NAMES[kind]}"
+
+
+def test_all_are_found(installed: Place) -> None:
+    found = {row["id"]: row for row in json.loads(installed.rlplug("plugins", "--json").stdout)}
+    for kind, name in NAMES.items():
+        assert (found[name]["group"], found[name]["status"]) == (new.KINDS[kind].group, "ok")
+    assert json.loads(installed.rlplug("info", "some-idea", "CartPole-v1", "--json").stdout)["preset"] == {"rows": 8}
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_a_plugin_trains(installed: Place, kind: str) -> None:
+    installed.rlplug(*RUNS[kind].split(), *SHORT, "--name", kind)
+    lines = (installed.directory / "runs" / kind / "some-notes.log").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "started {1} on {2}".format(*RUNS[kind].split())
+    assert lines[-1] == "finished"
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_a_type_checker_finds_nothing(installed: Place, kind: str) -> None:
+    cache = str(installed.directory / "mypy")  # one for all: what they import is checked once
+    installed.at(home(installed, kind)).run("python", "-m", "mypy", "--cache-dir", cache)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in new.KINDS if kind != "algorithm"])  # whose tests the tutorial runs
+def test_a_plugin_passes_its_own_tests(installed: Place, kind: str) -> None:
+    said = installed.at(home(installed, kind)).run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider").stdout
+    assert "passed" in said
+    assert "failed" not in said

@@ -1,0 +1,48 @@
+"""The tutorial for authors of plugins runs as it is written, offline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.cli.test_docs_plugins import blocks
+from tests.ecosystem.conftest import Place
+
+TUTORIAL = Path(__file__).parents[2] / "docs" / "plugins" / "tutorial.md"
+#: What the environment of the test has already; there is no network in it.
+GIVEN = "python -m pip install rlplug-cli hatchling pytest\n"
+#: What is appended to `rlplug run`, so that it takes a moment; the last of an option's values counts.
+SHORT = "--total-steps 2000 --eval-episodes 2 --verdict-episodes 2"
+
+
+def patched(root: Path, diff: str) -> None:
+    """Apply a diff of one file, as `patch -p1` would; every hunk must be found exactly once."""
+    header, *hunks = re.split(r"^@@.*@@.*\n", diff, flags=re.M)
+    name = re.search(r"^\+\+\+ b/(\S+)$", header, re.M)
+    assert name
+    path = root / name[1]
+    text = path.read_text(encoding="utf-8")
+    for hunk in hunks:
+        lines = hunk.splitlines(keepends=True)
+        old, new = ("".join(line[1:] for line in lines if line[0] in (" ", sign)) for sign in "-+")
+        assert text.count(old) == 1, f"not once in {path.name}:\n{old}"
+        text = text.replace(old, new)
+    path.write_text(text, encoding="utf-8")
+
+
+def shell(place: Place, script: str) -> Place:
+    """Run a block in a shell; returns the environment with the directory in which the block ended."""
+    short = re.sub(r"^(rlplug run (?!.*--help).*)$", rf"\1 {SHORT}", script, flags=re.M)
+    done = place.run("sh", "-euc", f'{short}echo "$PWD"')
+    return place.at(Path(done.stdout.splitlines()[-1]))
+
+
+def test_the_tutorial_runs_as_written(place: Place) -> None:
+    for language, text in blocks(TUTORIAL, "sh", "diff"):
+        if language == "diff":
+            patched(place.directory, text)
+        elif text != GIVEN:
+            place = shell(place, text)
+    assert place.directory.name == "rlplug-my-idea"
+    assert list(place.directory.glob("runs/*/config.json"))
+    assert "my-idea" not in place.rlplug("list").stdout

@@ -1,0 +1,170 @@
+"""The museum of bad plugins: each is a distribution with one defect, and what a user is told about it.
+
+`write` makes real wheels of them. An algorithm leaves a file behind when it is imported, so that a test can see that
+nothing imported it.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.testing.distributions import write_distribution
+
+#: At the top of every module that can be imported: what it leaves behind.
+MARK = "from pathlib import Path\nPath(__file__).with_suffix('.imported').touch()\n"
+#: An algorithm with nothing wrong, borrowed for its defects.
+RIGHT = f"{MARK}from rlplug_algos.a2c import A2C, A2CConfig\nclass Algo(A2C):\n    '''Borrowed.'''\n"
+HOOK = "from rlplug_core.hooks import hookimpl\n@hookimpl\n"
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One bad plugin.
+
+    `id` names its entry point in `group`, `museum-<id>` its distribution and `museum_<id>` its package. `code` is its
+    module, `index` its index file. `shown` is what `rlplug doctor` says about it without importing it, nothing where it
+    cannot know; `code_used` and `used` are how a command that names it ends and what it says on stderr.
+    """
+
+    id: str
+    defect: str
+    code: str = RIGHT
+    shown: str = "it has no index"
+    used: str = ""
+    code_used: int = 0
+    index: Mapping[str, Any] | None = None
+    group: str = "algorithms"
+    distribution: str = ""
+    requires: Sequence[str] = ("rlplug-core>=0.1,<1",)
+    summary: str = "An exhibit"
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The distribution's name."""
+        return self.distribution or f"museum-{self.id}"
+
+    @property
+    def package(self) -> str:
+        return self.name.replace("-", "_")
+
+    def files(self) -> dict[str, str]:
+        """Paths in the wheel to their text."""
+        files = {f"{self.package}/__init__.py": "", f"{self.package}/code.py": self.code}
+        if self.index is not None:
+            files[f"{self.package}/index/{self.id}.json"] = json.dumps(self.index)
+        return {**files, **{f"{self.package}/{path}": text for path, text in self.more.items()}}
+
+
+def index(id: str, package: str, code: str = RIGHT, **other: Any) -> dict[str, Any]:
+    """An index that fits `code` as the module of `package`."""
+    modules = {f"{package}.code": hashlib.sha256(code.encode()).hexdigest()}
+    return {"format": 1, "group": "algorithms", "id": id, "summary": f"{id}, indexed", "modules": modules, **other}
+
+
+def option(name: str, **other: Any) -> dict[str, Any]:
+    """An option of an index."""
+    bounds = {"minimum": None, "maximum": None, "open_minimum": False, "optional": False, "search": None}
+    return {"name": name, "type": "float", "default": 1.0, "help": "a number", "choices": [], **bounds, **other}
+
+
+def own_option(default: str, comment: str) -> str:
+    """An algorithm with the option `temperature`."""
+    return (
+        f"{MARK}from dataclasses import dataclass\nfrom rlplug_algos.a2c import A2C, A2CConfig\n"
+        f"@dataclass(frozen=True)\nclass Options(A2CConfig):\n    temperature: {default}  # {comment}\n"
+        "class Algo(A2C):\n    Config = Options\n"
+    )
+
+
+EXHIBITS = (
+    Exhibit("syntax", "a syntax error", "def broken(:\n", used="cannot be loaded: SyntaxError", code_used=3),
+    Exhibit("target", "its target is missing", f"{MARK}class Algorithm: ...\n",
+            used="museum_target.code has no 'Algo'; did you mean 'Algorithm'", code_used=3),
+    Exhibit("needs", "a dependency is missing", f"{MARK}import package_that_is_not_here\n",
+            requires=("rlplug-core>=0.1,<1", "package-that-is-not-here>=2"), code_used=3,
+            used="needs the package 'package_that_is_not_here', which is not installed: "
+                 "python -m pip install 'package-that-is-not-here>=2'"),
+    Exhibit("exits", "it exits while it is imported", f"{MARK}raise SystemExit(5)\n",
+            used="cannot be loaded: SystemExit: 5", code_used=3),
+    Exhibit("prints", "it prints while it is imported", f"{RIGHT}print('welcome to the museum')\n"),
+    Exhibit("slow", "its import takes ten seconds, and it has no index",
+            f"{MARK}import threading\nthreading.Event().wait(10)\n{RIGHT}"),
+    Exhibit("claims", "its index claims another algorithm's id", index=index("a2c", "museum_claims"),
+            shown="its index is that of algorithms 'a2c'"),
+    Exhibit("stale", "its index is of an older version", index=index("stale", "museum_stale", "an older version"),
+            shown="its index was made from another version of 'museum_stale.code'"),
+    Exhibit("drift", "its base class has changed since its index was made",
+            index={**index("drift", "museum_drift"), "modules": {"rlplug_algos.a2c": "0" * 64}},
+            shown="its index was made from another version of 'rlplug_algos.a2c'"),
+    Exhibit("orphan", "its base class is no more", f"{MARK}from rlplug_core.algorithm import Algorythm\n",
+            used="cannot be loaded: ImportError: cannot import name 'Algorythm'", code_used=3),
+    Exhibit("shapeless", "it has not what an algorithm has", f"{MARK}class Algo:\n    runners = ()\n",
+            used="is not an algorithm: it has no 'Config', 'agent', 'buffer', 'update'", code_used=3),
+    Exhibit("future", "it needs another rlplug-core", requires=("rlplug-core>=99",),
+            shown="is incompatible: it needs rlplug-core>=99", used="is incompatible: it needs rlplug-core>=99",
+            code_used=3),
+    Exhibit("ppo", "its id is a first-party one", distribution="museum-clash",
+            shown="the id 'ppo' belongs to rlplug-algos; use 'museum-clash/ppo'"),
+    Exhibit("twin", "its id is another plugin's", own_option("float = 0.5", "of the first twin"),
+            distribution="museum-twin-one", used="say 'museum-twin-one/twin' or 'museum-twin-two/twin'", code_used=2),
+    Exhibit("twin", "its id is another plugin's", own_option("int = 7", "of the second twin"),
+            distribution="museum-twin-two", used="say 'museum-twin-one/twin' or 'museum-twin-two/twin'", code_used=2),
+    Exhibit("escape", "escape codes in its metadata", summary="red \x1b[31mand\x07 loud", shown="",
+            index=index("escape", "museum_escape", paper="\x1b[31mred", options=[option("loud", help="\x1b[2Jgone")])),
+    Exhibit("schema", "its index has an option of an unknown type",
+            index=index("schema", "museum_schema", options=[option("width", type="matrix")]),
+            shown="its index cannot be read (option 'width' has the unknown type 'matrix')"),
+    Exhibit("untyped", "it has an option that no command line can express", own_option("dict = None", "anything"),
+            used="option 'temperature' has type <class 'dict'>; use int, float", code_used=3),
+    Exhibit("presets", "its presets cannot be read", more={"presets/presets.toml": "[default\n"},
+            used="presets.toml cannot be read: ", code_used=3),
+    Exhibit("misspelt", "a misspelt hook", f"{HOOK}def rlplug_run_strat(run): ...\n", group="hooks",
+            shown="unknown hook 'rlplug_run_strat'"),
+    Exhibit("raises", "a hook that raises", f"{HOOK}def rlplug_run_log(): raise ValueError('not today')\n",
+            group="hooks", shown=""),
+    Exhibit("unpacked", "its index is missing from the wheel"),
+)  # fmt: skip
+
+ALGORITHMS = tuple(one for one in EXHIBITS if one.group == "algorithms")
+
+
+def write(folder: Path) -> list[Path]:
+    """The museum as wheels in `folder`."""
+    return [_wheel(exhibit, folder) for exhibit in EXHIBITS]
+
+
+def _wheel(exhibit: Exhibit, folder: Path) -> Path:
+    target = f"{exhibit.package}.code" + (":Algo" if exhibit.group == "algorithms" else "")
+    points = {f"rlplug.{exhibit.group}": {exhibit.id: target}}
+    path = folder / f"{exhibit.package}-1.0-py3-none-any.whl"
+    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(path, "w") as wheel:
+        root = Path(temporary)
+        info = write_distribution(
+            root, exhibit.name, points, exhibit.files(), requires=exhibit.requires, summary=exhibit.summary
+        )
+        (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: museum\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        (info / "RECORD").write_text("".join(_recorded(root, info / "RECORD")))
+        for file in sorted(root.rglob("*")):
+            wheel.write(file, file.relative_to(root))
+    return path
+
+
+def _recorded(root: Path, record: Path) -> Iterator[str]:
+    """The lines of RECORD: each file with its hash and size, the last one itself, without."""
+    for file in sorted(path for path in root.rglob("*") if path.is_file()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).rstrip(b"=").decode()
+        line = io.StringIO()
+        csv.writer(line).writerow((file.relative_to(root), f"sha256={digest}", file.stat().st_size))
+        yield line.getvalue()
+    yield f"{record.relative_to(root)},,\n"
