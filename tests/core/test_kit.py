@@ -29,7 +29,8 @@ WRONG = {
     "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation",
     "GoesOn": "termination", "GoesOnElsewhere": "termination", "Unseeded": "seeding", "Deaf": "seeding",
     "Borrows": "agents", "SameRanks": "agents", "Copies": "agents",
-    "CountsLoads": "save-load", "Unwritable": "save-load", "Forgets": "resume", "LosesBatches": "resume",
+    "CountsLoads": "save-load", "CountsRows": "save-load", "Unwritable": "save-load",
+    "Forgets": "resume", "LosesBatches": "resume",
     "Rooted": "fresh-process", "Watches": "evaluation", "OwnSteps": "async",
 }  # fmt: skip
 

@@ -511,6 +511,14 @@ class CountsLoads(Tiny):
         self.loads = state["loads"] + 1
 
 
+class CountsRows(Tiny):
+    """Keeps something of every row in its own state, which an evaluation with other rows cannot load."""
+
+    def build(self) -> None:
+        super().build()
+        self.register_buffer("rows", torch.zeros(self.spec.rows))
+
+
 class Unwritable(Tiny):
     """Its state holds what no checkpoint can."""
 

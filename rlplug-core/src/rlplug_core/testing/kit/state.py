@@ -16,6 +16,7 @@ from rlplug_core.evaluate import evaluate
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins.records import plain
 from rlplug_core.protocols import Stateful
+from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.imports import environment
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.process import summary
@@ -37,7 +38,7 @@ def seeding(subject: Subject) -> None:
 
 
 def save_load(subject: Subject) -> None:
-    """State can be written down, and loading it gives the same state, in fresh objects and in the live ones."""
+    """State can be written down and loaded, into fresh objects and live ones; a learner's fits any number of rows."""
     for turns in (max(1, subject.horizon.first - 1), subject.horizon.turns):
         trial = Trial(subject, subject.home_env()).run(turns)
         fresh = Trial(subject, subject.home_env(), seed=1)
@@ -47,6 +48,12 @@ def save_load(subject: Subject) -> None:
         }  # fmt: skip
         for noun, (live, other) in pairs.items():
             _check_round_trip(noun, live, other)
+    few, many = (leaves(subject.learner(subject.home_env(rows).spec, Seeds(0)).state_dict()) for rows in (1, 3))
+    if path := difference(few, many):
+        raise Failed(
+            f"the learner's state for one row does not fit three ('{path}'), and evaluations have rows of their own; "
+            "what belongs to a row goes into the agent or the buffer"
+        )
 
 
 def _check_round_trip(noun: str, live: Stateful, fresh: Stateful) -> None:
