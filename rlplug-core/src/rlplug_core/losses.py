@@ -20,10 +20,10 @@ def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor
     Returns:
         probabilities [B, n].
     """
-    low, spacing = support[0], support[1] - support[0]
-    moved = (reward.unsqueeze(1) + discount.unsqueeze(1) * support).clamp(support[0], support[-1])
-    place = (moved - low) / spacing
-    atoms = torch.arange(len(support), device=support.device, dtype=support.dtype)
+    last = len(support) - 1
+    moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
+    place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)  # in units of the spacing
+    atoms = torch.arange(last + 1, device=support.device, dtype=support.dtype)
     shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
     # With discount 0 all atoms move to one place, so any distribution will do; Z itself would leave its rounding there.
     source = torch.where(discount.unsqueeze(1) == 0, (atoms == 0).to(support.dtype), probability)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from rlplug_core.plugins.records import Group
 
-ALGORITHMS = (
-    "a2c", "a3c", "crossq", "ddpg", "dqn", "nstep-q", "ppo", "sac", "sac-discrete", "td3", "tqc", "vqn", "vsarsa",
+_ALGORITHMS = (
+    "a2c", "a3c", "acer", "acer-continuous", "acktr", "c51", "crossq", "ddpg", "ddqn", "dqn", "dueling-dqn", "iqn",
+    "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "qrdqn", "rainbow", "rainbow-iqn",
+    "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
 )  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
-    "algorithms": dict.fromkeys(ALGORITHMS, "rlplug-algos"),
+    "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
-    "wrappers": {},
+    "wrappers": dict.fromkeys(
+        ("clip-reward", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature", "time-limit"),
+        "rlplug-envs",
+    ),
     "hooks": {"mlflow": "rlplug-cli"},
 }
 
