@@ -35,7 +35,7 @@ from rlplug_algos import (
     trpo,
     vpg,
     vsarsa,
-)  # fmt: skip
+)
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -89,26 +89,6 @@ class DQN(Counted, dqn.DQN):
     pass
 
 
-class ACER(Counted, acer.ACER):
-    pass
-
-
-class ContinuousACER(Counted, acer_continuous.ContinuousACER):
-    pass
-
-
-class ACKTR(Counted, acktr.ACKTR):
-    pass
-
-
-class TRPO(Counted, trpo.TRPO):
-    pass
-
-
-class VPG(Counted, vpg.VPG):
-    pass
-
-
 class DDPG(Counted, ddpg.DDPG):
     pass
 
@@ -130,6 +110,26 @@ class CrossQ(Counted, crossq.CrossQ):
 
 
 class SACDiscrete(Counted, sac_discrete.SACDiscrete):
+    pass
+
+
+class ACER(Counted, acer.ACER):
+    pass
+
+
+class ContinuousACER(Counted, acer_continuous.ContinuousACER):
+    pass
+
+
+class ACKTR(Counted, acktr.ACKTR):
+    pass
+
+
+class TRPO(Counted, trpo.TRPO):
+    pass
+
+
+class VPG(Counted, vpg.VPG):
     pass
 
 
@@ -179,11 +179,11 @@ COMMON = {
     "checkpoint_every": 5000, "seed": 3,
 }  # fmt: skip
 REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
+OFF_POLICY = {"every": 16, "updates": 3, "start": 32, "warmup": 40, "batch": 16, "net.hidden": [16], "capacity": 400}
 RAINBOW = {
     **REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorised",
     "priority.alpha": 0.5, "net.hidden": [16, 16], "warmup": 60,
 }  # fmt: skip
-OFF_POLICY = {"every": 16, "updates": 3, "start": 32, "warmup": 40, "batch": 16, "net.hidden": [16], "capacity": 400}
 
 #: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400,
 #: where an evaluation is due, 433 to 436 at step 896, when the ring has turned over twice, 585 to 588 at the last step.

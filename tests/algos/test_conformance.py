@@ -11,7 +11,8 @@ SMALL = {"net.hidden": [16, 16], "batch": 16}
 NAMES: dict[str, dict[str, object]] = {
     "a2c": {}, "a3c": {}, "ppo": {}, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {}, "c51": SMALL,
     "qrdqn": {**SMALL, "quantiles": 8}, "iqn": SMALL, "rainbow": SMALL, "acer": {}, "acer-continuous": {}, "acktr": {},
-    "trpo": {}, "vac": {}, "vpg": {}, "ddpg": {}, "td3": {}, "sac": {}, "tqc": {}, "crossq": {}, "sac-discrete": {},
+    "trpo": {}, "vac": {}, "vpg": {}, "ddpg": SMALL, "td3": SMALL, "sac": SMALL,
+    "tqc": SMALL, "crossq": SMALL, "sac-discrete": SMALL,
 }  # fmt: skip
 EVERY = [
     pytest.param(check, id=f"{name}-{check}")

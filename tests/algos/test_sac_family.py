@@ -99,7 +99,8 @@ def test_crossq_normalises_both_observations_together(learner: Callable[..., Any
     with torch.no_grad():
         action, log_prob = made.head.draw(made.policy(batch.next_obs), batch.extras["next_noise"])
     obs, actions = torch.cat([batch.obs, batch.next_obs]), torch.cat([batch.action, action])
-    values = torch.stack([one(obs, actions, torch.ones(32)) for one in made.critics.members])
+    weight = torch.cat([torch.ones(16), (batch.discount > 0).float()])
+    values = torch.stack([one(obs, actions, weight) for one in made.critics.members])
     soft = values[:, 16:].detach().amin(0) - made.temperature() * log_prob
     expected = (0.5 * (values[:, :16] - (batch.reward + batch.discount * soft)) ** 2).sum(0).mean()
     loss = made.loss(batch)[0]

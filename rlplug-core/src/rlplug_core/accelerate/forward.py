@@ -107,6 +107,10 @@ def _policy(module: Policy, hidden: Layers, activate: Activation) -> Function:
     return _layers(hidden, activate, _arrays(output), _with_log_std(log_std))
 
 
+def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
+    return _layers(hidden, activate, _arrays(module.outputs), np.tanh)
+
+
 def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
     return _layers(hidden, activate, _arrays(module.output), lambda values: values[:, 0])
 
