@@ -115,10 +115,6 @@ def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
     return _layers(hidden, activate, _arrays(module.output), lambda values: values[:, 0])
 
 
-def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
-    return _layers(hidden, activate, _arrays(module.outputs), np.tanh)
-
-
 def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:
     return _streams(module, hidden, activate, None)
 
