@@ -102,7 +102,7 @@ def wheels(session: nox.Session) -> None:
     session.env["RLPLUG_WHEELS"] = str(WHEELS)
     install(session, PACKAGES, *PYTEST, "hatchling>=1.26", "mypy")
     with timed(session, checks):
-        session.run("pytest", "tests/wheels", *session.posargs)
+        session.run("pytest", "tests/wheels", *PARALLEL, *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=["wheels"])
@@ -111,7 +111,8 @@ def ecosystem(session: nox.Session) -> None:
     python = str(ROOT / ".nox" / "wheels" / "bin" / "python")
     session.env["RLPLUG_EXAMPLES"] = str(WHEELS / "examples")
     with timed(session, checks):
-        session.run(python, "-m", "pytest", "tests/ecosystem", *session.posargs, external=True)
+        stories = ("-n", "2", "--dist", "loadfile")  # the tests of a file are the steps of one story
+        session.run(python, "-m", "pytest", "tests/ecosystem", *stories, *session.posargs, external=True)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])

@@ -39,6 +39,7 @@ NAMES = {
         "clip": "gradient_clip",
     },
 }  # fmt: skip
+NAMES["qrdqn"] = {**NAMES["dqn"], "quantiles": "quantiles"}
 #: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
 FIXED: dict[str, dict[str, Any]] = {
     "a2c": {"rule": "rmsprop", "standardise": False, "net.activation": "tanh", "runner": "sync"},
@@ -46,13 +47,14 @@ FIXED: dict[str, dict[str, Any]] = {
     "ppo": {"standardise": True, "net.activation": "tanh", "runner": "sync"},
     "dqn": {"net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync"},
 }
+FIXED["qrdqn"] = FIXED["dqn"]
 
 
 def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
     """The settings of a pair as rlplug's options; some more steps than are timed, as reports come by wall time."""
     named = {ours: setting[theirs] for theirs, ours in NAMES[pair].items()}
     named |= {key: setting[key] for key in ("rows", "seed", "lr", "gamma")}
-    if pair == "dqn":  # the other side counts in env steps
+    if pair in ("dqn", "qrdqn"):  # the other side counts in env steps
         named["target_every"] = setting["target_every"] * setting["gradient_steps"] // setting["every"]
     total = setting["warmup"] + setting["steps"] + SPARE
     return {**QUIET, **FIXED[pair], **named, "anneal": False, "net.hidden": setting["hidden"], "total_steps": total}

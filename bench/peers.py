@@ -50,6 +50,14 @@ PAIRS = [
     Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", 2.0, "8 rows x 5 steps, 64-64 tanh, RMSProp"),
     Pair("ppo", "sb3", "SB3 PPO", "sb3_ppo.py", 2.0, "8 rows x 32 steps, batch 256, 20 epochs, 64-64 tanh"),
     Pair("dqn", "sb3", "SB3 DQN", "sb3_dqn.py", 1.5, "128 gradient steps per 256 env steps, batch 64, 256-256 ReLU"),
+    Pair(
+        "qrdqn",
+        "sb3_contrib",
+        "sb3-contrib QR-DQN",
+        "sb3_qrdqn.py",
+        1.5,
+        "128 gradient steps per 256 env steps, batch 64, 256-256 ReLU, 200 quantiles",
+    ),
 ]
 
 
@@ -212,7 +220,7 @@ def section(records: list[dict[str, Any]], tuned: bool) -> str:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5, help="how many pairs of runs for each algorithm")
-    parser.add_argument("--only", default="a3c,a2c,ppo,dqn", help="which algorithms, with commas")
+    parser.add_argument("--only", default="a3c,a2c,ppo,dqn,qrdqn", help="which algorithms, with commas")
     parser.add_argument("--steps", type=int, help="timed env steps instead of the settings' (for trying things out)")
     parser.add_argument("--tuned", action="store_true", help="peers with what a user could still speed up by hand")
     parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for environments and raw results")

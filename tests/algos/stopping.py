@@ -15,7 +15,27 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import a2c, a3c, dqn, nstep_q, ppo, vsarsa
+from rlplug_algos import (
+    a2c,
+    a3c,
+    acer,
+    acer_continuous,
+    acktr,
+    c51,
+    crossq,
+    ddpg,
+    dqn,
+    iqn,
+    nstep_q,
+    ppo,
+    sac,
+    sac_discrete,
+    td3,
+    tqc,
+    trpo,
+    vpg,
+    vsarsa,
+)  # fmt: skip
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -69,11 +89,63 @@ class DQN(Counted, dqn.DQN):
     pass
 
 
+class ACER(Counted, acer.ACER):
+    pass
+
+
+class ContinuousACER(Counted, acer_continuous.ContinuousACER):
+    pass
+
+
+class ACKTR(Counted, acktr.ACKTR):
+    pass
+
+
+class TRPO(Counted, trpo.TRPO):
+    pass
+
+
+class VPG(Counted, vpg.VPG):
+    pass
+
+
+class DDPG(Counted, ddpg.DDPG):
+    pass
+
+
+class TD3(Counted, td3.TD3):
+    pass
+
+
+class SAC(Counted, sac.SAC):
+    pass
+
+
+class TQC(Counted, tqc.TQC):
+    pass
+
+
+class CrossQ(Counted, crossq.CrossQ):
+    pass
+
+
+class SACDiscrete(Counted, sac_discrete.SACDiscrete):
+    pass
+
+
 class VSarsa(Counted, vsarsa.VSarsa):
     pass
 
 
 class NStepQ(Counted, nstep_q.NStepQ):
+    pass
+
+
+class C51(Counted, c51.C51):
+    pass
+
+
+class IQN(Counted, iqn.IQN):
     pass
 
 
@@ -107,6 +179,11 @@ COMMON = {
     "checkpoint_every": 5000, "seed": 3,
 }  # fmt: skip
 REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
+RAINBOW = {
+    **REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorised",
+    "priority.alpha": 0.5, "net.hidden": [16, 16], "warmup": 60,
+}  # fmt: skip
+OFF_POLICY = {"every": 16, "updates": 3, "start": 32, "warmup": 40, "batch": 16, "net.hidden": [16], "capacity": 400}
 
 #: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400,
 #: where an evaluation is due, 433 to 436 at step 896, when the ring has turned over twice, 585 to 588 at the last step.
@@ -124,15 +201,39 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],
     ),
     "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000}, [("update", 201), ("step", 610)]),
+    "rainbow": ("C51", "Masked", {**RAINBOW, "atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
+    "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
     "a3c-inline": (
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "acer": (
+        "ACER", "Chain", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        [("update", 1), ("update", 7), ("update", 130), ("step", 201), ("step", 450)],
+    ),
+    "acer-continuous": (
+        "ContinuousACER", "Continuous", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        [("update", 7), ("step", 450)],
+    ),
+    "acktr": (
+        "ACKTR", "Continuous", {"rows": 3, "steps": 4, "refresh": 7},
+        [("update", 1), ("update", 60), ("step", 201)],
+    ),
+    "trpo": ("TRPO", "Masked", {"rows": 2, "steps": 48, "batch": 16, "thin": 2}, [("update", 3), ("step", 301)]),
+    "vpg": ("VPG", "Chain", {"rows": 3, "steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
     "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
     "nstep-q-inline": (
         "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "ddpg": (
+        "DDPG", "Continuous", {**OFF_POLICY, "rows": 2, "noise": "ornstein-uhlenbeck"}, [("update", 6), ("step", 9)],
+    ),
+    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True}, [("update", 1), ("update", 62)]),
+    "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
+    "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
+    "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
+    "sac-discrete": ("SACDiscrete", "Masked", {**OFF_POLICY, "warmup": 0}, [("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

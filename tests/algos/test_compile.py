@@ -10,12 +10,31 @@ from typing import Any
 import pytest
 import torch
 
+from tests.algos.test_dqn_loss import random_transitions
+
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "ppo": {"rows": 4, "steps": 32, "batch": 32, "epochs": 2, "total_steps": 256},
+    "acer": {"rows": 2, "steps": 16, "start": 0, "total_steps": 128},
     "dqn": {"rows": 2, "start": 64, "batch": 32, "total_steps": 200, "double": True, "dueling": True},
 }
+
+
+@pytest.mark.parametrize("algorithm", ["c51", "qrdqn", "iqn"])
+def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algorithm: str) -> None:
+    """Traced without a break, it gives what eager gives, noise and all, for one batch after another."""
+    made = learner(
+        algorithm, "Chain", double=True, dueling=True, noisy="factorised", **{"net.hidden": [8, 8]},
+    )  # fmt: skip
+    torch._dynamo.reset()
+    traced = torch.compile(made.loss, backend="eager", fullgraph=True)
+    for _ in range(2):
+        batch = random_transitions(16)
+        batch.extras = made.draws(batch)
+        (loss, _, error), (expected, _, expected_error) = traced(batch), made.loss(batch)
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(error, expected_error)
 
 
 @pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")

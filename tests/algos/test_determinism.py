@@ -17,6 +17,21 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a2c": ("a2c", "Continuous", {"rows": 2}),
     "ppo": ("ppo", "Masked", {"rows": 2, "steps": 32, "batch": 16, "epochs": 2}),
     "dqn": ("dqn", "Masked", {"rows": 2, "start": 50, "batch": 16}),
+    "rainbow-iqn": (
+        "iqn",
+        "Masked",
+        {
+            "rows": 2,
+            "start": 50,
+            "batch": 16,
+            "noisy": "factorised",
+            "priority.alpha": 0.5,
+            "n_step": 3,
+            "double": True,
+            "dueling": True,
+            "net.hidden": [16, 16],
+        },
+    ),
     "a3c-inline": ("a3c", "Chain", {"inline": True, "workers": 2, "rows": 2, "steps": 5}),
 }
 

@@ -47,8 +47,8 @@ def random_transitions(count: int, weight: Tensor | None = None) -> Transitions:
 def set_table(network: Any, values: list[list[float]]) -> None:
     """Make a network without hidden layers return `values[place][action]` for a one-hot place."""
     with torch.no_grad():
-        network.advantage.weight.copy_(torch.tensor(values).T)
-        network.advantage.bias.zero_()
+        network.advantage.linears[-1].weight.copy_(torch.tensor(values).T)
+        network.advantage.linears[-1].bias.zero_()
 
 
 def scatter(learner: Any) -> None:
@@ -106,8 +106,8 @@ def test_double_chooses_by_the_online_network(learner: Callable[..., Any], doubl
 def test_dueling_subtracts_the_mean_advantage(learner: Callable[..., Any]) -> None:
     made = learner("dqn", "Chain", dueling=True, **TABLE)
     with torch.no_grad():
-        made.online.value.weight.fill_(10.0)
-        made.online.value.bias.zero_()
+        made.online.value.linears[-1].weight.fill_(10.0)
+        made.online.value.linears[-1].bias.zero_()
     set_table(made.online, [[1.0, 4.0]] * 5)
     torch.testing.assert_close(made.online(torch.eye(5)[[0]]), torch.tensor([[8.5, 11.5]]))
 
@@ -120,7 +120,7 @@ def test_gradient_of_one_transition_by_hand(learner: Callable[..., Any]) -> None
         made.loss(transitions(torch.eye(5)[[2]], [1], [reward], [0.0], torch.eye(5)[[3]]))[0].backward()
         expected = torch.zeros(2, 5)
         expected[1, 2] = wanted
-        torch.testing.assert_close(made.online.advantage.weight.grad, expected)
+        torch.testing.assert_close(made.online.advantage.linears[-1].weight.grad, expected)
 
 
 def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
@@ -128,8 +128,8 @@ def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
     made = learner("dqn", "Chain", double=True, **TABLE)
     made.loss(transitions(torch.eye(5)[[0]], [0], [5.0], [0.9], torch.eye(5)[[1]]))[0].backward()
     assert all(parameter.grad is None for parameter in made.target.parameters())
-    assert made.online.advantage.weight.grad[:, 1].abs().sum() == 0
-    assert made.online.advantage.weight.grad[0, 0] != 0
+    assert made.online.advantage.linears[-1].weight.grad[:, 1].abs().sum() == 0
+    assert made.online.advantage.linears[-1].weight.grad[0, 0] != 0
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -138,8 +138,8 @@ def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], double
     made = learner("dqn", "Masked", double=double, **TABLE)
     for network in (made.online, made.target):
         with torch.no_grad():
-            network.advantage.weight.zero_()
-            network.advantage.bias.copy_(torch.tensor([1.0, 2.0, 30.0]))
+            network.advantage.linears[-1].weight.zero_()
+            network.advantage.linears[-1].bias.copy_(torch.tensor([1.0, 2.0, 30.0]))
     obs = {"obs": torch.zeros(3, 3), "action_mask": torch.ones(3, 3, dtype=torch.int8)}
     mask = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=torch.int8)
     batch = transitions(

@@ -23,11 +23,24 @@ A3C = {**A2C, "workers": 2, "rows": 4, "inline": True}
 PPO = {
     "rows": 8, "steps": 32, "batch": 64, "epochs": 4, "lr": 5e-3, "gamma": GAMMA, "lam": 0.9, "total_steps": 8_000,
 }  # fmt: skip
+TRPO = {
+    "rows": 8, "steps": 32, "batch": 64, "critic_epochs": 4, "critic_lr": 5e-3, "gamma": GAMMA, "lam": 0.9,
+    "total_steps": 8_000,
+}  # fmt: skip
+ACKTR = {
+    "rows": 8, "steps": 20, "gamma": GAMMA, "entropy": 0.0, "momentum": 0.5, "anneal": True, "total_steps": 12_000,
+}  # fmt: skip
+VPG = {"steps": 50, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
+ACER = {
+    "rows": 8, "steps": 8, "capacity": 2_000, "start": 200, "gamma": GAMMA, "lr": 2e-3, "anneal": True, "entropy": 0.0,
+    "total_steps": 6_000, "net.hidden": [32],
+}  # fmt: skip
 DQN = {
     "rows": 4, "start": 200, "every": 4, "batch": 32, "lr": 2e-3, "anneal": True, "gamma": GAMMA, "target_every": 20,
     "capacity": 5_000, "total_steps": 5_000, "net.hidden": [32], "epsilon_end": 0.2,
 }  # fmt: skip
-ACTOR_CRITICS = [("a2c", A2C), ("a3c", A3C), ("ppo", PPO)]
+ACTOR_CRITICS = [("a2c", A2C), ("a3c", A3C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR), ("vpg", VPG)]
+EVERY = [*ACTOR_CRITICS, ("dqn", DQN), ("acer", ACER)]
 
 
 def values(learner: Any, obs: Any) -> np.ndarray[Any, Any]:
@@ -102,7 +115,7 @@ def test_gaussian_policy_finds_the_best_action(
     assert float(log_std.exp().max()) < 0.5
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [*ACTOR_CRITICS, ("dqn", DQN)], ids=["a2c", "a3c", "ppo", "dqn"])
+@pytest.mark.parametrize(("algorithm", "options"), EVERY, ids=[name for name, _ in EVERY])
 def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """Arm 1, and its value 0.9 within what the last pulls' noise allows."""
     runner = trained(algorithm, "Bandit", **{**options, "total_steps": 4_000})
@@ -110,12 +123,15 @@ def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, opt
     with torch.no_grad():
         if algorithm == "dqn":
             assert learner.online(one)[0].tolist() == pytest.approx([0.1, 0.9], abs=0.1)
+        elif algorithm == "acer":
+            assert learner.policy(one).softmax(-1)[0, 1] > 0.9
+            assert learner.values(one)[0].tolist() == pytest.approx([0.1, 0.9], abs=0.15)
         else:
             assert learner.policy(one).softmax(-1)[0, 1] > 0.9
             assert float(learner.critic(one)) == pytest.approx(0.9, abs=0.15)
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [*ACTOR_CRITICS, ("dqn", DQN)], ids=["a2c", "a3c", "ppo", "dqn"])
+@pytest.mark.parametrize(("algorithm", "options"), EVERY, ids=[name for name, _ in EVERY])
 def test_masks_are_kept_and_the_best_legal_action_is_learnt(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from importlib import resources
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rlplug_algos.a2c import A2C
 from rlplug_algos.a3c import A3C
 from rlplug_algos.dqn import DQN
 from rlplug_algos.ppo import PPO
+from rlplug_algos.sac import SAC
 from rlplug_core.algorithm import Context
 from rlplug_core.config import Option, convert, flatten, parse, schema
 from rlplug_core.errors import BadConfig, UsageError
@@ -24,8 +25,12 @@ from rlplug_core.presets import flat, preset
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
-ALGORITHMS: dict[str, Any] = {"a2c": A2C, "a3c": A3C, "dqn": DQN, "ppo": PPO}
-OPTIONS = [(name, option) for name, algorithm in ALGORITHMS.items() for option in schema(algorithm.Config)]
+#: Every name of this distribution with its class; several names may have one class.
+ENTRIES = metadata.distribution("rlplug-algos").entry_points.select(group="rlplug.algorithms")
+ALGORITHMS: dict[str, Any] = {entry.name: entry.load() for entry in ENTRIES}
+#: One name for each class.
+CLASSES = {name: cls for name, cls in ALGORITHMS.items() if cls.__module__ == f"rlplug_algos.{name.replace('-', '_')}"}
+OPTIONS = [(name, option) for name, algorithm in CLASSES.items() for option in schema(algorithm.Config)]
 PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 
 
@@ -40,7 +45,7 @@ def test_every_option_has_help(algorithm: str, option: Option) -> None:
     assert not option.help.endswith(".")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", CLASSES)
 def test_every_config_converts(algorithm: str) -> None:
     """Defaults survive being written down and read back, as a dictionary and as words on a command line."""
     config = ALGORITHMS[algorithm].Config
@@ -58,13 +63,13 @@ def test_every_option_refuses_nonsense(algorithm: str, option: Option) -> None:
         convert(ALGORITHMS[algorithm].Config, {option.name: {"no": "thing"}}, algorithm)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", CLASSES)
 def test_no_option_takes_a_name_of_the_run(algorithm: str) -> None:
     own = {option.name for option in schema(ALGORITHMS[algorithm].Config)}
     assert not own & {option.name for option in schema(RunOptions)}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", CLASSES)
 def test_search_ranges_hold_the_default(algorithm: str) -> None:
     """A tuner that is given a range can come back to what is known to work."""
     searched = [option for option in schema(ALGORITHMS[algorithm].Config) if option.search is not None]
@@ -81,6 +86,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     ("algorithm", "space", "needs"),
     [
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
+        (SAC, spaces.Discrete(2), "Box"),
         (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
         (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
     ],
@@ -104,7 +110,7 @@ def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "acktr", "trpo", "vpg"])
 def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], algorithm: str) -> None:
     with pytest.raises(UsageError, match=rf"{algorithm} does not run under 'async': .*; use --runner sync"):
         learner(algorithm, "Chain", runner="async")
@@ -118,9 +124,9 @@ def test_presets_belong_to_algorithms() -> None:
 @pytest.mark.parametrize("path", sorted(PRESETS.glob("*.toml")), ids=lambda path: path.stem)
 def test_presets_name_existing_options_with_fitting_values(path: Path) -> None:
     config, run = ALGORITHMS[path.stem].Config, {option.name for option in schema(RunOptions)}
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    assert tables
-    for table in tables.values():
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    assert content
+    for table in (table for name, table in content.items() if name not in ("extends", "summary")):
         values = flat(table)
         assert values
         convert(RunOptions, {name: value for name, value in values.items() if name in run}, path.stem)

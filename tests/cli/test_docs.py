@@ -1,11 +1,12 @@
 """The documentation tells the truth: its commands and snippets run, its links lead somewhere, its options exist.
 
-Every fenced block of the README and of `docs/*.md` is run, page by page, in an empty directory. What is run is what is
-written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
+Every fenced block of the README, `docs/*.md` and `docs/algorithms/*.md` is run, page by page, in an empty directory.
+What is run is what is written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
 
     sh        commands, one per line
     console   commands after `$ `, then what they print: `…` stands for anything, numbers for any number; `^C` is Ctrl-C
     python    a script; with `title=NAME` a file for the blocks after it
+    toml      with `title=NAME` a file, too
     text      nothing to run
 """
 
@@ -28,13 +29,17 @@ import click
 import pytest
 
 from rlplug_cli.app import app
+from rlplug_core.plugins.known import KNOWN
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
 
+#: The section of the README whose plugins are installed and run in `tests/ecosystem`, where an environment is to spare.
+PLUGINS = "## As a plugin"
 #: Commands that are not run here, and why.
 ELSEWHERE = {
     "python3 -m venv": "the environment that runs this test is one",
@@ -70,11 +75,17 @@ class Command:
     printed: tuple[str, ...] = ()
 
 
-def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page, those in lists too."""
+def section(page: Path, heading: str) -> str:
+    """What a page says under a heading, or nothing where it has no such heading."""
+    found = re.search(rf"^{heading}\n.*?(?=^## |\Z)", page.read_text(encoding="utf-8"), re.M | re.S)
+    return found[0] if found else ""
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks of a text, those in lists too."""
     pattern = r"^( *)```(\w*)(?: title=(\S+))?\n(.*?)^\1```$"
-    for indent, language, title, text in re.findall(pattern, page.read_text(encoding="utf-8"), re.M | re.S):
-        yield Block(language, title, re.sub(f"^{indent}", "", text, flags=re.M))
+    for indent, language, title, content in re.findall(pattern, text, re.M | re.S):
+        yield Block(language, title, re.sub(f"^{indent}", "", content, flags=re.M))
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -181,7 +192,8 @@ def pattern_of(line: str) -> str:
 def test_what_a_page_shows_runs(page: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if page.stem not in MIRRORED:
         monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    for block in blocks(page):
+    text = page.read_text(encoding="utf-8")
+    for block in blocks(text.replace(section(page, PLUGINS), "")):
         if block.title:
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
@@ -195,12 +207,14 @@ def test_what_a_page_shows_runs(page: Path, with_store: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_is_of_a_known_kind(page: Path) -> None:
-    assert page.read_text(encoding="utf-8").count("```") == 2 * len(list(blocks(page)))
-    assert {block.language for block in blocks(page)} <= {"sh", "console", "python", "text"}
+    text = page.read_text(encoding="utf-8")
+    assert text.count("```") == 2 * len(list(blocks(text)))
+    assert {block.language for block in blocks(text)} <= {"sh", "console", "python", "toml", "text"}
 
 
 def test_the_readme_holds_the_example_word_for_word() -> None:
-    (shown,) = (block.text for block in blocks(ROOT / "README.md") if block.title == EXAMPLE.name)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (shown,) = (block.text for block in blocks(readme) if block.title == EXAMPLE.name)
     assert shown == EXAMPLE.read_text(encoding="utf-8")
     assert len([line for line in shown.splitlines() if line.strip()]) <= 40
 
@@ -218,7 +232,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_option_that_is_named_exists() -> None:
-    known = {"--blame", *options(app)}
+    known = {"--blame", "--yes", *options(app)}
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", page.read_text(encoding="utf-8")))
         assert named <= known, f"{page.name}: {', '.join(sorted(named - known))}"
@@ -234,6 +248,27 @@ def options(command: click.Command) -> Iterator[str]:
             below = command.get_command(context, name)
             assert below is not None
             yield from options(below)
+
+
+def test_every_algorithm_has_its_place_in_the_documentation() -> None:
+    """A heading, or a line of the table that leads to a page of which it is the subject."""
+    overview = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^## .*: `([\w-]+)`$", overview, re.M))
+    lines = re.findall(r"^\| \[(.+)\]\(([^)#]+)[^)]*\) \|", overview, re.M)
+    for names, target in lines:
+        text = (ROOT / "docs" / target).read_text(encoding="utf-8")
+        headings |= {name for name in re.findall(r"`([\w-]+)`", names) if f"`{name}`" in text}
+    assert headings == set(KNOWN["algorithms"])
+    assert {(ROOT / "docs" / target) for _, target in lines} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("page", ALGORITHMS, ids=lambda page: page.stem)
+def test_the_lines_that_a_page_quotes_stand_in_the_file_it_names(page: Path) -> None:
+    quotes = re.findall(r"\]\((\S+\.py)\):\n\n```text\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    assert quotes
+    for target, text in quotes:
+        source = (page.parent / target).read_text(encoding="utf-8")
+        assert [line for line in text.splitlines() if line not in map(str.strip, source.splitlines())] == []
 
 
 def test_the_index_names_every_decision() -> None:

@@ -55,7 +55,9 @@ def test_lines_stay_short_with_the_longest_name(kind: str) -> None:
         ("algorithm", "policy", r"the name Policy to two things"),
         ("env", "provider", r"the name Provider to two things"),
         ("hooks", "exception", r"the name Exception to two things"),
-        ("wrapper", "frame-stack", r"'wrapper' is not one of"),
+        ("wrapper", "frame-stack", r"wrapper of rlplug-envs"),
+        ("wrapper", "timestep", r"the name Timestep to two things"),
+        ("agent", "some-agent", r"'agent' is not one of"),
     ],
 )
 def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(

@@ -113,5 +113,6 @@ def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> 
     found = json.loads(rlplug("list", "--json").out)
     assert [row["id"] for row in found["algorithms"]] == sorted(KNOWN["algorithms"])
     assert [row["id"] for row in found["envs"]] == ["gymnasium"]
+    assert {row["id"] for row in found["wrappers"]} >= {"frame-stack", "time-limit"}
     text = rlplug("list").out
     assert all(word in text for word in ("a2c", "ppo", "gymnasium", "rlplug-algos 0.1.0"))

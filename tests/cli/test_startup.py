@@ -13,7 +13,7 @@ import pytest
 from rlplug_core.testing.distributions import write_distribution
 
 #: What these commands may load besides the standard library and rlplug itself.
-LIGHT = {"click", "msgspec", "packaging", "typing_extensions"}
+LIGHT = {"click", "msgspec", "typing_extensions"}
 
 SCRIPT = """
 import io, contextlib, json, sys
@@ -57,7 +57,10 @@ def is_light(result: dict[str, object], *more: str) -> bool:
         "plugins --json",
         "runs",
         "runs --json",
+        "info a3c",
+        "info a3c CartPole-v1",
         "run --help",
+        "run a3c --help",
         "resume --help",
         "evaluate --help",
         "ui --help",
@@ -91,6 +94,14 @@ def test_completion_is_light(words: str, found: str) -> None:
     number = str(len(words.split()) - 1)
     result = call(_RLPLUG_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number)
     assert found in str(result["out"]), result
+    assert is_light(result), result["loaded"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_completed_likewise(shell: str) -> None:
+    word = {"zsh": "3", "fish": "--see"}[shell]
+    result = call(_RLPLUG_COMPLETE=f"{shell}_complete", COMP_WORDS="rlplug run a2c --see", COMP_CWORD=word)
+    assert "--seed" in str(result["out"]), result
     assert is_light(result), result["loaded"]
 
 

@@ -1,4 +1,4 @@
-"""GAE and n-step returns against the definitions, one episode at a time, through the real buffer."""
+"""GAE, λ-returns and n-step returns against the definitions, one episode at a time, through the real buffer."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ def compare(rollout: Rollout, window: list[list[Moment]], gamma: float, lam: flo
     for row, moments in enumerate(window):
         expected = returns.gae(moments, value, gamma, lam)
         n_step = returns.n_step(moments, value, gamma)
+        lambda_return = returns.lambda_return(moments, value, gamma, lam)
         for time, moment in enumerate(moments):
             if time not in expected:
                 assert advantage[time, row] == 0
                 continue
             assert advantage[time, row] == pytest.approx(expected[time], rel=1e-4, abs=1e-4)
             assert target[time, row] == pytest.approx(expected[time] + value(moment.obs), rel=1e-4, abs=1e-4)
+            assert target[time, row] == pytest.approx(lambda_return[time], rel=1e-4, abs=1e-4)
             if lam == 1:
                 assert target[time, row] == pytest.approx(n_step[time], rel=1e-4, abs=1e-4)
 

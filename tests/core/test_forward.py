@@ -15,6 +15,7 @@ from torch import nn
 from rlplug_core.accelerate.forward import NumpyForward, TorchForward, forward
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.net import Net
@@ -45,7 +46,14 @@ def build(kind: str, obs: spaces.Space[Any], net: Net, action: spaces.Space[Any]
     spec = Spec(obs, action, 1, "here")
     if kind == "policy":
         return Policy(spec, net)
-    return Critic(spec, net) if kind == "critic" else QNetwork(spec, net, dueling=kind == "dueling")
+    if kind == "critic":
+        return Critic(spec, net)
+    dueling, noisy = "dueling" in kind, "factorised" if "noisy" in kind else None
+    if "categorical" in kind:
+        return CategoricalQ(spec, net, -2.0, 3.0, 7, dueling, noisy)
+    if "quantile" in kind:
+        return QuantileQ(spec, net, dueling, noisy, atoms=5)
+    return ImplicitQ(spec, net, 4, dueling, noisy) if "implicit" in kind else QNetwork(spec, net, dueling, noisy)
 
 
 def batch(space: spaces.Space[Any], rows: int) -> Any:
@@ -57,7 +65,7 @@ def batch(space: spaces.Space[Any], rows: int) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(["policy", "critic", "q"]),
+    st.sampled_from(["policy", "critic", "q", "dueling", "categorical", "dueling categorical", "noisy quantile"]),
     st.sampled_from([DISCRETE, BOX]),
     st.lists(st.integers(1, 40), max_size=3),
     st.sampled_from(["tanh", "relu"]),
@@ -66,7 +74,7 @@ def batch(space: spaces.Space[Any], rows: int) -> Any:
 )
 def test_numpy_is_torch(kind: str, action: Any, hidden: list[int], activation: Any, width: int, rows: int) -> None:
     torch.manual_seed(width)
-    action = DISCRETE if kind == "q" else action
+    action = action if kind == "policy" else DISCRETE
     module = build(kind, spaces.Box(-1, 1, (width,), np.float32), Net(tuple(hidden), activation), action)
     for parameter in module.parameters():  # biases and deviations begin at 0, where much is the same
         nn.init.normal_(parameter, std=0.5)
@@ -82,7 +90,10 @@ def test_numpy_is_torch(kind: str, action: Any, hidden: list[int], activation: A
     assert not np.shares_memory(plain(obs), ours)
 
 
-@pytest.mark.parametrize("kind", ["policy", "critic", "q", "dueling"])
+@pytest.mark.parametrize(
+    "kind",
+    ["policy", "critic", "q", "noisy dueling", "categorical", "dueling quantile", "dueling implicit"],
+)
 @pytest.mark.parametrize("name", OBSERVATIONS)
 def test_every_network_acts_on_every_observation(kind: str, name: str) -> None:
     """Whatever `auto` chooses gives what the module gives."""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 
+import rlplug_core
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError
-from rlplug_core.plugins import names
+from rlplug_core.plugins import discovery, names
 from rlplug_core.plugins.policy import Policy
-from rlplug_core.plugins.records import Record, plain
+from rlplug_core.plugins.records import GROUPS, Record, plain
 from rlplug_core.testing.distributions import write_distribution
 
+VERSIONS = st.lists(st.integers(0, 3).map(str), min_size=1, max_size=4).map(".".join)
 LEARNER = """
 class Config: ...
 class {name}:
@@ -123,6 +130,23 @@ def test_an_unmet_requirement_on_core_is_incompatible_without_import(install: Ca
     assert record("foo").status == "incompatible"
     with pytest.raises(PluginError, match=r"needs rlplug-core>=99, installed is .*--upgrade rlplug-core rlplug-foo"):
         plugins.algorithm("foo")
+
+
+@pytest.mark.parametrize(
+    "requirement", ["rlplug-core", "rlplug_core >=0.1, <1", "Rlplug.Core<0.2.0,>=0.1", "rlplug-core!=9"]
+)
+def test_a_requirement_that_is_met(install: Callable[..., None], requirement: str) -> None:
+    install("rlplug-foo", "foo", requires=[requirement])
+    assert record("foo").status == "ok"
+
+
+@given(st.lists(st.tuples(st.sampled_from([">=", "<"]), VERSIONS), min_size=1, max_size=3), VERSIONS)
+def test_bounds_are_read_as_packaging_reads_them(bounds: list[tuple[str, str]], here: str) -> None:
+    """What every plugin writes is judged without loading a parser of requirements."""
+    line = ",".join(sign + version for sign, version in bounds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rlplug_core, "__version__", here)
+        assert discovery._plainly_met(f"rlplug-core{line}") == SpecifierSet(line).contains(here)
 
 
 def test_a_requirement_that_does_not_apply_is_met(install: Callable[..., None]) -> None:
@@ -233,6 +257,37 @@ def test_a_malformed_entry_point_is_broken_and_stops_nobody(
     assert found.status == "broken"
     assert reason in found.reason
     assert record("good").status == "ok"
+
+
+def test_metadata_of_an_older_kind_counts(site: Path, install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo")
+    old = (site / "rlplug_foo-1.0.dist-info").rename(site / "rlplug_foo.egg-info")
+    (old / "METADATA").rename(old / "PKG-INFO")
+    (old / "requires.txt").write_text("numpy\nrlplug-core>=99\n\n[test]\npytest\n")
+    plugins.refresh()
+    assert record("foo").reason.startswith("it needs rlplug-core>=99")
+
+
+def test_a_distribution_in_an_archive_is_found(site: Path) -> None:
+    points = {"rlplug.algorithms": {"foo": "rlplug_foo.foo:Algo"}}
+    files = {"rlplug_foo/__init__.py": "", "rlplug_foo/foo.py": LEARNER.format(name="Algo")}
+    write_distribution(site / "loose", "rlplug-foo", points, files)
+    archive = shutil.make_archive(str(site / "archive"), "zip", site / "loose")
+    sys.path.append(archive)
+    plugins.refresh()
+    try:
+        assert record("foo").version == "1.0"
+        assert plugins.algorithm("foo").__name__ == "Algo"
+    finally:
+        sys.path.remove(archive)
+
+
+def test_the_scan_finds_what_the_library_finds() -> None:
+    """Of everything that is installed where the tests run."""
+    groups = [f"rlplug.{group}" for group in GROUPS]
+    theirs = {(group, one.name, one.value) for group in groups for one in entry_points(group=group)}
+    ours = {(f"rlplug.{one.group}", one.id, one.target) for one in plugins.records()}
+    assert ours == theirs
 
 
 def test_unreadable_metadata_stops_nobody(site: Path, install: Callable[..., None]) -> None:

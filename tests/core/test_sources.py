@@ -101,6 +101,21 @@ def test_an_environment_is_copied_too_and_one_file_once(tmp_path: Path) -> None:
     assert run.evaluate(episodes=2).episodes == 2
 
 
+def test_wrappers_are_copied_too(tmp_path: Path) -> None:
+    code, tiny, tenfold = (
+        "from rlplug_core import Transform as Mine\n",
+        "tests.core.fakes:Tiny",
+        "tests.core.wraps:Tenfold",
+    )
+    run = trained(tmp_path / "runs", tiny, wrap=[tenfold, write(tmp_path, code, "wrap.py")])
+    assert list(run.config["sources"]) == ["wrap.1"]
+    (tmp_path / "wrap.py").unlink()
+    assert run.evaluate(episodes=2).episodes == 2
+    assert resume(run, total_steps=160, hooks=False).status == "finished"
+    other = trained(tmp_path / "other", tiny, wrap=[tenfold, write(tmp_path, code)])
+    assert other.config["group"] == run.config["group"]
+
+
 def test_two_files_of_one_name_are_two_copies(tmp_path: Path) -> None:
     env = write(tmp_path / "envs", f"{MINE}# the other one\n").replace(":Mine", ":Chain")
     run = trained(tmp_path / "runs", write(tmp_path), env)

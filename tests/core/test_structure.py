@@ -22,11 +22,23 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 #: Modules and subpackages of rlplug_core from the ground up: each imports only from rows above its own, and two of one
 #: row know nothing of each other.
 LAYERS = (
-    ("errors", "hooks", "journal", "schedules", "types"),
+    ("errors", "hooks", "journal", "losses", "schedules", "types"),
     ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
-    ("buffers", "controllers", "estimators", "nets", "optimiser", "options", "protocols"),
-    ("accelerate", "actor", "algorithm", "evaluate", "links", "plugins"),
+    ("buffers", "controllers", "estimators", "kfac", "nets", "optimiser", "options", "protocols"),
+    (
+        "accelerate",
+        "actor",
+        "algorithm",
+        "corrections",
+        "evaluate",
+        "links",
+        "natural",
+        "plugins",
+        "policy",
+        "transform",
+    ),
     ("agents", "events", "plan", "presets", "sources"),
+    ("continuous",),
     ("runners",),
     ("session",),
     ("run",),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from rlplug_core.accelerate.forward import forward
@@ -612,7 +613,30 @@ class OwnSteps(Tiny):
         return Result({"loss/total": loss.detach()})
 
 
-class Ascends(Tiny):
-    """Makes what was good less likely."""
+# Learning
 
-    sign = -1.0
+
+class Contrary(Tiny):
+    """Makes what was good less likely, in environments of one kind."""
+
+    def build(self) -> None:
+        super().build()
+        self.sign = -1.0 if self.dislikes(self.spec) else 1.0
+
+    def dislikes(self, spec: Spec) -> bool:
+        return isinstance(spec.action, spaces.Discrete) and spec.obs.shape == (5,)
+
+
+class ContraryInContinuous(Contrary):
+    def dislikes(self, spec: Spec) -> bool:
+        return isinstance(spec.action, spaces.Box)
+
+
+class ContraryUnderMasks(Contrary):
+    def dislikes(self, spec: Spec) -> bool:
+        return isinstance(spec.obs, spaces.Dict)
+
+
+class ContraryInOneState(Contrary):
+    def dislikes(self, spec: Spec) -> bool:
+        return isinstance(spec.action, spaces.Discrete) and spec.obs.shape == (1,)

@@ -41,6 +41,7 @@ class Place:
         Runs are not sent to MLflow, which has tests of its own.
         """
         defaults = {"RLPLUG_DISABLED_PLUGINS": "mlflow", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        defaults["PIP_NO_BUILD_ISOLATION"] = "0"  # by which pip means: build with what is installed here
         path = f"{self.root / 'bin'}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
             words,

@@ -140,6 +140,13 @@ def test_a_foreign_environment_is_learned(installed: Place) -> None:
     assert verdict(installed.directory / "runs" / "room")["return_mean"] > -10
 
 
+def test_a_foreign_wrapper_is_around_it(installed: Place) -> None:
+    short = ("--total-steps", "512", "--eval-episodes", "2", "--verdict-episodes", "2", "--name", "bonus")
+    assert "visit-bonus" in installed.rlplug("list").stdout
+    installed.rlplug("run", "ppo", "gridworld/Room-v0", "--wrap", "visit-bonus:scale=100", *short)
+    assert -50 <= verdict(installed.directory / "runs" / "bonus")["return_mean"] <= -1  # without the bonus
+
+
 def test_an_unknown_environment_of_a_foreign_provider_is_named(installed: Place) -> None:
     error = installed.rlplug("run", "ppo", "gridworld/Rom-v0", code=2).stderr
     assert "did you mean 'gridworld/Room-v0'" in error

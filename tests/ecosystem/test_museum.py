@@ -68,7 +68,7 @@ def test_list_has_every_algorithm(museum: Place) -> None:
 
 def test_completion_works(museum: Place) -> None:
     assert {f"plain,{one.id}" for one in ALGORITHMS} <= set(completed(museum, "rlplug run ").split())
-    for name in ("a3c", "syntax", "slow", "schema", "./f.py:C"):
+    for name in ("a3c", "syntax", "slow", "schema", "presets", "./f.py:C"):
         assert "--seed" in completed(museum, f"rlplug run {name} CartPole-v1 --se")
     assert "--loud" in completed(museum, "rlplug run escape CartPole-v1 --lo")
     assert "CartPole-v1" in completed(museum, "rlplug run ./f.py:C CartP")

@@ -17,9 +17,10 @@ from tests.ecosystem.conftest import Place
 RUNS = {
     "algorithm": "run some-idea CartPole-v1",
     "env": "run a2c some-place/SomePlace-v0",
+    "wrapper": "run a2c CartPole-v1 --wrap some-cost:cost=0.1",
     "hooks": "run a2c CartPole-v1",
 }
-NAMES = {"algorithm": "some-idea", "env": "some-place", "hooks": "some-notes"}
+NAMES = {"algorithm": "some-idea", "env": "some-place", "wrapper": "some-cost", "hooks": "some-notes"}
 SHORT = ("--total-steps", "1000", "--eval-episodes", "2", "--verdict-episodes", "2")
 
 

@@ -10,130 +10,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.vector import Rows, row_seed
-
-MODES = list(AutoresetMode)
-
-
-class Walk(gymnasium.Env[Any, Any]):
-    """Walks up and down with noise; terminates at 4, and is cut after a random number of steps."""
-
-    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.place, self.age, self.limit = 0, 0, int(self.np_random.integers(2, 9))
-        return self.see(), {}
-
-    def see(self) -> Any:
-        return np.array([self.place, self.age, self.np_random.normal()], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.place += int(action) - 1 + int(self.np_random.integers(0, 2))
-        self.age += 1
-        return self.see(), self.place + 0.1, self.place >= 4, self.age >= self.limit, {}
-
-
-class Rich(Walk):
-    """The same, seen through a dictionary with a tuple in it, and with a mask of allowed actions in `info`."""
-
-    observation_space = spaces.Dict(
-        {"walk": Walk.observation_space, "pair": spaces.Tuple((spaces.Discrete(99), spaces.MultiBinary(2)))}
-    )
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        obs, _ = super().reset(seed=seed)
-        return obs, self.allowed()
-
-    def see(self) -> Any:
-        return {"walk": super().see(), "pair": (self.age, np.array([self.age % 2, 1], np.int8))}
-
-    def allowed(self) -> dict[str, Any]:
-        return {"action_mask": np.array([1, self.age % 2, 1], np.int8)}
-
-    def step(self, action: Any) -> Any:
-        return *super().step(action)[:4], self.allowed()
-
-
-def leaves(tree: Any, row: int) -> list[Any]:
-    """One row of an observation, ready to be compared."""
-    if isinstance(tree, dict):
-        return [(name, leaves(tree[name], row)) for name in sorted(tree)]
-    return [np.asarray(tree[row]).tolist()]
-
-
-def story(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Each row's transitions and episodes, with actions [rows, steps] taken by the row's own valid step."""
-    rows, steps = actions.shape
-    taken = np.zeros(rows, np.int64)
-    told: list[list[Any]] = [[] for _ in range(rows)]
-    episodes: list[list[Any]] = [[] for _ in range(rows)]
-    now = env.reset(seed)
-    assert now.first.all()
-    assert not now.valid.any()
-    assert now.count == 0
-    while taken.min() < steps:
-        before, opened = [leaves(now.obs, row) for row in range(rows)], now.first.copy()
-        action = actions[np.arange(rows), np.minimum(taken, steps - 1)]
-        now = env.step(action)
-        assert now.count == now.valid.sum()
-        assert now.ended == (now.terminated | now.truncated).any() == bool(now.episodes)
-        assert not (now.terminated & now.truncated).any()
-        for row in np.flatnonzero(now.valid & (taken < steps)):
-            what = [now.reward[row], now.terminated[row], now.truncated[row], opened[row]]
-            told[row].append([before[row], int(action[row]), what, leaves(now.final, row)])
-        for episode in now.episodes:
-            if taken[episode.row] < steps:
-                episodes[episode.row].append((episode.total, episode.length))
-        for row in np.flatnonzero(~now.valid):
-            assert now.first[row]
-            assert now.reward[row] == 0
-        taken += now.valid
-    env.close()
-    return told, episodes
-
-
-def reference(kind: type[Walk], seed: int, actions: Array) -> tuple[list[list[Any]], list[list[Any]]]:
-    """The same from one plain loop per row."""
-    told, episodes = [], []
-    for row, choices in enumerate(actions):
-        env, lines, ends = kind(), [], []
-        obs, info = env.reset(seed=row_seed(seed, row))
-        first, total, length = True, 0.0, 0
-        for action in choices.tolist():
-            following, reward, terminated, truncated, later = env.step(action)
-            what = [np.float32(reward), terminated, truncated and not terminated, first]
-            lines.append([flat(obs, info), action, what, flat(following, later)])
-            total, length, first = total + reward, length + 1, terminated or truncated
-            obs, info = following, later
-            if first:
-                ends.append((total, length))
-                total, length = 0.0, 0
-                obs, info = env.reset()
-        told.append(lines)
-        episodes.append(ends)
-    return told, episodes
-
-
-def flat(obs: Any, info: dict[str, Any]) -> list[Any]:
-    """One observation in the form of `leaves`."""
-    if not isinstance(obs, dict):
-        return [obs.tolist()]
-    pair = [("0", [obs["pair"][0]]), ("1", [obs["pair"][1].tolist()])]
-    return [("action_mask", [info["action_mask"].tolist()]), ("pair", pair), ("walk", [obs["walk"].tolist()])]
-
-
-def sync(kind: type[gymnasium.Env[Any, Any]], rows: int, mode: AutoresetMode, copy: bool = True) -> VectorEnv:
-    return SyncVectorEnv([kind] * rows, copy=copy, autoreset_mode=mode)
+from tests.envs.walks import MODES, Rich, Walk, environments, reference, story, sync
 
 
 @pytest.mark.parametrize("kind", [Walk, Rich])
@@ -154,13 +39,6 @@ def test_the_walk_terminates_and_is_truncated() -> None:
     flags = np.array([line[2][1:3] for row in told for line in row])
     assert flags[:, 0].any()
     assert flags[:, 1].any()
-
-
-def environments() -> dict[str, Env]:
-    made: dict[str, Env] = {"rows": Rows(Walk, 2, inexact="")}
-    for mode in MODES:
-        made[mode.value] = Adapter(lambda mode=mode: sync(Walk, 2, mode, copy=False), inexact="")
-    return made
 
 
 @pytest.mark.parametrize("name", list(environments()))

@@ -127,6 +127,8 @@ EXHIBITS = (
             shown="its index cannot be read (option 'width' has the unknown type 'matrix')"),
     Exhibit("untyped", "it has an option that no command line can express", own_option("dict = None", "anything"),
             used="option 'temperature' has type <class 'dict'>; use int, float", code_used=3),
+    Exhibit("presets", "its presets cannot be read", more={"presets/presets.toml": "[default\n"},
+            used="presets.toml cannot be read: ", code_used=3),
     Exhibit("misspelt", "a misspelt hook", f"{HOOK}def rlplug_run_strat(run): ...\n", group="hooks",
             shown="unknown hook 'rlplug_run_strat'"),
     Exhibit("raises", "a hook that raises", f"{HOOK}def rlplug_run_log(): raise ValueError('not today')\n",

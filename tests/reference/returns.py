@@ -6,6 +6,7 @@ is the value of the observation that its last step led to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -67,3 +68,67 @@ def n_step(moments: Sequence[Moment], value: Callable[[int], float], gamma: floa
             rest = [moments[later].reward for later in chain[start:]]
             returns[position] = sum(gamma**k * reward for k, reward in enumerate(rest)) + gamma ** len(rest) * bootstrap
     return returns
+
+
+def lambda_return(
+    moments: Sequence[Moment], value: Callable[[int], float], gamma: float, lam: float
+) -> dict[int, float]:
+    """Sutton and Barto (2018), equation 12.3: the mixture of all n-step returns, the longest with what is left."""
+    returns = {}
+    for chain in chains(moments):
+        following = successor_values(moments, chain, value)
+        if moments[chain[-1]].terminated:
+            following[-1] = 0.0
+        for start, position in enumerate(chain):
+            rewards = [moments[later].reward for later in chain[start:]]
+            n_steps = [
+                sum(gamma**k * reward for k, reward in enumerate(rewards[:n])) + gamma**n * following[start + n - 1]
+                for n in range(1, len(rewards) + 1)
+            ]
+            mixture = sum((1 - lam) * lam**n * part for n, part in enumerate(n_steps[:-1]))
+            returns[position] = mixture + lam ** (len(n_steps) - 1) * n_steps[-1]
+    return returns
+
+
+def vtrace(
+    moments: Sequence[Moment], value: Callable[[int], float], ratio: Callable[[int], float], gamma: float, lam: float,
+    clip_delta: float, clip_trace: float,
+) -> tuple[dict[int, float], dict[int, float]]:  # fmt: skip
+    """Espeholt et al. (2018), equation 1 with remark 2, and the advantages of section 4.2."""
+    advantages, targets = {}, {}
+    for chain in chains(moments):
+        following = successor_values(moments, chain, value)
+        if moments[chain[-1]].terminated:
+            following[-1] = 0.0
+        now = [moments[position] for position in chain]
+        rho = [min(clip_delta, ratio(moment.obs)) for moment in now]
+        c = [lam * min(clip_trace, ratio(moment.obs)) for moment in now]
+        deltas = [rho[t] * (moment.reward + gamma * following[t] - value(moment.obs)) for t, moment in enumerate(now)]
+        v = [
+            value(moment.obs) + sum(gamma ** (t - s) * math.prod(c[s:t]) * deltas[t] for t in range(s, len(now)))
+            for s, moment in enumerate(now)
+        ]
+        for s, position in enumerate(chain):
+            after = v[s + 1] if s + 1 < len(v) else following[-1]
+            targets[position] = v[s]
+            advantages[position] = rho[s] * (now[s].reward + gamma * after - value(now[s].obs))
+    return advantages, targets
+
+
+def retrace(
+    moments: Sequence[Moment], value: Callable[[int], float], chosen: Callable[[int], float],
+    ratio: Callable[[int], float], gamma: float, lam: float,
+) -> dict[int, float]:  # fmt: skip
+    """Munos et al. (2016), equation 3: Q plus the discounted, traced errors from the step on."""
+    targets = {}
+    for chain in chains(moments):
+        following = successor_values(moments, chain, value)
+        if moments[chain[-1]].terminated:
+            following[-1] = 0.0
+        now = [moments[position] for position in chain]
+        c = [lam * min(1.0, ratio(moment.obs)) for moment in now]
+        errors = [moment.reward + gamma * following[t] - chosen(moment.obs) for t, moment in enumerate(now)]
+        for s, position in enumerate(chain):
+            traced = [gamma ** (t - s) * math.prod(c[s + 1 : t + 1]) * errors[t] for t in range(s, len(now))]
+            targets[position] = chosen(now[s].obs) + sum(traced)
+    return targets

@@ -6,6 +6,7 @@ classes are trained in `tests/core/test_inherits_nothing.py`, so what the checke
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ import numpy as np
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config
-from rlplug_core.protocols import Agent, Buffer, Env, Learner, Provider, Stateful, SupportsFinish
+from rlplug_core.protocols import Agent, Buffer, Env, Learner, Provider, Stateful, SupportsFinish, Wrapper
 from rlplug_core.types import Act, Array, Carry, Episode, Obs, Result, Spec, State, Step, Timestep
 
 
@@ -135,6 +136,38 @@ class BanditAgent:
 
 
 @dataclass(frozen=True)
+class DoubledConfig(Config):
+    """Options of the wrapper."""
+
+    factor: float = 2.0  # what rewards are multiplied by
+
+
+class Doubled:
+    """A wrapper: every reward counts more."""
+
+    Config = DoubledConfig
+
+    def __init__(self, env: Env, config: DoubledConfig) -> None:
+        self.env, self.spec, self.factor = env, env.spec, config.factor
+
+    def reset(self, seed: int) -> Timestep:
+        return self.env.reset(seed)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        return dataclasses.replace(now, reward=now.reward * np.float32(self.factor))
+
+    def close(self) -> None:
+        self.env.close()
+
+    def state_dict(self) -> State:
+        return self.env.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.env.load_state_dict(state)
+
+
+@dataclass(frozen=True)
 class BanditConfig(Config):
     """Options of the bandit."""
 
@@ -197,6 +230,7 @@ class Deaf(BanditAgent):
 
 env: Env = Corridor(2)
 provider: Callable[[], Provider] = Corridors
+wrapper: Wrapper = Doubled
 agent: Agent = BanditAgent(np.zeros(2), 0)
 buffer: Buffer[Tally] = TallyBuffer()
 stateful: Stateful = Corridor(1)
@@ -218,4 +252,5 @@ def refuses(spec: Spec, context: Context) -> tuple[Any, ...]:
     other: Learner[float] = Bandit(spec, BanditConfig(), context)  # type: ignore[assignment]
     deaf: Agent = Deaf(np.zeros(2), 0)  # type: ignore[assignment]
     no_env: Env = Corridors()  # type: ignore[assignment]
-    return wrong_buffer, wrong_pair, other, deaf, no_env
+    no_wrapper: Wrapper = Corridor  # type: ignore[assignment]
+    return wrong_buffer, wrong_pair, other, deaf, no_env, no_wrapper

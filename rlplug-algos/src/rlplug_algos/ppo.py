@@ -10,7 +10,7 @@ from torch import Tensor
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.batches import Rollout, Samples, standardise
+from rlplug_core.batches import Rollout, Samples, standardise, value_error
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
@@ -32,6 +32,7 @@ class PPOConfig(Config):
     gamma: Fraction = 0.99  # discount per step
     lam: Fraction = 0.95  # GAE lambda
     clip: Positive = 0.2  # how far the new policy may move, as a probability ratio
+    value_clip: Positive | None = None  # how far a value may move from the rollout's, if there is a limit
     kl_stop: Positive | None = None  # stop a rollout's epochs when the policy's mean KL divergence exceeds this
     lr: Positive = 3e-4  # step size of Adam
     anneal: bool = True  # let the step size fall to 0 over the run
@@ -68,8 +69,7 @@ class PPO(Algorithm[Rollout]):
     def update(self, batch: Rollout, clock: Clock) -> Result:
         c = self.config
         value, successor = batch.values(self.values)
-        advantage, target = gae(batch, value, successor, c.gamma, c.lam)
-        samples = batch.samples(advantage, target, self.device)
+        samples = batch.samples(*gae(batch, value, successor, c.gamma, c.lam), self.device)
         metrics: dict[str, Tensor] = {}
         for _ in range(c.epochs):
             for minibatch in samples.minibatches(c.batch, self.generator):
@@ -87,7 +87,7 @@ class PPO(Algorithm[Rollout]):
         ratio = log_ratio.exp()
         advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
         policy = -(ratio * advantage).minimum(ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
-        value = (self.critic(batch.obs) - batch.target).square()
+        value = value_error(self.critic(batch.obs), batch.target, batch.target - batch.advantage, c.value_clip)
         loss = batch.mean(policy + c.value * value - c.entropy * entropy)
         kl = ratio - 1 - log_ratio
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy, "loss/kl": kl}

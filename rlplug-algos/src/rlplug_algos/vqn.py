@@ -29,7 +29,7 @@ class VQNConfig(Config):
     dueling: bool = False  # separate state value and advantages (Wang et al., 2016)
     lr: Positive = 1e-3  # step size of the optimiser
     anneal: bool = False  # let the step size fall to 0 over the run
-    rule: RuleName = "adam"  # optimiser
+    rule: RuleName = "adam"  # which optimiser steps
     epsilon_start: Fraction = 1.0  # chance of a random action at the beginning
     epsilon_end: Fraction = 0.02  # and at the end
     epsilon_until: Positive = 0.5  # share of the run over which it falls

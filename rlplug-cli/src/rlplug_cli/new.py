@@ -63,6 +63,15 @@ KINDS = {
         "Ids that begin with `$id/` come from here; `rlplug run` imports the package only when one is named.",
         True,
     ),
+    "wrapper": Kind(
+        "wrappers",
+        "a wrapper",
+        "wrapper:$cls",
+        ("numpy>=1.26",),
+        "rlplug run a2c CartPole-v1 --wrap $id",
+        "`rlplug info $id` shows its options, which are typed behind its name: `--wrap $id:cost=0.1`.",
+        True,
+    ),
     "hooks": Kind(
         "hooks",
         "hooks",

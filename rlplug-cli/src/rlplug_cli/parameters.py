@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ TYPES = {
     "ints": "INTEGER,…",
     "floats": "NUMBER,…",
     "strs": "TEXT,…",
+    "repeated": "TEXT",
 }
 _PYTHON: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "str": str}
 
@@ -33,8 +34,8 @@ else:
 class Value(_ParamType):
     """The value of one option; refuses a wrong type or range before anything heavy is imported."""
 
-    def __init__(self, option: Option, owner: str) -> None:
-        self.option, self.owner = option, owner
+    def __init__(self, option: Option, owner: str, complete: Callable[[], Iterable[str]]) -> None:
+        self.option, self.owner, self.complete = option, owner, complete
         self.name = "|".join(option.choices) or TYPES[option.type]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -45,18 +46,30 @@ class Value(_ParamType):
     ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        return [CompletionItem(choice) for choice in self.option.choices if choice.startswith(incomplete)]
+        words = self.option.choices or self.complete()
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
 class SchemaOption(click.Option):
-    """A click option that remembers which schema option it stands for; unset, it is not passed on."""
+    """A click option that remembers which schema option it stands for; unset, it is not passed on.
 
-    def __init__(self, option: Option, owner: str) -> None:
+    `complete` gives the words that its value may begin with.
+    """
+
+    def __init__(self, option: Option, owner: str, complete: Callable[[], Iterable[str]] = tuple) -> None:
         self.option = option
         flag = "--" + option.name.replace("_", "-")
         names = [f"{flag}/--no-{flag[2:]}" if option.type == "bool" else flag, variable(option.name)]
-        kind = None if option.type == "bool" else Value(option, owner)
-        super().__init__(names, type=kind, default=None, help=described(option), metavar=kind and kind.name)
+        kind = None if option.type == "bool" else Value(option, owner, complete)
+        several = option.type == "repeated"
+        super().__init__(
+            names, type=kind, default=None, multiple=several, help=described(option), metavar=kind and kind.name
+        )
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """The values of an option that is typed several times, one after the other."""
+        cast = super().type_cast_value(ctx, value)
+        return [text for texts in cast for text in texts] if self.multiple and cast is not None else cast
 
 
 def variable(name: str) -> str:
@@ -73,9 +86,9 @@ def shown(value: Any) -> str:
     """A value as one would type it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and value:
         return ",".join(map(str, value))
-    return "none" if value is None else str(value)
+    return str(value) if value not in (None, [], ()) else "none"
 
 
 def parsed(option: Option, text: str, owner: str) -> Any:
@@ -97,7 +110,7 @@ def _wrong(option: Option, value: Any) -> str:
     """What was expected instead of a value, or an empty string; sequences are left to the configuration."""
     if value is None and option.optional:
         return ""
-    if option.type in ("ints", "floats", "strs"):
+    if option.type in ("ints", "floats", "strs", "repeated"):
         return "" if isinstance(value, list) else f"numbers as in {shown(option.default) or '64,64'}"
     if option.type == "choice":
         return "" if value in option.choices else f"one of {', '.join(option.choices)}"

@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from rlplug_core.algorithm import Algorithm, Context
     from rlplug_core.config import Config
     from rlplug_core.hooks import hookimpl
-    from rlplug_core.run import Policy, Run, load, resume, train
+    from rlplug_core.policy import Policy
+    from rlplug_core.run import Run, load, resume, train
+    from rlplug_core.transform import Transform
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Algorithm": "algorithm", "Config": "config", "Context": "algorithm", "Policy": "run", "Run": "run",
-    "hookimpl": "hooks", "load": "run", "resume": "run", "train": "run",
+    "Algorithm": "algorithm", "Config": "config", "Context": "algorithm", "Policy": "policy", "Run": "run",
+    "Transform": "transform", "hookimpl": "hooks", "load": "run", "resume": "run", "train": "run",
 }  # fmt: skip
 
-__all__ = ["Algorithm", "Config", "Context", "Policy", "Run", "hookimpl", "load", "resume", "train"]
+__all__ = ["Algorithm", "Config", "Context", "Policy", "Run", "Transform", "hookimpl", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
 
 B = TypeVar("B")
+M = TypeVar("M", bound=nn.Module)
 
 #: The optimisers that a config can name.
 RULES: dict[str, type[Rule]] = {"adam": Adam, "rmsprop": RMSProp}
@@ -77,8 +78,8 @@ class Algorithm(nn.Module, Generic[B]):
     def update(self, batch: B, clock: Clock) -> Result:
         raise NotImplementedError
 
-    def loss(self, batch: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The loss and its metrics for a batch on the device; pure, so that it can be compiled whole."""
+    def loss(self, batch: Any) -> tuple[Any, ...]:
+        """The loss, its metrics, and what else `update` needs of a batch; pure, so that it can be compiled whole."""
         raise NotImplementedError
 
     def optimiser(
@@ -120,10 +121,16 @@ class Algorithm(nn.Module, Generic[B]):
             )
 
 
-def target_network(network: nn.Module) -> nn.Module:
+def target_network(network: M) -> M:
     """A copy that no gradient reaches; it changes only when the learner says so."""
     target = copy.deepcopy(network)
     for parameter in target.parameters():
         parameter.grad = None
         parameter.requires_grad_(False)
     return target
+
+
+def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
+    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them."""
+    with torch.no_grad():
+        torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)

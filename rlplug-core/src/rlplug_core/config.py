@@ -27,12 +27,16 @@ import msgspec
 
 from rlplug_core.errors import BadConfig, did_you_mean
 
-#: An integer of at least 1; of at least 0; numbers > 0, >= 0, and in [0, 1].
+#: Integers of at least 1, 2 and 0; numbers > 0, >= 0, in [0, 1] and in (0, 1].
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Several = Annotated[int, msgspec.Meta(ge=2)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+#: Texts that are typed one by one, because each may hold commas.
+Repeated = Annotated[tuple[str, ...], "repeated"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Option:
     """One option of a schema, as a command line or a form needs it.
 
     `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`,
-    `choice`, `ints`, `floats`, `strs`.
+    `choice`, `ints`, `floats`, `strs`, `repeated` (texts that are typed one by one).
     """
 
     name: str
@@ -124,6 +128,8 @@ def parse(option: Option, text: str) -> Any:
     """A value from the command line or a `--set`: the text in the option's type; a wrong one stays text."""
     if option.optional and text.lower() in ("none", "null"):
         return None
+    if option.type == "repeated":
+        return [] if text.lower() == "none" else [text]
     scalar: dict[str, Any] = {"int": int, "ints": int, "float": float, "floats": float}
     kind = scalar.get(option.type, str)
     try:
@@ -205,13 +211,13 @@ def _default(config: type[Any], field: dataclasses.Field[Any]) -> Any:
 def _option(name: str, hint: Any, default: Any, help: str, search: Range | None) -> Option:
     hint, optional = _strip_optional(hint)
     minimum = maximum = None
-    is_open = False
+    is_open, notes = False, []
     if typing.get_origin(hint) is Annotated:
         hint, *notes = typing.get_args(hint)
         for meta in (note for note in notes if isinstance(note, msgspec.Meta)):
             minimum, maximum = (meta.ge if meta.ge is not None else meta.gt), meta.le
             is_open = meta.gt is not None
-    kind, choices = _kind(name, hint)
+    kind, choices = _kind(name, hint) if "repeated" not in notes else ("repeated", ())
     return Option(name, kind, default, help, choices, minimum, maximum, is_open, optional, search)
 
 

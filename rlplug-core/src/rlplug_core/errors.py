@@ -17,7 +17,6 @@ The tree, with exit codes:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class RlplugError(Exception):
@@ -76,6 +75,8 @@ class Interrupted(RlplugError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'a' or 'b'?"` for the nearest known words, or an empty string."""
+    from difflib import get_close_matches  # 4 ms, and what is typed is mostly right
+
     lower = {name.lower(): name for name in known}
     near = [f"'{lower[match]}'" for match in get_close_matches(word.lower(), lower, n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -11,8 +11,8 @@ from rlplug_core.types import Array
 def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: float) -> tuple[Array, Array]:
     """Generalised advantage estimation: advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
 
-    `lam` = 1 gives n-step returns as targets, `lam` = 0 one-step ones. `terminated` zeroes the bootstrap, `terminated`
-    or `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage is 0 and changes no other.
+    The targets are λ-returns: n-step returns with `lam` = 1, one-step ones with 0. `terminated` zeroes the bootstrap,
+    it or `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage, 0, changes no other.
 
     Args:
         rollout: T steps of N rows.
@@ -25,7 +25,7 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     ended = rollout.terminated | rollout.truncated
     if not rollout.whole:
         valid = rollout.weight > 0
-        successor = _next_valid(value, successor, ended, valid)
+        successor = next_valid(value, successor, ended, valid)
     delta = rollout.reward + gamma * successor * ~rollout.terminated - value
     decay = (gamma * lam) * ~ended
     if not rollout.whole:
@@ -40,7 +40,7 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     return advantage, advantage + value.astype(np.float32, copy=False)
 
 
-def _next_valid(value: Array, successor: Array, ended: Array, valid: Array) -> Array:
+def next_valid(value: Array, successor: Array, ended: Array, valid: Array) -> Array:
     """Successor values that skip rows of weight 0: V of the next valid row of the same chain."""
     successor = successor.copy()
     upcoming = successor[-1]

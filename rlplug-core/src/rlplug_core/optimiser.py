@@ -92,7 +92,7 @@ class Optimiser:
 
     def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
         """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip."""
-        loss.backward()
+        loss.backward(inputs=self.parameters)  # other parameters on the way get no gradient, and none is worked out
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))

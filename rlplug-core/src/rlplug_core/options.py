@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlplug_core.config import Config, Count, Natural, Positive
+from rlplug_core.config import Config, Count, Natural, Positive, Repeated
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class RunOptions(Config):
     total_steps: Count = 100_000  # env steps to train for
     seed: Natural = 1  # the root of all randomness; 0 is a seed like any other
     rows: Count = 1  # environment rows stepped together (in each worker under async)
+    wrap: Repeated = ()  # a wrapper, NAME or NAME:option=value,…; each further one goes around the ones before
     runner: Literal["auto", "sync", "async"] = "auto"  # how to run; auto is the algorithm's best
     workers: Count = 2  # worker processes of the async runner
     inline: bool = False  # async in one process, workers in turn: deterministic, resumes to the same bits

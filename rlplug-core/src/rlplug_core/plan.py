@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from rlplug_core.optimiser import Optimiser, OptimiserFactory
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins import make_env
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
@@ -28,20 +29,22 @@ UNSOUND = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: the names that were typed, the class, and both halves of its options."""
+    """One run: the names that were typed, the class, both halves of its options, and what is around the environment."""
 
     algorithm: str
     env: str
     learner: type[Any]
     options: RunOptions
     config: Any
+    wrappings: tuple[Wrapping, ...]
 
     @classmethod
     def make(cls, algorithm: str, env: str, values: Mapping[str, Any]) -> Plan:
         """Split `values` into run options and the algorithm's own, and check both.
 
         Raises:
-            UsageError: unknown algorithm, unsound runner. BadConfig: a wrong option. PluginError: an unusable plugin.
+            UsageError: unknown algorithm or wrapper, unsound runner. BadConfig: a wrong option.
+            PluginError: an unusable plugin.
         """
         learner: type[Any] = find_algorithm(algorithm)
         names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
@@ -53,7 +56,9 @@ class Plan:
                 raise BadConfig(f"{algorithm} has no option '{name}'{near} (`rlplug info {algorithm}` lists them)")
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
         config = convert(learner.Config, {k: v for k, v in values.items() if k in own}, algorithm)
-        plan = cls(algorithm, env, learner, options, config)
+        wrappings = tuple(map(Wrapping.parse, options.wrap))
+        options = replace(options, wrap=tuple(one.words for one in wrappings))
+        plan = cls(algorithm, env, learner, options, config, wrappings)
         plan.check()
         return plan
 
@@ -89,7 +94,8 @@ class Plan:
         return Seeds(self.options.seed)
 
     def make_env(self, rows: int) -> Env:
-        return make_env(self.env, rows)
+        """The environment inside its wrappers."""
+        return wrapped(make_env(self.env, rows), self.wrappings)
 
     def make_learner(
         self, spec: Spec, optimiser: OptimiserFactory = Optimiser, rank: int = 0, ranks: int = 1

@@ -113,6 +113,16 @@ class Provider(Protocol):
         ...
 
 
+class Wrapper(Protocol):
+    """What an `rlplug.wrappers` entry point names: a class, built over an environment with its `Config`.
+
+    Episode statistics come from below it, so reported returns are untransformed. `transform.Transform` is a base to
+    start from.
+    """
+
+    def __call__(self, env: Env, config: Any, /) -> Env: ...
+
+
 @runtime_checkable
 class SupportsAdopt(Protocol):
     """A provider that can put a foreign class of single environments behind rows."""
@@ -135,6 +145,29 @@ class SupportsTranslate(Protocol):
 
     def translate(self, action: Array) -> Array:
         """Canonical actions [N, ...] as the environment's documentation means them."""
+        ...
+
+
+@runtime_checkable
+class SupportsObserve(Protocol):
+    """A wrapper, which may show agents other observations than the bare environment's."""
+
+    @property
+    def source(self) -> Spec:
+        """The bare environment's spec."""
+        ...
+
+    def observe(self, obs: Obs, first: Array) -> Obs:
+        """What agents see of the bare environment's observations [B, ...]; `first` [B] says which open an episode."""
+        ...
+
+
+@runtime_checkable
+class SupportsLimit(Protocol):
+    """An environment that can cut its episodes after a number of steps."""
+
+    def limit(self, steps: int) -> None:
+        """Truncate after `steps` steps, or earlier where it does so already; called before the first reset."""
         ...
 
 
@@ -163,6 +196,9 @@ __all__ = [
     "Stateful",
     "SupportsAdopt",
     "SupportsFinish",
+    "SupportsLimit",
+    "SupportsObserve",
     "SupportsRestart",
     "SupportsTranslate",
+    "Wrapper",
 ]

@@ -16,20 +16,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.evaluate import Evaluation, evaluate
 from rlplug_core.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
+from rlplug_core.policy import Policy
 from rlplug_core.presets import resolve
-from rlplug_core.protocols import Agent, Env, Learner, SupportsTranslate
+from rlplug_core.protocols import Env, Learner
 from rlplug_core.rundir import RunDirectory, group_of
 from rlplug_core.session import Session, Watch, environment, warn
 from rlplug_core.sources import identities, keep, names
-from rlplug_core.types import Array, Obs, tree_map
 
 
 class Run:
@@ -73,36 +71,6 @@ class Run:
         return load(self, checkpoint)
 
 
-class Policy:
-    """Observation in, action out: greedy, for one observation or a batch, in the environment's own units."""
-
-    def __init__(self, agent: Agent, env: Env) -> None:
-        self._agent, self._env = agent, env
-        self._carry = agent.initial(1)
-        self._first = np.ones(1, dtype=bool)
-        self._clock = Clock(1)
-
-    def reset(self) -> None:
-        """Forget what was seen; needed only by policies with memory, between episodes."""
-        self._carry, self._first = self._agent.initial(1), np.ones(1, dtype=bool)
-
-    def __call__(self, obs: Obs) -> Array:
-        """The action for one observation (or [B, ...] of them, for policies without memory)."""
-        single = self._is_single(obs)
-        batch = tree_map(lambda array: np.asarray(array)[None], obs) if single else tree_map(np.asarray, obs)
-        act = self._agent.act(batch, self._first, self._carry, self._clock, explore=False)
-        self._carry, self._first = act.carry, np.zeros(1, dtype=bool)
-        action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
-        return action[0] if single else action
-
-    def _is_single(self, obs: Obs) -> bool:
-        space, part = self._env.spec.obs, obs
-        while isinstance(part, dict):
-            name = next(iter(part))
-            space, part = space[name], part[name]  # type: ignore[index]
-        return np.ndim(part) == len(space.shape or ())
-
-
 def train(
     algorithm: str | type[Any],
     env: str,
@@ -144,7 +112,7 @@ def train(
     stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
     run = Run(RunDirectory.create(Path(out), name, stem))
     run.directory.write_config(keep(run.path, {
-        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(*identities(word, env), plan.flat),
+        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(*identities(word, env, plan.flat)),
         "algorithm": word, "env": env,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
@@ -201,7 +169,7 @@ def load(run: Path | str | Run, checkpoint: str = "best") -> Policy:
 
 def plan_of(run: Run) -> Plan:
     """The plan that a run was made from, with its own copies of files."""
-    return Plan.make(*names(run.path, run.config, warn), run.config["options"])
+    return Plan.make(*names(run.path, run.config, warn))
 
 
 def load_learner(run: Run, plan: Plan, env: Env, checkpoint: str) -> Learner[Any]:

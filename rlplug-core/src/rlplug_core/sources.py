@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlplug_core.plugins import source_file
+from rlplug_core.plugins.wrapping import joined, split
 
 FOLDER = "sources"
-#: What of a run's configuration may name a file.
-ROLES = ("algorithm", "env")
 
 
 def keep(run: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """Copy the files that a configuration names into the run directory.
 
     Returns:
-        The configuration with `sources`: for each of `ROLES` that is a file, its path, its copy's and its SHA-256.
+        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, … that is a file, its path, its
+        copy's and its SHA-256.
     """
     kept: dict[str, dict[str, str]] = {}
-    for role in ROLES:
-        if path := source_file(config[role]):
+    for role, name in _roles(config).items():
+        if path := source_file(name):
             digest = _digest(path)
             copy = Path(FOLDER, f"{path.stem}-{digest[:8]}.py")  # two files of one name differ in what they hold
             (run / FOLDER).mkdir(exist_ok=True)
@@ -31,15 +31,29 @@ def keep(run: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "sources": kept}
 
 
-def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> tuple[str, str]:
-    """The algorithm and the environment of a run, by its own copies; what has changed is said in a sentence."""
-    algorithm, env = (_name(run, config[role], config.get("sources", {}).get(role), say) for role in ROLES)
-    return algorithm, env
+def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> tuple[str, str, Mapping[str, Any]]:
+    """The algorithm, the environment and the options of a run, by its own copies; what has changed is said."""
+    kept, options = config.get("sources", {}), config["options"]
+    found = {role: _name(run, name, kept.get(role), say) for role, name in _roles(config).items()}
+    wrap = [joined(found[f"wrap.{number}"], split(words)[1]) for number, words in enumerate(_wrap(options))]
+    return found["algorithm"], found["env"], {**options, "wrap": wrap}
 
 
-def identities(algorithm: str, env: str) -> tuple[str, str]:
-    """Both names for a comparison of runs: a file's is the hash of what it holds, wherever it is."""
-    return _identity(algorithm), _identity(env)
+def identities(algorithm: str, env: str, options: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
+    """The same for a comparison of runs: instead of a file, the hash of what it holds, wherever it is."""
+    wrap = [joined(_identity(name), values) for name, values in map(split, _wrap(options))]
+    return _identity(algorithm), _identity(env), {**options, "wrap": wrap}
+
+
+def _roles(config: Mapping[str, Any]) -> dict[str, str]:
+    """What of a run's configuration may name a file."""
+    wrappers = {f"wrap.{number}": split(words)[0] for number, words in enumerate(_wrap(config["options"]))}
+    return {"algorithm": config["algorithm"], "env": config["env"], **wrappers}
+
+
+def _wrap(options: Mapping[str, Any]) -> Sequence[str]:
+    wrap: Sequence[str] = options.get("wrap", ())
+    return wrap
 
 
 def _name(run: Path, name: str, source: Mapping[str, str] | None, say: Callable[[str], None]) -> str:

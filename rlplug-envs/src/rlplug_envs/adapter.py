@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -49,6 +50,7 @@ class Adapter:
         self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._verified = False
+        self._limit: float = inf
         self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
 
     def _in_mode(self, id: str) -> Callable[..., Timestep]:
@@ -68,6 +70,7 @@ class Adapter:
         """Set the running episodes, and which rows a NEXT_STEP environment resets in its next call."""
         self._time = 0
         self._begun = -lengths
+        self._deadline = self._begun.min() + self._limit
         self._totals = totals
         self._resetting = resetting
         self._loud = bool(resetting.any())
@@ -100,24 +103,52 @@ class Adapter:
         reward[:] = gain
         self._totals += gain
         self._time += 1
-        if not loud:
+        if not loud and self._time < self._deadline:
             return quiet
         return self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
 
+    def limit(self, steps: int) -> None:
+        """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset.
+
+        It takes a masked reset, in every mode; an environment that ignores the mask is refused when it first matters.
+        """
+        self._limit = min(self._limit, steps)
+        self._deadline = self._begun.min() + self._limit
+
+    def translate(self, action: Array) -> Array:
+        """Canonical actions [N, ...] as the environment takes them."""
+        return action if self._view.to_env is None else self._view.to_env(action)
+
+    def _due(self, over: Array) -> Array:
+        """The rows at their limit, except those of the mask `over`."""
+        if self._time < self._deadline:
+            return self._never
+        return (self._time - self._begun >= self._limit) & ~over
+
     def _next_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
         """Rows that ended in the last call were reset in this one, and hold no transition."""
-        first, valid = self._resetting, ~self._resetting
-        reward[first], self._totals[first], self._begun[first] = 0, 0, self._time
+        opened, valid = self._resetting, ~self._resetting
+        reward[opened], self._totals[opened], self._begun[opened] = 0, 0, self._time
         ended = ended & valid
+        due = self._due(ended)
+        final = self._restart(obs, due)
         self._resetting, self._loud = ended, bool(ended.any())
-        return self._timestep(obs, obs, reward, terminated & valid, ended, first, valid)
+        return self._timestep(obs, final, reward, terminated & valid, ended | due, opened | due, valid)
 
     def _same_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
         """Rows that ended are reset already; their true successors are in `info`."""
+        due = self._due(ended)
+        final = self._restart(obs, due) if due.any() else tree_map(np.copy, obs)
+        over = ended | due
+        if ended.any():
+            self._successors(final, ended, info)
+        return self._timestep(obs, final, reward, terminated, over, over, self._always)
+
+    def _successors(self, final: Obs, ended: Array, info: Any) -> None:
+        """Put the true successors of the rows that ended, which `info` holds, into `final`."""
         if "final_obs" not in info:
             raise BadEnv(f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended")
-        final, successors = tree_map(np.copy, obs), info["final_obs"]
-        body = self._view.body(final)
+        body, successors = self._view.body(final), info["final_obs"]
         if isinstance(successors, np.ndarray) and successors.dtype == object:
             for row in np.flatnonzero(ended):
                 write(body, row, successors[row])
@@ -126,17 +157,23 @@ class Adapter:
         if self._view.masked:
             masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final[MASK].shape)
             merge(final[MASK], ended, masks)
-        return self._timestep(obs, final, reward, terminated, ended, ended, self._always)
 
     def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
         """Rows that ended are reset by us."""
-        final = tree_map(np.copy, obs)
+        over = ended | self._due(ended)
+        return self._timestep(obs, self._restart(obs, over), reward, terminated, over, over, self._always)
+
+    def _restart(self, obs: Obs, rows: Array) -> Obs:
+        """Reset the rows of a mask; returns what was to be seen before, the same object where there are none."""
+        if not rows.any():
+            return obs
+        before = tree_map(np.copy, obs)
         # A fresh dictionary and mask: Gymnasium pops the one, and both may be kept.
-        value, reset_info = self.venv.reset(options={"reset_mask": ended.copy()})
-        self._write(obs, value, reset_info, True)
-        self._verify(final, obs, ~ended)
-        merge(obs, ~ended, final)
-        return self._timestep(obs, final, reward, terminated, ended, ended, self._always)
+        value, info = self.venv.reset(options={"reset_mask": rows.copy()})
+        self._write(obs, value, info, True)
+        self._verify(before, obs, ~rows)
+        merge(obs, ~rows, before)
+        return before
 
     def _verify(self, before: Obs, after: Obs, running: Array) -> None:
         """A masked reset must leave the rows outside the mask alone; without such rows nothing is shown yet."""
@@ -145,7 +182,8 @@ class Adapter:
         if not same(self._view.body(before), self._view.body(after), running):
             raise BadEnv(
                 f"{self.spec.id}: reset(options={{'reset_mask': …}}) also changed rows outside the mask, which cuts "
-                "running episodes; honour the mask in its reset, or build it in the mode SAME_STEP or NEXT_STEP"
+                "running episodes; honour the mask in its reset, or build it in the mode SAME_STEP or NEXT_STEP and "
+                "without a time limit of ours"
             )
         self._verified = True
 
@@ -156,6 +194,7 @@ class Adapter:
         time, rows = self._time, np.flatnonzero(ended)
         episodes = [Episode(int(row), float(self._totals[row]), int(time - self._begun[row])) for row in rows]
         self._totals[rows], self._begun[rows] = 0, time
+        self._deadline = self._begun.min() + self._limit
         if episodes:
             check_numbers(final, episodes, self.spec.id)
         truncated = ended & ~terminated

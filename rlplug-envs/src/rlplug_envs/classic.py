@@ -48,7 +48,8 @@ class Gymnasium:
         try:
             reason = inexactness(spec.id, native)
             if native:
-                return Adapter(lambda: _vector(spec, rows), spec.id, reason)
+                adapter = Native if spec.id in NATIVE_FROM else Adapter
+                return adapter(lambda: _vector(spec, rows), spec.id, reason)
             return Rows(lambda: _single(spec), rows, spec.id, _limit(spec), reason)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
@@ -57,6 +58,14 @@ class Gymnasium:
         """`rows` environments of a class that no registry holds."""
         reason = self_test(lambda: Rows(make, 1, id, 0, ""))
         return Rows(make, rows, id, 0, reason)
+
+
+class Native(Adapter):
+    """CartPole's own vector, which ignores masked resets but keeps a limit itself."""
+
+    def limit(self, steps: int) -> None:
+        venv: Any = self.venv.unwrapped
+        venv.max_episode_steps = min(venv.max_episode_steps, steps)
 
 
 @cache

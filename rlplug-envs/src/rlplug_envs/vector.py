@@ -148,6 +148,15 @@ class Rows:
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, ended)
 
+    def limit(self, steps: int) -> None:
+        """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset."""
+        self._limit = min(self._limit, steps)
+        self._deadline = min(self._begun) + self._limit
+
+    def translate(self, action: Array) -> Array:
+        """Canonical actions [N, ...] as the environments take them."""
+        return action if self._to_env is None else self._to_env(action)
+
     def state_dict(self) -> State:
         """The rows' states and running episodes; for an inexact environment only the reason."""
         if self.spec.inexact:

@@ -3,7 +3,6 @@ replayed, with what the policy was when they were made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,15 +13,16 @@ from torch import Tensor, nn
 from rlplug_core import Algorithm, Config
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import target_network
-from rlplug_core.batches import Batch, Cuts, Rollout, to_tensors
-from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.batches import Batch, Rollout, to_tensors
+from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.clock import Clock
 from rlplug_core.config import Count, Fraction, NonNegative, Positive
+from rlplug_core.corrections import retrace
+from rlplug_core.natural import within
 from rlplug_core.nets.modules import Policy, QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant
-from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Carry, Obs, Result, State, Step, tree_map
+from rlplug_core.types import Act, Array, Carry, Obs, Result, tree_map
 
 TINY = 1e-8
 
@@ -41,59 +41,6 @@ class ACERConfig(Config):
     average: Fraction = 0.99  # share of the average policy that stays per update
     entropy: NonNegative = 0.005  # weight of the entropy bonus
     net: Net = Net(hidden=(64,))
-
-
-class ReplayedRollouts:
-    """Gives every rollout once when it is full, then a random number of older ones."""
-
-    FIELDS = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras", "carry")
-
-    def __init__(self, steps: int, kept: int, replays: float, seeds: Seeds) -> None:
-        self.fresh, self.kept, self.replays = RolloutBuffer(steps), kept, replays
-        self.generator = seeds.generator()
-        self.stored: list[State] = []
-        self.new, self.owed = False, 0
-
-    def add(self, step: Step, source: int = 0) -> None:
-        self.fresh.add(step, source)
-
-    def batches(self, clock: Clock) -> Iterator[Rollout]:
-        for rollout in self.fresh.batches(clock):
-            self.stored = [*self.stored[-self.kept + 1 :], self.state_of(rollout)]
-            self.new, self.owed = True, int(self.generator.poisson(self.replays))
-        if self.new:
-            self.new = False
-            yield self.rollout_of(self.stored[-1])
-        while self.owed:
-            self.owed -= 1
-            yield self.rollout_of(self.stored[int(self.generator.integers(len(self.stored)))])
-
-    def feedback(self, batch: Rollout, result: Result) -> None:
-        """It has no priorities."""
-
-    def restart(self) -> None:
-        self.fresh.restart()
-
-    def state_of(self, rollout: Rollout) -> State:
-        cuts = {"obs": tree_map(np.copy, rollout.cuts.obs), "index": rollout.cuts.index.copy()}
-        fields = {name: tree_map(np.copy, getattr(rollout, name)) for name in self.FIELDS}
-        return {**fields, "cuts": {**cuts, "count": rollout.cuts.count}}
-
-    def rollout_of(self, state: State) -> Rollout:
-        fields = {name: state[name] for name in self.FIELDS}
-        cuts = Cuts(state["cuts"]["obs"], state["cuts"]["index"], state["cuts"]["count"])
-        return Rollout(**fields, cuts=cuts, whole=bool(state["weight"].all()))
-
-    def state_dict(self) -> State:
-        return {
-            "fresh": self.fresh.state_dict(), "stored": list(self.stored), "new": self.new, "owed": self.owed,
-            "generator": self.generator.bit_generator.state,
-        }  # fmt: skip
-
-    def load_state_dict(self, state: State) -> None:
-        self.fresh.load_state_dict(state["fresh"])
-        self.stored, self.new, self.owed = list(state["stored"]), state["new"], state["owed"]
-        self.generator.bit_generator.state = state["generator"]
 
 
 class BehaviourAgent(PolicyAgent):
@@ -135,9 +82,9 @@ class ACER(Algorithm[Rollout]):
     def agent(self, rank: int = 0, ranks: int = 1) -> BehaviourAgent:
         return BehaviourAgent(self.policy, self.agent_seeds(rank), self.acting)
 
-    def buffer(self) -> ReplayedRollouts:
+    def buffer(self) -> TrajectoryReplay:
         c = self.config
-        return ReplayedRollouts(c.steps, c.kept, c.replays, self.seeds.child("buffer"))
+        return TrajectoryReplay(c.steps, c.kept, c.replays, 1, self.seeds.child("buffer"))
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         loss, metrics = self.loss(self.replayed(batch))
@@ -186,29 +133,10 @@ class ACER(Algorithm[Rollout]):
             gain += (1 - c.truncate / ratio.clamp(min=TINY)).clamp(min=0) * odds * (values - baseline.unsqueeze(1))
             ascent = gain / odds.clamp(min=TINY)  # the gradient in terms of the probabilities
             away = -self.average(batch.obs).softmax(-1) / odds.clamp(min=TINY)
-            excess = ((away * ascent).sum(-1) - c.region) / away.square().sum(-1).clamp(min=TINY)
-            ascent -= excess.clamp(min=0).unsqueeze(1) * away
+            ascent = within(ascent, away, c.region)
         policy = -(ascent * odds).sum(-1)
         entropy = -(odds * log_odds).sum(-1)
         value = (q - batch.target).square()
         loss = batch.mean(policy + 0.5 * value - c.entropy * entropy)
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
-
-
-def retrace(batch: Rollout, value: Array, successor: Array, chosen: Array, ratio: Array, gamma: float) -> Array:
-    """Retrace targets [T, N] of Q(s, a) (Munos et al., 2016, arXiv:1606.02647), with lambda 1.
-
-    Args:
-        value, successor: [T, N] V of each observation and of each step's true successor.
-        chosen: [T, N] Q of the actions that were taken.
-        ratio: [T, N] how much likelier they are now than then.
-    """
-    target = np.zeros_like(batch.reward)
-    following = successor[-1]
-    for t in range(len(target) - 1, -1, -1):
-        ended = batch.terminated[t] | batch.truncated[t]
-        following = np.where(ended, successor[t], following) * ~batch.terminated[t]
-        target[t] = batch.reward[t] + gamma * following
-        following = value[t] + np.minimum(1, ratio[t]) * (target[t] - chosen[t])
-    return target

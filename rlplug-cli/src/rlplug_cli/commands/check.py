@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import click
 
-from rlplug_cli.commands.run import options_of
+from rlplug_cli.commands.run import declared
 from rlplug_cli.parameters import assigned
 from rlplug_core.testing import CONTRACT, Check, checks
 from rlplug_core.testing.kit.outcome import Outcome
@@ -35,7 +35,7 @@ def command(
     """
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported
-    options = assigned(pairs, options_of(algorithm), algorithm) if pairs else {}
+    options = assigned(pairs, declared("algorithms", algorithm), algorithm) if pairs else {}
     found = checks(algorithm, options=options, env=env, learn=learn)
     outcomes = ((check, check.outcome()) for check in found)
     told = list(outcomes) if json else list(_tell(outcomes))

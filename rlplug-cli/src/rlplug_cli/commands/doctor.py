@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import click
 
 from rlplug_cli import __version__, store
+from rlplug_core import __version__ as core
 from rlplug_core import plugins
 from rlplug_core.plugins import index
-from rlplug_core.plugins.discovery import core_version
 from rlplug_core.plugins.names import remedy
 
 
@@ -19,7 +19,7 @@ from rlplug_core.plugins.names import remedy
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Examine this installation; ends with code 3 where a plugin cannot be used."""
-    click.echo(f"rlplug {__version__} with rlplug-core {core_version()}, Python {platform.python_version()}")
+    click.echo(f"rlplug {__version__} with rlplug-core {core}, Python {platform.python_version()}")
     click.echo(f"interpreter {sys.executable}")
     click.echo(f"MLflow store {store.tracking_uri()}")
     findings = [*_unusable(), *_unindexed()]

@@ -30,13 +30,13 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
 
 
 def _of(name: str) -> list[Record]:
-    """What a distribution contributes that has an index: algorithms and environment providers."""
+    """What a distribution contributes that has an index: all but hooks, of which nothing is shown."""
     every = plugins.records()
-    here = [one for one in every if one.distribution == canonical(name) and one.group in ("algorithms", "envs")]
+    here = [one for one in every if one.distribution == canonical(name) and one.group != "hooks"]
     for record in here:
         if record.status not in ("ok", "shadowed"):
             raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
     if not here:
         near = did_you_mean(name, {one.distribution for one in every})
-        raise UsageError(f"no plugin '{name}' with algorithms or environments is installed{near}")
+        raise UsageError(f"no plugin '{name}' with algorithms, environments or wrappers is installed{near}")
     return here

@@ -1,4 +1,4 @@
-"""`rlplug info ALGO`: an algorithm's options with their types, defaults, ranges and help."""
+"""`rlplug info NAME`: the options of an algorithm or a wrapper with their types, defaults, ranges and help."""
 
 from __future__ import annotations
 
@@ -8,47 +8,83 @@ from typing import Any
 
 import click
 
-from rlplug_cli.commands.run import options_of
+from rlplug_cli.commands.run import declared
 from rlplug_cli.listing import table
 from rlplug_cli.parameters import TYPES, shown
+from rlplug_core import plugins
 from rlplug_core.config import Option, schema
+from rlplug_core.errors import did_you_mean
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
-from rlplug_core.plugins.loading import is_target
+from rlplug_core.plugins.loading import is_target, load_target
 from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.records import NOUNS, Group
 from rlplug_core.presets import preset, usual
 
 
 @click.command("info")
-@click.argument("algorithm")
+@click.argument("name")
 @click.argument("env", required=False)
 @click.option("--json", is_flag=True, help="Write it as JSON.")
-def command(algorithm: str, env: str | None, json: bool) -> None:
-    """Show an algorithm's options; with ENV, also what its preset sets there."""
-    own, every = options_of(algorithm), usual(algorithm, schema(RunOptions))
-    about = _about(algorithm)
-    values = preset(algorithm, env) if env else {}
+def command(name: str, env: str | None, json: bool) -> None:
+    """Show the options of an algorithm or a wrapper; with ENV, also what an algorithm's preset sets there."""
+    if _group(name) == "wrappers":
+        _wrapper(name, json)
+        return
+    own, every = usual(name, declared("algorithms", name)), usual(name, schema(RunOptions))
+    about = _about(name)
+    values = preset(name, env) if env else {}
     if json:
         options = {"options": [asdict(one) for one in own], "run_options": [asdict(one) for one in every]}
         click.echo(json_module.dumps({**about, **options, "preset": values}, indent=1))
         return
-    for name, text in about.items():
-        if text:
-            click.echo(f"{name:<10} {text if isinstance(text, str) else ', '.join(text)}")
-    click.echo(f"\n{_options(f'OPTION OF {algorithm.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}")
+    _tell(about)
+    click.echo(f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}")
     if values:
         lines = [(name, shown(value)) for name, value in values.items()]
         click.echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
 
 
-def _about(algorithm: str) -> dict[str, Any]:
-    if is_target(algorithm):
-        return {"algorithm": algorithm}
-    record = usable("algorithms", algorithm)
+def _group(name: str) -> Group:
+    """What a name stands for: a wrapper, or else an algorithm, as which it is looked for."""
+    if is_target(name):
+        return "wrappers" if getattr(load_target(name, "plugin"), "step", None) is not None else "algorithms"
+    here = [record for record in plugins.records() if name in (record.id, record.full_name)]
+    if any(record.group == "algorithms" for record in here):
+        return "algorithms"
+    near = not did_you_mean(name, plugins.ids("algorithms")) and did_you_mean(name, plugins.ids("wrappers"))
+    return "wrappers" if near or any(record.group == "wrappers" for record in here) else "algorithms"
+
+
+def _wrapper(name: str, json: bool) -> None:
+    options, about = declared("wrappers", name), _about(name, "wrappers")
+    if json:
+        click.echo(json_module.dumps({**about, "options": [asdict(one) for one in options]}, indent=1))
+        return
+    _tell(about)
+    if options:
+        click.echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
+    example = ",".join(f"{one.name}={shown(one.default)}" for one in options)
+    click.echo(f"\nrlplug run ALGORITHM ENV --wrap {name}{example and f':{example}'}")
+
+
+def _tell(about: dict[str, Any]) -> None:
+    for title, text in about.items():
+        if text:
+            click.echo(f"{title:<10} {text if isinstance(text, str) else ', '.join(text)}")
+
+
+def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
+    noun = NOUNS[group]
+    if is_target(name):
+        return {noun: name}
+    record = usable(group, name)
     found, why = index.read(record)
-    about = {"algorithm": record.id, "plugin": f"{record.distribution} {record.version}", "target": record.target}
+    about = {noun: record.id, "plugin": f"{record.distribution} {record.version}", "target": record.target}
     if found is None:
         return {**about, "index": f"none: {why}"}
+    if group == "wrappers":
+        return {**about, "summary": found.summary}
     return {**about, "summary": found.summary, "paper": found.paper, "runners": found.runners, "aliases": found.aliases}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli.parameters import SchemaOption, gathered
 from rlplug_core import plugins
-from rlplug_core.config import Option, schema
+from rlplug_core.config import Config, Option, schema
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
 from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.records import Group
 from rlplug_core.presets import resolve, usual
 
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
@@ -36,10 +38,13 @@ class Algorithms(click.Group):
             ) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({record.id for record in plugins.records() if record.group == "algorithms"})
+        return plugins.ids("algorithms")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        return AlgorithmCommand(cmd_name, options_of(cmd_name, may_import=not ctx.resilient_parsing))
+        own, every = declared("algorithms", cmd_name, may_import=not ctx.resilient_parsing), schema(RunOptions)
+        if not ctx.resilient_parsing:  # completion shows no defaults, and so reads no presets
+            own, every = usual(cmd_name, own), usual(cmd_name, every)
+        return AlgorithmCommand(cmd_name, own, every)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from rlplug_cli.listing import rows
@@ -56,12 +61,11 @@ class Algorithms(click.Group):
 class AlgorithmCommand(click.Command):
     """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
 
-    def __init__(self, algorithm: str, own: tuple[Option, ...]) -> None:
-        self.algorithm, self.own = algorithm, own
-        self.run_options = usual(algorithm, schema(RunOptions))
+    def __init__(self, algorithm: str, own: tuple[Option, ...], every: tuple[Option, ...]) -> None:
+        self.algorithm, self.own, self.run_options = algorithm, own, every
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
-            *(SchemaOption(option, algorithm) for option in (*self.own, *self.run_options)),
+            *(SchemaOption(option, algorithm, _completed(option)) for option in (*self.own, *self.run_options)),
             *_fixed(),
         ]
         super().__init__(
@@ -108,24 +112,26 @@ class AlgorithmCommand(click.Command):
                     formatter.write_dl(records)
 
 
-def options_of(algorithm: str, may_import: bool = True) -> tuple[Option, ...]:
-    """An algorithm's own options, from its index or else from its code; without either, none. Defaults are the usual.
+def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
+    """The options of an algorithm or a wrapper, from its index or else from its code; none without either.
+
+    Presets are left out.
 
     Raises:
-        UsageError, PluginError: there is no such algorithm, or it cannot be used.
+        UsageError, PluginError: there is no such plugin, or it cannot be used.
     """
-    owner = f"'{algorithm}'"
-    if not is_target(algorithm):
-        record = usable("algorithms", algorithm)
+    owner = f"'{name}'"
+    if not is_target(name):
+        record = usable(group, name)
         found, _ = index.read(record)
         if found is not None:
-            return usual(algorithm, index.options(found))
+            return index.options(found)
         owner = str(record)
     if not may_import:
         return ()
-    cls: Any = plugins.algorithm(algorithm)
+    cls: Any = plugins.algorithm(name) if group == "algorithms" else plugins.wrapper(name)
     try:
-        return usual(algorithm, schema(cls.Config))
+        return schema(getattr(cls, "Config", Config))
     except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
         raise PluginError(f"{owner} has options that cannot be shown: {error}; ask its author") from error
 
@@ -139,6 +145,11 @@ def _fixed() -> list[click.Parameter]:
         click.Option(["--out"], type=place, default="runs", help="Where run directories are made  [runs]"),
         click.Option(["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."),
     ]
+
+
+def _completed(option: Option) -> Callable[[], Iterable[str]]:
+    """What the values of an option may begin with, when they are asked for."""
+    return (lambda: plugins.ids("wrappers")) if option.name == "wrap" else tuple
 
 
 def _complete_env(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

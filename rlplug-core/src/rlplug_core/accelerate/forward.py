@@ -7,8 +7,7 @@ memory: no copy, never stale, as long as the parameters are changed in place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -16,10 +15,19 @@ from torch import nn
 
 from rlplug_core.batches import to_tensors
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actor_critic import DeterministicPolicy
+from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP
 from rlplug_core.nets.heads import LogStd
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
+from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.types import Array, Obs
+
+#: A plain network, and its parts: weights [in, out] with biases, and what is done between layers.
+Function: TypeAlias = Callable[[Array], Array]
+Activation: TypeAlias = Callable[[Array, Array], Any]
+Layer: TypeAlias = tuple[Array, Array]
+Layers: TypeAlias = list[Layer]
 
 
 class Forward(Protocol):
@@ -52,9 +60,10 @@ class TorchForward:
         self.module = module
         self.device = next(module.parameters()).device
 
-    def __call__(self, obs: Obs) -> Array:
+    def __call__(self, obs: Obs, *further: Array) -> Array:
+        """`further` arrays are passed on, such as noise."""
         with torch.inference_mode():
-            outputs: Array = self.module(to_tensors(obs, self.device)).cpu().numpy()
+            outputs: Array = self.module(*(to_tensors(one, self.device) for one in (obs, *further))).cpu().numpy()
         return outputs
 
 
@@ -65,7 +74,7 @@ class NumpyForward:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.plain: Plain | None = None
+        self.plain: Function | None = None
 
     def __call__(self, obs: Obs) -> Array:
         plain = self.plain
@@ -77,51 +86,100 @@ class NumpyForward:
             values = values.reshape(len(values), -1)
         if values.dtype != np.float32:
             values = values.astype(np.float32)
-        activate = plain.activate
-        for weight, bias in plain.hidden:
-            values = values.dot(weight)
-            values += bias
-            activate(values, values)
-        weight, bias = plain.last
+        return plain(values)
+
+
+def _plain(module: nn.Module) -> Function | None:
+    """A policy, critic or Q-network (without its noise), or None where some part has no numpy form."""
+    if type(module) not in FORMS or next(module.parameters()).device.type != "cpu":
+        return None
+    encoder = module.encoder
+    if type(encoder) is not MLP or encoder.vectors is not None:
+        return None
+    activate = ACTIVATIONS[encoder.activation]
+    return FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+
+
+def _policy(module: Policy, hidden: Layers, activate: Activation) -> Function:
+    if isinstance(module.outputs, nn.Linear):
+        return _layers(hidden, activate, _arrays(module.outputs))
+    output, log_std = module.outputs.children()
+    return _layers(hidden, activate, _arrays(output), _with_log_std(log_std))
+
+
+def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
+    return _layers(hidden, activate, _arrays(module.output), lambda values: values[:, 0])
+
+
+def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
+    return _layers(hidden, activate, _arrays(module.outputs), np.tanh)
+
+
+def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:
+    return _streams(module, hidden, activate, None)
+
+
+def _categorical(module: CategoricalQ, hidden: Layers, activate: Activation) -> Function:
+    shape, support = (-1, module.actions, module.atoms), module.support.numpy()
+
+    def expected(outputs: Array) -> Array:
+        logits = outputs.reshape(shape)
+        shares = np.exp(logits - logits.max(-1, keepdims=True))
+        values: Array = (shares @ support) / shares.sum(-1)
+        return values
+
+    return _streams(module, hidden, activate, expected)
+
+
+def _quantile(module: QuantileQ, hidden: Layers, activate: Activation) -> Function:
+    shape = (-1, module.actions, module.atoms)
+    return _streams(module, hidden, activate, lambda outputs: outputs.reshape(shape).mean(-1))
+
+
+def _streams(module: QNetwork, hidden: Layers, activate: Activation, finish: Function | None) -> Function:
+    """The outputs [B, A * atoms] of a Q-network, dueling or not, and what makes values of them."""
+    *own, last = [_arrays(layer) for layer in module.advantage.linears]
+    if module.value is None:
+        return _layers([*hidden, *own], activate, last, finish)
+    shape, advantage = (-1, module.actions, module.atoms), _layers(own, activate, last)
+    *own, last = [_arrays(layer) for layer in module.value.linears]
+    value = _layers(own, activate, last)
+
+    def dueling(obs: Array) -> Array:
+        features = _activated(obs, hidden, activate)
+        centred = advantage(features).reshape(shape)
+        centred -= centred.mean(1, keepdims=True)
+        centred += value(features)[:, None]
+        outputs = centred.reshape(len(obs), -1)
+        return outputs if finish is None else finish(outputs)
+
+    return dueling
+
+
+def _activated(values: Array, layers: Layers, activate: Activation) -> Array:
+    """Fully connected layers, each followed by the activation."""
+    for weight, bias in layers:
         values = values.dot(weight)
         values += bias
-        return values if plain.finish is None else plain.finish(values)
+        activate(values, values)
+    return values
 
 
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """A plain network as arrays: weights [in, out] and biases per layer, and what is done in between and at the end."""
+def _layers(hidden: Layers, activate: Activation, last: Layer, finish: Function | None = None) -> Function:
+    """Hidden layers, the last one without activation, and what is done at the end."""
+    weight, bias = last
 
-    hidden: list[tuple[Array, Array]]
-    activate: Callable[[Array, Array], Any]
-    last: tuple[Array, Array]
-    finish: Callable[[Array], Array] | None
+    def through(values: Array) -> Array:
+        values = _activated(values, hidden, activate).dot(weight)
+        values += bias
+        return values if finish is None else finish(values)
 
-
-def _plain(module: nn.Module) -> Plain | None:
-    """The arrays of a policy, critic or Q-network, or None where some part has no numpy form."""
-    parts: tuple[nn.Module, nn.Module]
-    if type(module) is Policy:
-        parts = (module.encoder, module.outputs)
-    elif type(module) is Critic:
-        parts = (module.encoder, module.output)
-    elif type(module) is QNetwork and module.value is None:
-        parts = (module.encoder, module.advantage)
-    else:
-        return None
-    encoder, output = parts
-    if type(encoder) is not MLP or encoder.vectors is not None or next(module.parameters()).device.type != "cpu":
-        return None
-    finish: Callable[[Array], Array] | None = _first_column if type(module) is Critic else None
-    if not isinstance(output, nn.Linear):
-        output, log_std = output.children()
-        finish = _with_log_std(log_std)
-    hidden = [_arrays(layer) for layer in encoder.linears]
-    return Plain(hidden, ACTIVATIONS[encoder.activation], _arrays(output), finish)
+    return through
 
 
-def _arrays(module: nn.Module) -> tuple[Array, Array]:
-    assert isinstance(module, nn.Linear)
+def _arrays(module: nn.Module) -> Layer:
+    """The weight [in, out] and the bias of a linear layer, of a noisy one the means."""
+    assert isinstance(module, nn.Linear | NoisyLinear)
     return module.weight.detach().numpy().T, module.bias.detach().numpy()
 
 
@@ -129,15 +187,16 @@ def _relu(values: Array, out: Array) -> None:
     np.maximum(values, 0, out=out)
 
 
-#: The numpy form of each activation: from the first array into the second.
-ACTIVATIONS: dict[Any, Callable[[Array, Array], Any]] = {torch.tanh: np.tanh, torch.relu: _relu}
-
-
-def _first_column(values: Array) -> Array:
-    return values[:, 0]
-
-
-def _with_log_std(module: nn.Module) -> Callable[[Array], Array]:
+def _with_log_std(module: nn.Module) -> Function:
     assert isinstance(module, LogStd)
     log_std = module.log_std.detach().numpy()
     return lambda mean: np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], -1)
+
+
+#: The numpy form of each activation: from the first array into the second.
+ACTIVATIONS: dict[Any, Activation] = {torch.tanh: np.tanh, torch.relu: _relu}
+#: What makes the numpy form of each network from the arrays of its encoder.
+FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function]] = {
+    Policy: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,
+    CategoricalQ: _categorical, QuantileQ: _quantile,
+}  # fmt: skip

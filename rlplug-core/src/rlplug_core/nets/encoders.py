@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, TypeGuard
 
@@ -25,6 +26,11 @@ def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
     return layer
 
 
+def activation(net: Net) -> Callable[[Tensor], Tensor]:
+    """The function between the layers of `net`."""
+    return torch.tanh if net.activation == "tanh" else torch.relu
+
+
 class MLP(nn.Module):
     """Fully connected layers, each followed by the activation, after an optional module that makes vectors [B, inputs].
 
@@ -37,7 +43,7 @@ class MLP(nn.Module):
         widths = (inputs, *net.hidden)
         layers = [linear(wide, following) for wide, following in pairwise(widths)]
         self.linears = nn.ModuleList(layers)
-        self.activation = torch.tanh if net.activation == "tanh" else torch.relu
+        self.activation = activation(net)
         self.features = widths[-1]
         # The dictionaries and not what is in them: `torch.func.functional_call` puts other tensors there.
         self._parts: list[Any] = [layer._parameters for layer in layers]

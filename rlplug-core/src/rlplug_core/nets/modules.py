@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import gymnasium.spaces as spaces
+import numpy as np
 from torch import Tensor, nn
 
-from rlplug_core.nets.encoders import encoder, linear
-from rlplug_core.nets.heads import Head, head, masked
+from rlplug_core.nets.encoders import activation, encoder, linear
+from rlplug_core.nets.heads import Head, HeadFactory, head, masked
 from rlplug_core.nets.net import Net
-from rlplug_core.types import Obs, Spec
+from rlplug_core.nets.noisy import Noise, NoisyLinear
+from rlplug_core.types import Array, Obs, Spec
 
 
 class Policy(nn.Module):
-    """Observations to the outputs [B, size] of an action head, illegal actions masked."""
+    """Observations to the outputs [B, size] of an action head, illegal actions masked; `make` builds the head."""
 
-    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None) -> None:
+    def __init__(
+        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory = head
+    ) -> None:
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net)
         self.head: Head
-        self.head, self.outputs = head(spec.action, features)
+        self.head, self.outputs = make(spec.action, features)
 
     def forward(self, obs: Obs) -> Tensor:
         return masked(self.outputs(self.encoder(obs)), obs)
@@ -39,21 +45,86 @@ class Critic(nn.Module):
         return value.squeeze(-1)
 
 
-class QNetwork(nn.Module):
-    """Observations to action values [B, A]; dueling: Q = V + A - mean A (Wang et al., 2016, arXiv:1511.06581)."""
+class Stream(nn.Module):
+    """Features [..., F] through the last hidden layer of `net` to outputs [..., size]; every layer noisy if asked for.
 
-    def __init__(self, spec: Spec, net: Net, dueling: bool = False) -> None:
+    `noise` is what `draw` gives, as a tensor; without it noisy layers take their means.
+    """
+
+    def __init__(self, features: int, net: Net, size: int, noisy: Noise | None, sigma: float | None) -> None:
         super().__init__()
-        self.encoder, features = encoder(spec.obs, net)
-        self.advantage = linear(features, actions_of(spec.action), gain=1.0)
-        self.value = linear(features, 1, gain=1.0) if dueling else None
+        widths = (features, *net.hidden[-1:], size)
+        if noisy is None:
+            gains = [2**0.5] * (len(widths) - 2) + [1.0]
+            layers: list[Any] = [linear(*pair, gain) for pair, gain in zip(pairwise(widths), gains, strict=True)]
+        else:
+            layers = [NoisyLinear(*pair, noisy, sigma) for pair in pairwise(widths)]
+        self.linears = nn.ModuleList(layers)
+        self.sizes = [] if noisy is None else [layer.size for layer in layers]
+        self.activation = activation(net)
+        self.last = len(layers) - 1
 
-    def forward(self, obs: Obs) -> Tensor:
-        features = self.encoder(obs)
-        values: Tensor = self.advantage(features)
-        if self.value is not None:
-            values = self.value(features) + values - values.mean(-1, keepdim=True)
-        return masked(values, obs)
+    def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        parts = None if noise is None else noise.split(self.sizes)
+        for number, layer in enumerate(self.linears):
+            if parts is None:
+                own = layer._parameters  # attributes of a module are looked up slowly
+                features = nn.functional.linear(features, own["weight"], own["bias"])  # type: ignore[arg-type]
+            else:
+                features = layer(features, parts[number])
+            if number < self.last:
+                features = self.activation(features)
+        return features
+
+    def draw(self, generator: np.random.Generator) -> list[Array]:
+        """Fresh noise for each noisy layer."""
+        return [layer.draw(generator) for layer in self.linears if isinstance(layer, NoisyLinear)]
+
+
+class QNetwork(nn.Module):
+    """Observations to action values [B, A].
+
+    `distribution` is what losses train: `atoms` numbers for each action, of which `expected` makes values. Subclasses
+    give these two a meaning. With `dueling` they are V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9), with
+    `noisy` the layers after the shared ones are `NoisyLinear`s. The last hidden layer of `net` belongs to the streams.
+    """
+
+    def __init__(
+        self, spec: Spec, net: Net, dueling: bool = False, noisy: Noise | None = None, sigma: float | None = None,
+        atoms: int = 1,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.actions, self.atoms = actions_of(spec.action), atoms
+        self.encoder, self.features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
+        self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)
+        self.value = Stream(self.features, net, atoms, noisy, sigma) if dueling else None
+        self.noisy = noisy is not None
+
+    def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
+        return masked(self.expected(self.distribution(obs, noise)), obs)
+
+    def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
+        """[B, A, atoms]."""
+        return self.heads(self.encoder(obs), noise)
+
+    def expected(self, distribution: Tensor) -> Tensor:
+        """Distributions [B, A, atoms] to their values [B, A]."""
+        return distribution.squeeze(-1)
+
+    def heads(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Features [..., F] to [..., A, atoms]."""
+        mine = None if noise is None else noise[: sum(self.advantage.sizes)]
+        advantage: Tensor = self.advantage(features, mine).unflatten(-1, (self.actions, self.atoms))
+        if self.value is None:
+            return advantage
+        rest = None if noise is None else noise[sum(self.advantage.sizes) :]
+        value: Tensor = self.value(features, rest).unsqueeze(-2)
+        return value + advantage - advantage.mean(-2, keepdim=True)
+
+    def draw(self, generator: np.random.Generator) -> Array:
+        """Fresh noise for one use of the network, to be passed as a tensor."""
+        streams = [self.advantage] if self.value is None else [self.advantage, self.value]
+        return np.concatenate([part for stream in streams for part in stream.draw(generator)])
 
 
 def actions_of(space: spaces.Space[Any]) -> int:

@@ -11,8 +11,9 @@ from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.discovery import records, refresh, scan
 from rlplug_core.plugins.envs import env_ids, make_env, provider
 from rlplug_core.plugins.loading import absolute, source_file
-from rlplug_core.plugins.names import find
+from rlplug_core.plugins.names import find, ids
 from rlplug_core.plugins.records import Record
+from rlplug_core.plugins.wrappers import wrapper
 
 if TYPE_CHECKING:
     from rlplug_core.plugins.hooks_manager import Hooks
@@ -24,12 +25,14 @@ __all__ = [
     "algorithm",
     "env_ids",
     "find",
+    "ids",
     "make_env",
     "provider",
     "records",
     "refresh",
     "scan",
     "source_file",
+    "wrapper",
 ]
 
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import metadata
 from importlib.util import find_spec
 
+import rlplug_core
 from rlplug_core.plugins import index
+from rlplug_core.plugins.installed import Installed, contributing
 from rlplug_core.plugins.known import KNOWN
 from rlplug_core.plugins.policy import Policy
 from rlplug_core.plugins.records import FIRST_PARTY, GROUPS, Group, Record, Status, canonical, malformed, plain
 
-_MARK = "[rlplug."
+_RELEASE = re.compile(r"\d+(?:\.\d+)*")
+_BOUND = rf"(?:>=|<)\s*{_RELEASE.pattern}\s*"
+_USUAL = re.compile(rf"rlplug[-_.]core\s*({_BOUND}(?:,\s*{_BOUND})*)", re.IGNORECASE)
 
 
 @cache
@@ -35,63 +39,25 @@ def refresh() -> None:
 
 def scan(policy: Policy) -> tuple[Record, ...]:
     """One scan of the path, judged by a policy."""
-    found = [record for distribution in _distributions() for record in _records(distribution, policy)]
+    found = [record for distribution in contributing() for record in _records(distribution, policy)]
     found.sort(key=lambda record: (not record.first_party, record.distribution, record.group, record.id))
     return tuple(_shadow(found))
 
 
-def _distributions() -> Iterator[metadata.Distribution]:
-    """The distributions that contribute; of several copies the first on the path, as the import system does."""
-    names: set[str] = set()
-    for distribution in metadata.distributions():
-        if _MARK in _entry_points_text(distribution):
-            names.add(_name(distribution))
-    for name in sorted(names):
-        try:
-            first = metadata.distribution(name)
-        except (metadata.PackageNotFoundError, ValueError):
-            continue  # metadata without a usable name is nobody's plugin
-        if _MARK in _entry_points_text(first):
-            yield first
-
-
-def _entry_points_text(distribution: metadata.Distribution) -> str:
+def _records(distribution: Installed, policy: Policy) -> list[Record]:
+    about = (distribution.name, plain(distribution.version or "?", 40), plain(distribution.summary, 100))
     try:
-        return distribution.read_text("entry_points.txt") or ""
-    except (OSError, ValueError):  # unreadable or not UTF-8: whoever owns it, it must not stop the others
-        return ""
-
-
-def _name(distribution: metadata.Distribution) -> str:
-    try:
-        return canonical(distribution.metadata["Name"] or "")
-    except (OSError, ValueError, KeyError, TypeError):  # half-removed distributions have no METADATA
-        return ""
-
-
-def _summary(distribution: metadata.Distribution) -> str:
-    # The typed interface of metadata has no get().
-    return distribution.metadata["Summary"] if "Summary" in distribution.metadata else ""  # noqa: SIM401
-
-
-def _records(distribution: metadata.Distribution, policy: Policy) -> list[Record]:
-    name = _name(distribution)
-    version = plain(distribution.version or "?", 40)
-    try:
-        summary = plain(_summary(distribution), 100)
-        points = list(_points(distribution))
-        unmet = _unmet(distribution)
-    except Exception as error:  # noqa: BLE001 - importlib.metadata raises anything on a malformed file
+        points = list(distribution.contributions())
+    except ValueError as error:
         reason = f"its metadata cannot be parsed ({plain(str(error))})"
-        return [Record("algorithms", name, "", name, version, "", "broken", reason)]
-    about = (name, version, summary)
-    return [_judge(Record(group, plain(id, 60), target, *about), policy, unmet) for group, id, target in points]
-
-
-def _points(distribution: metadata.Distribution) -> Iterator[tuple[Group, str, str]]:
-    for group in GROUPS:
-        for point in distribution.entry_points.select(group=f"rlplug.{group}"):
-            yield group, point.name, point.value.partition("[")[0].strip()
+        return [Record("algorithms", about[0], "", *about[:2], "", "broken", reason)]
+    unmet = _unmet(distribution)
+    return [
+        _judge(Record(group, plain(id, 60), target, *about), policy, unmet)
+        for group in GROUPS
+        for section, id, target in points
+        if section == f"rlplug.{group}"
+    ]
 
 
 def _judge(record: Record, policy: Policy, unmet: str) -> Record:
@@ -117,34 +83,39 @@ def _absent(package: str) -> str:
         return f"its package '{package}' cannot be found ({plain(str(error))})"
 
 
-def _unmet(distribution: metadata.Distribution) -> str:
+def _unmet(distribution: Installed) -> str:
     """Why the distribution's own requirement on rlplug-core is not met, or an empty string."""
-    wanted = [line for line in distribution.requires or () if canonical(line).startswith("rlplug-core")]
-    if not wanted:
+    wanted = [line for line in distribution.requires if canonical(line).startswith("rlplug-core")]
+    if all(_plainly_met(line) for line in wanted):
         return ""
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and few need it
 
-    here = core_version()
     for line in wanted:
         try:
             requirement = Requirement(line)
         except InvalidRequirement as error:
             return f"its requirement {plain(line)!r} cannot be read ({plain(str(error))})"
-        if canonical(requirement.name) != "rlplug-core" or not here:
+        if canonical(requirement.name) != "rlplug-core":
             continue
         applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and not requirement.specifier.contains(here, prereleases=True):
-            return f"it needs rlplug-core{requirement.specifier}, installed is {here}"
+        if applies and not requirement.specifier.contains(rlplug_core.__version__, prereleases=True):
+            return f"it needs rlplug-core{requirement.specifier}, installed is {rlplug_core.__version__}"
     return ""
 
 
-@cache
-def core_version() -> str:
-    """The installed version of rlplug-core, empty where it runs without metadata."""
-    try:
-        return metadata.version("rlplug-core")
-    except metadata.PackageNotFoundError:
-        return ""
+def _plainly_met(line: str) -> bool:
+    """Whether a requirement is of the usual form, `rlplug-core>=1.2,<2`, and met; False where it takes more to say."""
+    bounds = _USUAL.fullmatch(line)
+    if bounds is None or not _RELEASE.fullmatch(rlplug_core.__version__):
+        return False
+    here = _order(rlplug_core.__version__)
+    order = [(bound.strip()[:1], _order(bound.strip().lstrip("<>="))) for bound in bounds[1].split(",")]
+    return all(here >= limit if sign == ">" else here < limit for sign, limit in order)
+
+
+def _order(version: str) -> list[int]:
+    """Numbers to compare: 1.0 is 1, so zeros at the end do not count."""
+    return [int(number) for number in re.sub(r"(\.0+)+$", "", version.strip()).split(".")]
 
 
 def _shadow(found: Iterable[Record]) -> Iterator[Record]:

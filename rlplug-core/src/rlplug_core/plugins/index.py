@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 #: What `config.Option.type` may be.
-TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs"})
+TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def env_ids(record: Record) -> tuple[str, ...]:
 
 
 def options(index: Index) -> tuple[Option, ...]:
-    """The option schema of an indexed algorithm."""
+    """The option schema of an indexed algorithm or wrapper."""
     from rlplug_core.config import Option, Range
 
     def built(data: Mapping[str, Any]) -> Option:
@@ -147,12 +147,13 @@ def _parse(data: Any) -> Index:
         if name not in known or not isinstance(value, kind):
             raise ValueError(f"'{plain(str(name))}' is unknown or of a wrong type")
     for option in data.get("options", ()):
-        _check_option(option)
+        _check_option(option, data.get("group") == "algorithms")
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
     return Index(**{**data, **lists, "summary": plain(data["summary"], 100)})
 
 
-def _check_option(data: Any) -> None:
+def _check_option(data: Any, stands_alone: bool) -> None:
+    """Options of wrappers are typed behind their names; those of algorithms stand beside the ones of every run."""
     from rlplug_core.plugins.reserved import RESERVED
 
     wanted = {"name": str, "type": str, "help": str, "choices": list, "optional": bool, "open_minimum": bool}
@@ -166,7 +167,7 @@ def _check_option(data: Any) -> None:
         raise ValueError(f"option '{name}' has other keys than this version knows")
     if data["type"] not in TYPES:
         raise ValueError(f"option '{name}' has the unknown type '{plain(data['type'])}'")
-    if name in RESERVED:
+    if stands_alone and name in RESERVED:
         raise ValueError(f"option '{name}' is a reserved run option")
 
 

@@ -14,14 +14,16 @@ from typing import Any
 from rlplug_core.config import Config, schema
 from rlplug_core.errors import PluginError
 from rlplug_core.plugins.algorithms import algorithm
+from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.envs import build
 from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import load
 from rlplug_core.plugins.presets import read as read_presets
-from rlplug_core.plugins.records import Record, plain
+from rlplug_core.plugins.records import NOUNS, Record, plain
 from rlplug_core.plugins.reserved import RESERVED
+from rlplug_core.plugins.wrappers import wrapper
 
-#: Attributes of an algorithm's class that an index repeats; where rlplug-core's own base gives them, the contract does.
+#: Attributes of a class that an index repeats; where rlplug-core's own base gives them, the contract does.
 _SAID = frozenset({"Config", "abilities", "actions", "aliases", "runners"})
 _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
@@ -34,6 +36,8 @@ def make(record: Record) -> Index:
     """
     if record.group == "algorithms":
         return _algorithm(record)
+    if record.group == "wrappers":
+        return _wrapper(record)
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
@@ -64,6 +68,11 @@ def _path(record: Record) -> Path:
     path = file(record)
     if path is None:
         raise PluginError(f"{record}: '{record.top_level}' is a single module; an index needs a package")
+    for other in records():
+        if other.group not in (record.group, "hooks") and other.full_name == record.full_name:
+            raise PluginError(
+                f"{record} and the {NOUNS[other.group]} of its name need the same {path.name}; rename one"
+            )
     return path
 
 
@@ -87,6 +96,15 @@ def _algorithm(record: Record) -> Index:
         abilities=tuple(getattr(cls, "abilities", ())),
         options=tuple(asdict(option) for option in options),
     )
+
+
+def _wrapper(record: Record) -> Index:
+    cls: Any = wrapper(record.full_name)
+    config: Any = getattr(cls, "Config", Config)
+    modules, options = [*_sources(cls), *_config_sources(config)], tuple(map(asdict, schema(config)))
+    # Several may share a module, so that the class says what each is for.
+    about = plain((cls.__doc__ or "").strip().partition("\n")[0], 100)
+    return Index(FORMAT, record.group, record.id, about, _made_of(modules), options=options)
 
 
 def _documents(value: Any) -> list[str]:
@@ -120,7 +138,7 @@ def _made_of(values: Iterable[Any]) -> dict[str, str]:
 
 
 def _sources(cls: type[Any]) -> Iterator[str]:
-    """The module of an algorithm, and of every base that says something an index repeats."""
+    """The module of a class, and of every base that says something an index repeats."""
     yield cls.__module__
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] != "rlplug_core" and not _SAID.isdisjoint(vars(base)):

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from rlplug_core.plugins.records import Group
 
+_ALGORITHMS = (
+    "a2c", "a3c", "acer", "acer-continuous", "acktr", "c51", "crossq", "ddpg", "ddqn", "dqn", "dueling-dqn", "iqn",
+    "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "qrdqn", "rainbow", "rainbow-iqn", "sac", "sac-discrete", "td3",
+    "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
+)  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
-    "algorithms": dict.fromkeys(("a2c", "a3c", "dqn", "nstep-q", "ppo", "vqn", "vsarsa"), "rlplug-algos"),
+    "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
-    "wrappers": {},
+    "wrappers": dict.fromkeys(
+        ("clip-reward", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature", "time-limit"),
+        "rlplug-envs",
+    ),
     "hooks": {"mlflow": "rlplug-cli"},
 }
 

@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -83,6 +82,8 @@ def _quietly(module: str) -> ModuleType:
 
 def _missing(record: Record, module: str) -> str:
     """Offers only a requirement that the plugin itself declares: a package of the module's name may be anyone's."""
+    from importlib import metadata  # 13 ms
+
     sentence = f"{record} needs the package '{module.partition('.')[0]}', which is not installed"
     for line in metadata.distribution(record.distribution).requires or ():
         name, _, marker = line.partition(";")

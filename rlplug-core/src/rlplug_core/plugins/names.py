@@ -24,6 +24,11 @@ def find(group: Group, name: str) -> Record:
     return matches[0]
 
 
+def ids(group: Group) -> list[str]:
+    """The short ids of all that is installed, usable or not."""
+    return sorted({record.id for record in records() if record.group == group})
+
+
 def usable(group: Group, name: str) -> Record:
     """As `find`, for a record that may be loaded.
 
@@ -66,4 +71,4 @@ def _unknown(group: Group, name: str) -> str:
     sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
     if name in KNOWN[group]:
         return f"{sentence.partition(';')[0]}; it comes with: {install_line(KNOWN[group][name])}"
-    return f"{sentence} ('rlplug {'list' if group == 'algorithms' else 'plugins'}' shows all)"
+    return f"{sentence} ('rlplug {'plugins' if group == 'hooks' else 'list'}' shows all)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,17 +38,21 @@ def read(record: Record) -> Presets:
     path = None if root is None else root / "presets" / f"{record.id}.toml"
     if path is None or not path.is_file():
         return Presets(None, {})
+    import tomllib  # 5 ms, which completion has no need of
+
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise PluginError(f"the preset file {path} cannot be read: {error}") from error
+        raise PluginError(f"{record}: the preset file {path} cannot be read: {error}") from error
     words = {name: content.pop(name, "") for name in ("extends", "summary")}
     for name, value in words.items():
         if not isinstance(value, str):
-            raise PluginError(f"the preset file {path}: '{name}' is {value!r}; it must be a text")
+            raise PluginError(f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text")
     for name, table in content.items():
         if not isinstance(table, dict):
-            raise PluginError(f"the preset file {path}: '{name}' stands outside a table; put it under [default]")
+            raise PluginError(
+                f"{record}: the preset file {path}: '{name}' stands outside a table; put it under [default]"
+            )
     return Presets(path, content, **words)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 RUN_OPTIONS = frozenset({
     "acting", "checkpoint_every", "compile", "device", "eval_episodes", "eval_every", "inline", "keep", "log_every",
     "rows", "runner", "seed", "threads", "total_steps", "verdict_episodes", "worker_timeout", "workers",
+    "wrap",
 })  # fmt: skip
 #: What `rlplug run` itself understands beside them.
 COMMAND_LINE = frozenset({"config", "help", "json", "name", "out", "set", "traceback"})

@@ -1,0 +1,80 @@
+"""A game of bricks in 10 × 10 pixels, after MinAtar's Breakout (Young and Tian, 2019, arXiv:1903.03176)."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.testing.envs import Vector
+from rlplug_core.types import Array
+
+SIZE = 10
+#: Rows of the picture that bricks fill; the paddle is in the last one.
+BRICKS = slice(1, 4)
+
+
+class Bricks(Vector):
+    """1 for every brick; the episode ends when the ball gets past the paddle, or is cut after 500 steps.
+
+    Stay, go left, go right; one time in ten the last action is repeated instead. The ball flies diagonally; a picture
+    [4, 10, 10] shows paddle, ball, where the ball was, and bricks. A cleared wall is built anew.
+    """
+
+    action = spaces.Discrete(3)
+    obs = spaces.Box(0, 1, (4, SIZE, SIZE), np.uint8)
+    scribbles = False
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        numbers = ("paddle", "x", "y", "dx", "dy", "last_x", "last_y", "last_action")
+        self.state |= {name: np.zeros(rows, np.int64) for name in numbers}
+        self.state["bricks"] = np.zeros((rows, SIZE, SIZE), bool)
+
+    def open(self, rows: Array) -> None:
+        s, side = self.state, self.generator.integers(0, 2, self.rows)
+        values = {"paddle": 4, "y": 3, "dy": 1, "last_y": 3, "last_action": 0}
+        for name, value in values.items():
+            s[name][rows] = value
+        s["x"][rows] = s["last_x"][rows] = (side * (SIZE - 1))[rows]
+        s["dx"][rows] = (1 - 2 * side)[rows]
+        s["bricks"][rows] = False
+        s["bricks"][rows, BRICKS] = True
+
+    def observe(self) -> Array:
+        s, every = self.state, np.arange(self.rows)
+        picture = np.zeros((self.rows, 4, SIZE, SIZE), np.uint8)
+        picture[every, 0, SIZE - 1, s["paddle"]] = 1
+        picture[every, 1, s["y"], s["x"]] = 1
+        picture[every, 2, s["last_y"], s["last_x"]] = 1
+        picture[:, 3] = s["bricks"]
+        return picture
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        s, every = self.state, np.arange(self.rows)
+        sticky = self.generator.random(self.rows) < 0.1
+        s["last_action"] = np.where(sticky, s["last_action"], action)
+        s["paddle"] = np.clip(s["paddle"] + np.array([0, -1, 1])[s["last_action"]], 0, SIZE - 1)
+        s["last_x"], s["last_y"] = s["x"].copy(), s["y"].copy()
+        x = s["x"] + s["dx"]
+        s["dx"] = np.where((x < 0) | (x >= SIZE), -s["dx"], s["dx"])
+        x = np.clip(x, 0, SIZE - 1)
+        y = s["y"] + s["dy"]
+        s["dy"], y = np.where(y < 0, 1, s["dy"]), np.maximum(y, 0)
+        hit = s["bricks"][every, y, x]
+        s["bricks"][every, y, x] = False
+        s["dy"], y = np.where(hit, -s["dy"], s["dy"]), np.where(hit, s["last_y"], y)
+        lost = self._bounce(s, x, y)
+        s["x"], s["y"] = x, np.where(y == SIZE - 1, s["last_y"], y)
+        cleared = ~s["bricks"].any((1, 2)) & (s["y"] > 3)
+        s["bricks"][cleared, BRICKS] = True
+        return hit.astype(np.float64), lost, s["length"] + 1 >= 500
+
+    def _bounce(self, s: dict[str, Array], x: Array, y: Array) -> Array:
+        """Send the ball back from the paddle, or from where it will be in a moment at its own corner; who missed it."""
+        low = y == SIZE - 1
+        caught = low & (s["paddle"] == x)
+        corner = low & ~caught & (s["paddle"] == s["last_x"])
+        s["dy"] = np.where(caught | corner, -1, s["dy"])
+        s["dx"] = np.where(corner, -s["dx"], s["dx"])
+        lost: Array = low & ~caught & ~corner
+        return lost

@@ -1,0 +1,136 @@
+"""How long until the command line answers: help, listing, an algorithm's options and completion, beside `nox --help`.
+
+    python -m pip install nox && python bench/startup.py --write
+
+What is installed beside this interpreter is seen from a virtual environment with the metadata of more: of five plugins
+with an algorithm each, then of 500 distributions of which 50 are such plugins. Commands take turns, so that a slow
+minute of the machine hits all of them; ratios are taken within a turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+from results import machine, revision, table, write_section
+
+from rlplug_core import plugins
+from rlplug_core.plugins import index
+from rlplug_core.testing.distributions import write_distribution
+
+#: Extra distributions, how many of them are algorithms, and how much more time than `nox --help` is allowed.
+SIZES = ((5, 5, 1.2), (500, 50, 1.6))
+LINE = "rlplug run a3c CartPole-v1 --ro"
+COMPLETION = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": LINE, "COMP_CWORD": "4"}
+#: The first is what the others are compared with.
+COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {
+    "nox --help": (["-m", "nox", "--help"], {}),
+    "rlplug --help": (["-m", "rlplug_cli", "--help"], {}),
+    "rlplug list": (["-m", "rlplug_cli", "list"], {}),
+    "rlplug run a3c --help": (["-m", "rlplug_cli", "run", "a3c", "--help"], {}),
+    "completion of an option": (["-m", "rlplug_cli"], COMPLETION),
+}
+#: What a distribution's description is like: a few kilobytes that nobody should have to parse.
+DESCRIPTION = "\n".join(f"A line of a description, number {number}, as READMEs have many." for number in range(80))
+
+
+def environment(root: Path, distributions: int, algorithms: int) -> Path:
+    """A virtual environment on top of this one with more distributions; its interpreter."""
+    venv.create(root, symlinks=True)
+    (site,) = root.glob("lib/python*/site-packages")
+    (site / "below.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    for number in range(distributions):
+        if number < algorithms:
+            write_plugin(site, f"extra{number}")
+        else:
+            points = {"console_scripts": {f"extra-{number}": f"extra{number}:main"}}
+            info = write_distribution(site, f"extra-{number}", points, {f"extra{number}.py": ""})
+            with open(info / "METADATA", "a", encoding="utf-8") as file:
+                file.write(f"\n{DESCRIPTION}\n")
+    return root / "bin" / "python"
+
+
+def write_plugin(site: Path, id: str) -> None:
+    """A plugin with an algorithm and the index of one, as long as that of A3C."""
+    known, _ = index.read(plugins.find("algorithms", "a3c"))
+    assert known is not None
+    modules = {f"{id}.algorithm": hashlib.sha256(b"").hexdigest()}
+    text = index.text(dataclasses.replace(known, id=id, modules=modules))
+    files = {f"{id}/__init__.py": "", f"{id}/algorithm.py": "", f"{id}/index/{id}.json": text}
+    points = {"rlplug.algorithms": {id: f"{id}.algorithm:Algorithm"}}
+    info = write_distribution(site, f"rlplug-{id}", points, files, requires=["rlplug-core<0.2,>=0.1"])
+    with open(info / "METADATA", "a", encoding="utf-8") as file:
+        file.write(f"\n{DESCRIPTION}\n")
+
+
+def measured(python: Path, words: list[str], variables: dict[str, str]) -> tuple[float, float]:
+    """Milliseconds of processor and of wall time that a command takes."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run([python, *words], env={**os.environ, **variables}, capture_output=True, check=True)
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stdout, words
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return 1000 * used, 1000 * wall
+
+
+def rows(python: Path, label: str, bar: float, turns: int) -> list[tuple[str, ...]]:
+    """A row of the table for each command."""
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
+    for turn in range(turns + 1):
+        for name, (words, variables) in COMMANDS.items():
+            one = measured(python, words, variables)
+            if turn:  # the first writes byte code
+                found[name].append(one)
+    reference = found[next(iter(COMMANDS))]
+    lines = []
+    for name, times in found.items():
+        ratios = [
+            statistics.median(mine[kind] / its[kind] for mine, its in zip(times, reference, strict=True))
+            for kind in (0, 1)
+        ]
+        cpu, wall = (statistics.median(one[kind] for one in times) for kind in (0, 1))
+        compared = times is not reference
+        verdict = f"≤ {bar} {'✓' if max(ratios) <= bar else '✗'}" if compared else ""
+        shown = [f"{ratio:.2f}" if compared else "" for ratio in ratios]
+        lines.append((label, name, f"{cpu:.0f}", f"{wall:.0f}", *shown, verdict))
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--turns", type=int, default=11, help="how often each command is measured")
+    parser.add_argument("--write", action="store_true", help="put the table into RESULTS.md")
+    arguments = parser.parse_args()
+    lines: list[tuple[str, ...]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for distributions, algorithms, bar in SIZES:
+            python = environment(Path(temporary, str(distributions)), distributions, algorithms)
+            lines += rows(python, f"{distributions}, {algorithms} algorithms", bar, arguments.turns)
+    header = ("extra distributions", "command", "CPU, ms", "wall, ms", "ratio of CPU", "ratio of wall", "bar")
+    text = f"""## Until the command line answers
+
+`python bench/startup.py`
+
+{table(header, lines)}
+
+Ratios are to `nox --help` in the same turn; medians of {arguments.turns} turns. Interpreter start is included.
+
+{machine()}; rlplug at {revision()}."""
+    print(text)
+    if arguments.write:
+        write_section("startup", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

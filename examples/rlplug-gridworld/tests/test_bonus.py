@@ -1,0 +1,55 @@
+"""The bonus is what a loop over rows would pay, is not reported, and goes on from a saved state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rlplug_gridworld.bonus import VisitBonus, VisitBonusConfig
+from rlplug_gridworld.env import GridWorld
+from rlplug_gridworld.grid import GRIDS
+
+from rlplug_core import plugins
+from rlplug_core.errors import UsageError
+from rlplug_core.protocols import Wrapper
+from rlplug_core.testing.envs import Pixels
+
+#: A type checker holds the class to the protocol here.
+WRAPPER: Wrapper = VisitBonus
+ACTIONS = np.random.default_rng(0).integers(0, 4, (300, 6))
+
+
+def made() -> VisitBonus:
+    return VisitBonus(GridWorld("Room-v0", GRIDS["Room-v0"], 6), VisitBonusConfig(scale=0.5))
+
+
+def test_it_is_found_by_its_name() -> None:
+    assert plugins.wrapper("visit-bonus") is VisitBonus
+
+
+def test_it_pays_what_a_loop_over_rows_would() -> None:
+    env, bare = made(), GridWorld("Room-v0", GRIDS["Room-v0"], 6)
+    env.reset(1)
+    bare.reset(1)
+    visits = np.zeros(len(GRIDS["Room-v0"].moves))
+    for action in ACTIONS:
+        now, below = env.step(action), bare.step(action)
+        for row in range(6):
+            cell = below.final[row].argmax()
+            visits[cell] += 1
+            assert now.reward[row] == np.float32(-1 + 0.5 / np.sqrt(visits[cell]))
+        assert now.episodes == below.episodes
+
+
+def test_it_goes_on_from_its_state() -> None:
+    env, fresh = made(), made()
+    env.reset(1)
+    for action in ACTIONS[:100]:
+        env.step(action)
+    fresh.load_state_dict(env.state_dict())
+    for action in ACTIONS[100:]:
+        np.testing.assert_array_equal(env.step(action).reward, fresh.step(action).reward)
+
+
+def test_what_has_no_cells_is_refused() -> None:
+    with pytest.raises(UsageError, match="observations of Pixels are not one-hot vectors"):
+        VisitBonus(Pixels(1), VisitBonusConfig())

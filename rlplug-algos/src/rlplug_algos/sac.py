@@ -1,0 +1,105 @@
+"""Soft actor-critic with automatic temperature (Haarnoja et al., 2018, arXiv:1812.05905)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_algos.off_policy import OffPolicy, OffPolicyConfig
+from rlplug_core.algorithm import target_network
+from rlplug_core.batches import Transitions
+from rlplug_core.config import Positive
+from rlplug_core.continuous import SampleAgent
+from rlplug_core.nets.actor_critic import ActionCritic, Ensemble
+from rlplug_core.nets.heads import Head, SquashedGaussian, squashed
+from rlplug_core.nets.modules import Policy
+
+
+@dataclass(frozen=True)
+class SACConfig(OffPolicyConfig):
+    """Options of SAC."""
+
+    temperature: Positive = 1.0  # weight of the entropy, at the beginning if it is learned
+    automatic: bool = True  # learn the temperature, so that the policy keeps the target entropy
+    target_entropy: float | None = None  # in nats; none takes minus the number of action dimensions
+
+
+class Temperature(nn.Module):
+    """The weight of the entropy, as the logarithm that is learned (or not)."""
+
+    def __init__(self, start: float, learned: bool) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor([math.log(start)]), requires_grad=learned)
+
+    def forward(self) -> Tensor:
+        return self.log.detach().exp()
+
+
+class SAC(OffPolicy):
+    """A stochastic policy that maximises return and entropy, by critics that count both."""
+
+    Config = SACConfig
+    config: SACConfig
+    policy: Policy
+    critics: Ensemble
+
+    def networks(self) -> None:
+        c = self.config
+        self.policy = Policy(self.spec, c.net, make=squashed)
+        self.entropy(self.policy.head)
+        self.critics = Ensemble(self.critic, c.critics)
+        self.target_critics = target_network(self.critics)
+
+    def entropy(self, head: Head) -> None:
+        """Make the temperature for a policy's head."""
+        c = self.config
+        assert isinstance(head, SquashedGaussian)
+        self.head = head
+        self.temperature = Temperature(c.temperature, c.automatic)
+        self.aim = -float(head.dims) if c.target_entropy is None else c.target_entropy
+
+    def critic(self) -> nn.Module:
+        """A new critic."""
+        return ActionCritic(self.spec, self.config.net)
+
+    def pairs(self) -> list[tuple[nn.Module, nn.Module]]:
+        return [(self.target_critics, self.critics)]
+
+    def policy_modules(self) -> list[nn.Module]:
+        return [self.policy, self.temperature]
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> SampleAgent:
+        return SampleAgent(self.policy, self.agent_seeds(rank), self.acting, self.config.warmup)
+
+    def draws(self, batch: Transitions) -> dict[str, Tensor]:
+        return self.gaussian(batch, "noise", "next_noise")
+
+    @torch.no_grad()
+    def target(self, batch: Transitions) -> Tensor:
+        """r + discount * (the lowest Q_target(s', a') - temperature * log pi(a' | s')), a' drawn (eq. 5 and 6)."""
+        action, log_prob = self.head.draw(self.policy(batch.next_obs), batch.extras["next_noise"])
+        lowest: Tensor = self.target_critics(batch.next_obs, action).amin(0)
+        soft: Tensor = lowest - self.temperature() * log_prob
+        return batch.reward + batch.discount * soft
+
+    def policy_loss(self, batch: Transitions) -> tuple[Any, ...]:
+        return self.entropy_loss(batch, self.policy(batch.obs))
+
+    def entropy_loss(self, batch: Transitions, outputs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """temperature * log pi(a | s) - Q(s, a) (eq. 9), and the temperature's own loss (eq. 18, on its logarithm)."""
+        action, log_prob = self.head.draw(outputs, batch.extras["noise"])
+        policy = self.temperature() * log_prob - self.value(batch, action)
+        missing = -self.temperature.log * (log_prob.detach() + self.aim)
+        loss = batch.mean(policy + missing)
+        metrics = {"loss/policy": policy, "loss/entropy": -log_prob}
+        means = {name: batch.mean(term.detach()) for name, term in metrics.items()}
+        return loss, {**means, "loss/temperature": self.temperature().squeeze()}
+
+    def value(self, batch: Transitions, action: Tensor) -> Tensor:
+        """What the policy climbs [B]: the lowest of the critics."""
+        lowest: Tensor = self.critics(batch.obs, action).amin(0)
+        return lowest

@@ -1,0 +1,100 @@
+"""The trajectory replay: whole rollouts, each handed out when it is full and drawn again later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.batches import Cuts, Rollout, rows_of
+from rlplug_core.buffers.rollout import RolloutBuffer, put
+from rlplug_core.clock import Clock
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Result, State, Step, tree_map
+
+
+class TrajectoryReplay:
+    """Gives every rollout once when it is full, and after it a random number of the kept ones, each as likely.
+
+    Args:
+        steps: rollout length per environment row.
+        capacity: rollouts kept; a new one takes the place of the oldest.
+        ratio: kept rollouts given per new one, on average; their number is Poisson distributed.
+        start: rollouts kept before the first is given again.
+        seeds: where the draws come from.
+    """
+
+    FIELDS = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras")
+
+    def __init__(self, steps: int, capacity: int, ratio: float, start: int, seeds: Seeds) -> None:
+        self.incoming = RolloutBuffer(steps)
+        self.capacity, self.ratio, self.start = capacity, ratio, start
+        self.generator = seeds.generator()
+        self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
+        self.apart: list[State] = []  # per slot what has no fixed shape: cuts and the first row's memory
+        self.count = 0  # rollouts ever kept
+        self.owed, self.new = 0, False
+
+    def add(self, step: Step, source: int = 0) -> None:
+        self.incoming.add(step, source)
+
+    def batches(self, clock: Clock) -> Iterator[Rollout]:
+        for rollout in self.incoming.batches(clock):
+            self._keep(rollout)
+            self.new = True
+            self.owed = int(self.generator.poisson(self.ratio)) if self.count >= self.start else 0
+        if self.new:
+            self.new = False
+            yield self._rollout((self.count - 1) % self.capacity)
+        while self.owed:
+            self.owed -= 1
+            yield self._rollout(int(self.generator.integers(len(self.apart))))
+
+    def feedback(self, batch: Rollout, result: Result) -> None:
+        """It has no priorities."""
+
+    def restart(self) -> None:
+        """Drop the steps of an unfinished rollout."""
+        self.incoming.restart()
+
+    def state_dict(self) -> State:
+        used = len(self.apart)
+        return {
+            "incoming": self.incoming.state_dict(), "count": self.count, "owed": self.owed, "new": self.new,
+            "generator": self.generator.bit_generator.state, "apart": list(self.apart),
+            "fields": tree_map(lambda array: array[:used], self.fields),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.incoming.load_state_dict(state["incoming"])
+        self.count, self.owed, self.new = state["count"], state["owed"], state["new"]
+        self.generator.bit_generator.state = state["generator"]
+        self.apart, self.fields = list(state["apart"]), tree_map(np.array, state["fields"])
+
+    def _keep(self, rollout: Rollout) -> None:
+        slot = self.count % self.capacity
+        fields = {name: getattr(rollout, name) for name in self.FIELDS}
+        if not self.apart:
+            self.fields = tree_map(lambda array: array[None].copy(), fields)
+        elif slot == len(self.fields["weight"]):
+            self._make_room(min(slot, self.capacity - slot))
+        put(self.fields, slot, fields)
+        used = {"obs": rollout.cuts.obs, "index": rollout.cuts.index}
+        cuts = tree_map(lambda array: array[: rollout.cuts.count], used)
+        self.apart[slot : slot + 1] = [tree_map(np.array, {"cuts": cuts, "carry": rollout.carry})]
+        self.count += 1
+
+    def _make_room(self, slots: int) -> None:
+        def longer(array: Array) -> Array:
+            return np.concatenate([array, np.zeros((slots, *array.shape[1:]), array.dtype)])
+
+        self.fields = tree_map(longer, self.fields)
+
+    def _rollout(self, slot: int) -> Rollout:
+        fields: dict[str, Any] = tree_map(lambda array: array[slot], self.fields)
+        cuts, carry = self.apart[slot]["cuts"], self.apart[slot]["carry"]
+        return Rollout(
+            **fields, cuts=Cuts(cuts["obs"], cuts["index"], rows_of(cuts["obs"])), carry=carry,
+            whole=bool(fields["weight"].all()),
+        )  # fmt: skip

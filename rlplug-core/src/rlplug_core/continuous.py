@@ -1,0 +1,112 @@
+"""Agents for continuous actions: random at first, then a policy's own noise or noise that is added to its actions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from rlplug_core.agents import NetworkAgent
+from rlplug_core.clock import Clock
+from rlplug_core.nets.actor_critic import DeterministicPolicy
+from rlplug_core.nets.modules import Policy
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import NO_EXTRAS, Act, Array, Carry, Obs, State
+
+
+class SampleAgent(NetworkAgent):
+    """Samples from a policy over a Box, uniformly for the first `warmup` env steps; its mode when not exploring."""
+
+    def __init__(self, policy: Policy, seeds: Seeds, acting: str = "auto", warmup: int = 0) -> None:
+        self.head, self.warmup = policy.head, warmup
+        super().__init__(policy, seeds, acting)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        return gaussian_and_uniform(self.head.noise(generator, shape), generator)
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        outputs = self.forward(obs)
+        action = self.head.mode(outputs)
+        if explore and self.draws is not None:
+            gaussian, uniform = self.draws.next().swapaxes(0, 1)
+            random = clock.steps < self.warmup
+            action = uniform.reshape(action.shape) if random else self.head.sample(outputs, gaussian)
+        return Act(action, None, NO_EXTRAS)
+
+
+class ActionNoise(Protocol):
+    """What is added to actions: from standard normal numbers [N, dims], and where episodes begin [N], to noise."""
+
+    def __call__(self, gaussian: Array, first: Array) -> Array: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: State) -> None: ...
+
+
+class GaussianNoise:
+    """Independent at every step, of standard deviation `sigma`."""
+
+    def __init__(self, sigma: float) -> None:
+        self.sigma = np.float32(sigma)
+
+    def __call__(self, gaussian: Array, first: Array) -> Array:
+        return self.sigma * gaussian
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Holds nothing."""
+
+
+class OrnsteinUhlenbeck:
+    """Noise that wanders: x' = x - theta x + sigma N(0, 1), from 0 in every episode (Lillicrap et al., 2016)."""
+
+    def __init__(self, sigma: float, theta: float = 0.15) -> None:
+        self.sigma, self.keep = np.float32(sigma), np.float32(1 - theta)
+        self.value: Array | None = None
+
+    def __call__(self, gaussian: Array, first: Array) -> Array:
+        before = np.zeros_like(gaussian) if self.value is None else np.where(first[:, None], 0, self.value)
+        self.value = self.keep * before + self.sigma * gaussian
+        return self.value
+
+    def state_dict(self) -> State:
+        return {"value": None if self.value is None else self.value.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.value = state["value"]
+
+
+class NoiseAgent(NetworkAgent):
+    """A deterministic policy's action and some noise, held in [-1, 1]; uniform for the first `warmup` env steps."""
+
+    def __init__(
+        self, policy: DeterministicPolicy, added: ActionNoise, seeds: Seeds, acting: str = "auto", warmup: int = 0
+    ) -> None:
+        self.shape, self.added, self.warmup = policy.shape, added, warmup
+        super().__init__(policy, seeds, acting)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        gaussian = generator.standard_normal((*shape, int(np.prod(self.shape))), dtype=np.float32)
+        return gaussian_and_uniform(gaussian, generator)
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        action = self.forward(obs)
+        if explore and self.draws is not None:
+            gaussian, uniform = self.draws.next().swapaxes(0, 1)
+            random = clock.steps < self.warmup
+            action = uniform if random else np.clip(action + self.added(gaussian, first), -1, 1)
+        return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "added": self.added.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.added.load_state_dict(state["added"])
+
+
+def gaussian_and_uniform(gaussian: Array, generator: np.random.Generator) -> Array:
+    """[..., dims] and as many uniform numbers in [-1, 1), as [..., 2, dims]."""
+    uniform = 2 * generator.random(gaussian.shape, dtype=np.float32) - 1
+    return np.stack([gaussian, uniform], -2)

@@ -1,0 +1,76 @@
+"""Networks for continuous actions: a deterministic policy, Q(s, a), and several critics side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.encoders import MLP, encoder, linear
+from rlplug_core.nets.heads import check_bounded
+from rlplug_core.nets.net import Net
+from rlplug_core.types import Obs, Spec
+
+
+class DeterministicPolicy(nn.Module):
+    """Observations to one action each [B, dims], in [-1, 1] by a tanh.
+
+    Raises:
+        UsageError: the action space is no Box with finite bounds.
+    """
+
+    def __init__(self, spec: Spec, net: Net) -> None:
+        super().__init__()
+        check_bounded(spec.action)
+        self.shape = spec.action.shape or ()
+        self.encoder, features = encoder(spec.obs, net)
+        self.outputs = linear(features, prod(self.shape), gain=0.01)
+
+    def forward(self, obs: Obs) -> Tensor:
+        outputs: Tensor = self.outputs(self.encoder(obs))
+        return outputs.tanh()
+
+
+def beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
+    """Puts observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
+
+    Images go through convolutions first. No hidden layer is passed.
+    """
+    return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), replace(net, hidden=()))
+
+
+class ActionCritic(nn.Module):
+    """Observations and actions to values [B], or with `atoms` to so many numbers [B, atoms] each."""
+
+    def __init__(self, spec: Spec, net: Net, atoms: int | None = None) -> None:
+        super().__init__()
+        self.vectors, width = beside(spec, net)
+        self.layers = MLP(width, net)
+        self.output = linear(self.layers.features, atoms or 1, gain=1.0)
+        self.atoms = atoms
+
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        values: Tensor = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
+        return values.squeeze(-1) if self.atoms is None else values
+
+
+class Ensemble(nn.Module):
+    """Networks that differ in their initial weights: the same inputs to the outputs of all [n, B, ...].
+
+    On a CPU a loop costs what one batched matrix product does, and a member can be asked alone: `ensemble[0]`.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(make() for _ in range(count))
+
+    def __getitem__(self, number: int) -> nn.Module:
+        return self.members[number]
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return torch.stack([member(*inputs) for member in self.members])

@@ -1,0 +1,85 @@
+"""Networks that give distributions of returns: on atoms (C51), as fixed quantiles (QR-DQN), as any quantile (IQN).
+
+What they share with `QNetwork`, among it dueling streams and noisy layers, is said there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rlplug_core.nets.encoders import linear
+from rlplug_core.nets.modules import QNetwork
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.noisy import Noise
+from rlplug_core.types import Obs, Spec
+
+
+class CategoricalQ(QNetwork):
+    """Log-probabilities [B, A, atoms] of returns on equally spaced atoms (Bellemare et al., 2017, arXiv:1707.06887).
+
+    Args:
+        low, high: the smallest and the largest return, where the outer atoms lie; `support` [atoms] holds all.
+    """
+
+    support: Tensor
+
+    def __init__(
+        self, spec: Spec, net: Net, low: float, high: float, atoms: int, dueling: bool = False,
+        noisy: Noise | None = None, sigma: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(spec, net, dueling, noisy, sigma, atoms)
+        self.register_buffer("support", torch.linspace(low, high, atoms), persistent=False)
+
+    def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
+        return super().distribution(obs, noise).log_softmax(-1)
+
+    def expected(self, distribution: Tensor) -> Tensor:
+        return distribution.exp() @ self.support
+
+
+class QuantileQ(QNetwork):
+    """Quantiles [B, A, atoms] of returns at the `middles` of equal shares (Dabney et al., 2018, arXiv:1710.10044)."""
+
+    def expected(self, distribution: Tensor) -> Tensor:
+        return distribution.mean(-1)
+
+
+class ImplicitQ(QNetwork):
+    """Quantiles [B, A, K] of returns at any K shares (Dabney et al., 2018, arXiv:1806.06923, section 3.1).
+
+    A share τ is embedded as φ(τ) = relu(W cos(π i τ) + b), i = 0 … cosines - 1 (eq. 4), and multiplies the features.
+
+    Args:
+        shares: action values are means over the quantiles at the middles of so many equal shares: what the paper draws
+            from U[0, 1] to act, without the noise of the draws.
+    """
+
+    cosines: Tensor
+    middles: Tensor
+
+    def __init__(
+        self, spec: Spec, net: Net, shares: int = 32, dueling: bool = False, noisy: Noise | None = None,
+        sigma: float | None = None, cosines: int = 64,
+    ) -> None:  # fmt: skip
+        super().__init__(spec, net, dueling, noisy, sigma)
+        self.embedding = linear(cosines, self.features)
+        self.register_buffer("cosines", math.pi * torch.arange(cosines), persistent=False)
+        self.register_buffer("middles", middles(shares), persistent=False)
+
+    def distribution(self, obs: Obs, noise: Tensor | None = None, shares: Tensor | None = None) -> Tensor:
+        """The quantiles at `shares` [B, K], or for all rows at the middles that action values are means over."""
+        shares = self.middles.unsqueeze(0) if shares is None else shares
+        embedded = torch.relu(self.embedding(torch.cos(shares.unsqueeze(-1) * self.cosines)))
+        features = self.encoder(obs).unsqueeze(1) * embedded
+        return self.heads(features, noise).squeeze(-1).transpose(1, 2)
+
+    def expected(self, distribution: Tensor) -> Tensor:
+        return distribution.mean(-1)
+
+
+def middles(count: int) -> Tensor:
+    """The middles [count] of `count` equal shares of [0, 1]: (i + 1/2) / count."""
+    return (torch.arange(count) + 0.5) / count

@@ -1,0 +1,64 @@
+"""Linear layers with noise on their weights (Fortunato et al., 2018, arXiv:1706.10295); the noise is an argument.
+
+    layer = NoisyLinear(64, 4, "factorised")
+    noise = torch.from_numpy(layer.draw(generator))
+    layer(features, noise)          # one draw for the whole batch
+    layer(features)                 # the mean weights, a plain linear layer
+
+Whoever uses a layer owns the random numbers: an agent draws anew at every step, a learner at every update.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.types import Array
+
+#: Which noise: a number for each weight, or one for each input and output, whose products the weights get.
+Noise: TypeAlias = Literal["independent", "factorised"]
+
+
+class NoisyLinear(nn.Module):
+    """y = (W + Σ_W ⊙ ε_W) x + b + Σ_b ⊙ ε_b with learned W, b and Σ; `weight` and `bias` are the means W and b.
+
+    Args:
+        inputs, outputs: features in and out.
+        kind: `independent` noise, or `factorised`: ε_W[j, i] = f(ε_j) f(ε_i), ε_b[j] = f(ε_j), f(x) = sgn(x) √|x|.
+        sigma: the noise at the beginning; None takes the paper's (section 3.2), 0.017 for independent noise and
+            0.5 / √inputs for factorised noise, of which `sigma` is the numerator.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kind: Noise = "factorised", sigma: float | None = None) -> None:
+        super().__init__()
+        self.inputs, self.outputs, self.kind = inputs, outputs, kind
+        if kind == "factorised":
+            self.size = inputs + outputs
+            bound, initial = inputs**-0.5, (0.5 if sigma is None else sigma) * inputs**-0.5
+        else:
+            self.size = inputs * outputs + outputs
+            bound, initial = (3 / inputs) ** 0.5, 0.017 if sigma is None else sigma
+        self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), initial))
+        self.bias_sigma = nn.Parameter(torch.full((outputs,), initial))
+
+    def draw(self, generator: np.random.Generator) -> Array:
+        """Noise [size] for one use of the layer, in which f is already applied."""
+        normal = generator.standard_normal(self.size, dtype=np.float32)
+        return normal if self.kind == "independent" else np.copysign(np.sqrt(np.abs(normal)), normal)
+
+    def perturbed(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight [outputs, inputs] and bias [outputs] under `noise` [size]."""
+        if self.kind == "factorised":
+            into, out = noise[: self.inputs], noise[self.inputs :]
+            return self.weight + self.weight_sigma * torch.outer(out, into), self.bias + self.bias_sigma * out
+        on_weight = noise[: -self.outputs].view(self.outputs, self.inputs)
+        return self.weight + self.weight_sigma * on_weight, self.bias + self.bias_sigma * noise[-self.outputs :]
+
+    def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        weight, bias = (self.weight, self.bias) if noise is None else self.perturbed(noise)
+        return nn.functional.linear(features, weight, bias)

@@ -1,0 +1,127 @@
+"""Batch renormalisation without a mode: moments are taken where weights are given, and absorbed when an update ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.actor_critic import beside
+from rlplug_core.nets.encoders import encoder, linear
+from rlplug_core.nets.heads import squashed
+from rlplug_core.nets.modules import Policy
+from rlplug_core.nets.net import Net
+from rlplug_core.types import Obs, Spec
+
+#: The mean and the variance of a batch at every layer that takes them, in the order of the forward pass.
+Moments: TypeAlias = list[tuple[Tensor, Tensor]]
+
+
+class BatchRenorm(nn.Module):
+    """Batch renormalisation (Ioffe, 2017, arXiv:1702.03275) of features [B, F].
+
+    Without weights the running moments normalise, as in acting and evaluation. With weights [B] the batch's own do,
+    over the rows of a weight above 0, corrected towards the running ones by at most `LIMITS`; for the first `warmup`
+    updates there is no correction, which is plain batch normalisation.
+    """
+
+    #: Of the ratio of deviations (r) and of the shift (d), as in the paper.
+    LIMITS = (3.0, 5.0)
+    mean: Tensor
+    variance: Tensor
+    updates: Tensor
+
+    def __init__(self, features: int, warmup: int, keep: float = 0.99, epsilon: float = 1e-3) -> None:
+        super().__init__()
+        self.warmup, self.keep, self.epsilon = warmup, keep, epsilon
+        self.scale, self.shift = nn.Parameter(torch.ones(features)), nn.Parameter(torch.zeros(features))
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("variance", torch.ones(features))
+        self.register_buffer("updates", torch.zeros(()))
+
+    def forward(self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+        """`moments` takes what the batch's were."""
+        running = (self.variance + self.epsilon).sqrt()
+        if weight is None:
+            return (values - self.mean) / running * self.scale + self.shift
+        used = (weight > 0).float()
+        share = used / used.sum().clamp(min=1)
+        mean = share @ values
+        variance = share @ (values - mean).square()
+        deviation = (variance + self.epsilon).sqrt()
+        if moments is not None:
+            moments.append((mean.detach(), variance.detach()))
+        ratio, shift = self._correction(mean.detach(), deviation.detach(), running)
+        return ((values - mean) / deviation * ratio + shift) * self.scale + self.shift
+
+    def _correction(self, mean: Tensor, deviation: Tensor, running: Tensor) -> tuple[Tensor, Tensor]:
+        """r and d of the paper (algorithm 1)."""
+        (most, furthest), warm = self.LIMITS, self.updates >= self.warmup
+        ratio = (deviation / running).clamp(1 / most, most)
+        shift = ((mean - self.mean) / running).clamp(-furthest, furthest)
+        return torch.where(warm, ratio, 1.0), torch.where(warm, shift, 0.0)
+
+    def absorb(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running moments towards a batch's, in place."""
+        self.mean.lerp_(mean, 1 - self.keep)
+        self.variance.lerp_(variance, 1 - self.keep)
+        self.updates.add_(1)
+
+
+def absorb(module: nn.Module, moments: Moments) -> None:
+    """Give every `BatchRenorm` inside the moments that a forward pass of `module` took."""
+    norms = [part for part in module.modules() if isinstance(part, BatchRenorm)]
+    for norm, (mean, variance) in zip(norms, moments, strict=True):
+        norm.absorb(mean, variance)
+
+
+class RenormMLP(nn.Module):
+    """Fully connected layers with the inputs and every layer's activations renormalised (Bhatt et al., 2024)."""
+
+    def __init__(self, inputs: int, net: Net, warmup: int) -> None:
+        super().__init__()
+        widths = (inputs, *net.hidden)
+        self.norms = nn.ModuleList(BatchRenorm(width, warmup) for width in widths)
+        self.linears = nn.ModuleList(linear(wide, following) for wide, following in pairwise(widths))
+        self.activation = torch.tanh if net.activation == "tanh" else torch.relu
+        self.features = widths[-1]
+
+    def forward(self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+        norms: Iterator[nn.Module] = iter(self.norms)
+        values = next(norms)(values, weight, moments)
+        for layer, norm in zip(self.linears, norms, strict=True):
+            values = norm(self.activation(layer(values)), weight, moments)
+        return values
+
+
+class RenormCritic(nn.Module):
+    """Observations and actions to values [B]."""
+
+    def __init__(self, spec: Spec, net: Net, warmup: int) -> None:
+        super().__init__()
+        self.vectors, width = beside(spec, net)
+        self.layers = RenormMLP(width, net, warmup)
+        self.output = linear(self.layers.features, 1, gain=1.0)
+
+    def forward(self, obs: Obs, action: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+        vectors = self.vectors({"obs": obs, "action": action})
+        value: Tensor = self.output(self.layers(vectors, weight, moments))
+        return value.squeeze(-1)
+
+
+class RenormPolicy(Policy):
+    """Observations to the outputs [B, size] of a squashed Gaussian."""
+
+    def __init__(self, spec: Spec, net: Net, warmup: int) -> None:
+        vectors, width = encoder(spec.obs, replace(net, hidden=()))
+        layers = RenormMLP(width, net, warmup)
+        super().__init__(spec, net, (layers, layers.features), squashed)
+        self.vectors = vectors
+
+    def forward(self, obs: Obs, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+        outputs: Tensor = self.outputs(self.encoder(self.vectors(obs), weight, moments))
+        return outputs

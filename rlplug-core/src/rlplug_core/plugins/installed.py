@@ -1,0 +1,126 @@
+"""The installed distributions that contribute to rlplug, read from their files in one pass over the path.
+
+`importlib.metadata` finds the same ones, but parses the metadata of a distribution to say its name, again for each
+question, with a parser for mail: with many plugins that is most of the time of `rlplug list`. Here a distribution that
+does not contribute costs one look for `entry_points.txt`. What is no directory on the path is left to the library.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING
+
+from rlplug_core.plugins.records import canonical
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+MARK = "[rlplug."
+#: Directories of metadata.
+KINDS = (".dist-info", ".egg-info")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One distribution: what its metadata says, and the text of its `entry_points.txt`."""
+
+    name: str
+    version: str
+    summary: str
+    requires: tuple[str, ...]
+    points: str
+
+    def contributions(self) -> Iterator[tuple[str, str, str]]:
+        """Group, name and target of each entry point.
+
+        Raises:
+            ValueError: a line is neither a section nor `name = target`.
+        """
+        group = ""
+        for line in map(str.strip, self.points.splitlines()):
+            if line.startswith("[") and line.endswith("]"):
+                group = line[1:-1].strip()
+            elif line and not line.startswith(("#", ";")):
+                name, equals, target = line.partition("=")
+                if not equals:
+                    raise ValueError(f"'{line}' is no entry point")
+                yield group, name.strip(), target.partition("[")[0].strip()
+
+
+def contributing() -> Iterator[Installed]:
+    """Distributions with entry points for rlplug; of several copies the first on the path, as for imports."""
+    seen: set[str] = set()
+    for directory in sys.path:
+        for name, path in _metadata_in(directory or "."):
+            if name not in seen:
+                seen.add(name)
+                points = _text(f"{path}/entry_points.txt")
+                if MARK in points and (found := _parsed(_headers(path), points)):
+                    yield found
+    for distribution in _elsewhere():
+        points = distribution.read_text("entry_points.txt") or ""
+        found = _parsed(distribution.read_text("METADATA") or "", points) if MARK in points else None
+        if found and found.name not in seen:
+            seen.add(found.name)
+            yield found
+
+
+def _metadata_in(directory: str) -> Iterator[tuple[str, str]]:
+    """The metadata directories in a directory of the path, each with its distribution's name."""
+    try:
+        entries = sorted(os.listdir(directory))
+    except OSError:  # not there, not readable, or no directory
+        return
+    for entry in entries:
+        if entry.endswith(KINDS):
+            yield canonical(entry.rpartition(".")[0].partition("-")[0]), os.path.join(directory, entry)
+
+
+def _headers(path: str) -> str:
+    """The text of a directory's metadata; that of an `.egg-info` has its requirements in a file of their own."""
+    if path.endswith(".dist-info"):
+        return _text(f"{path}/METADATA")
+    required = _text(f"{path}/requires.txt").partition("[")[0].split("\n")
+    return "\n".join([*(f"Requires-Dist: {line}" for line in required if line), _text(f"{path}/PKG-INFO")])
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):  # unreadable or not UTF-8: whoever owns it, it must not stop the others
+        return ""
+
+
+def _parsed(metadata: str, points: str) -> Installed | None:
+    """The headers of a metadata file; None without a name, as half-removed distributions are."""
+    headers: dict[str, list[str]] = {}
+    for line in metadata.splitlines():
+        if not line:
+            break
+        name, colon, value = line.partition(":")
+        if colon and not line[0].isspace():  # a continued line belongs to what is not asked for
+            headers.setdefault(name.lower(), []).append(value.strip())
+    if not headers.get("name"):
+        return None
+    name, version, summary = (headers.get(key, [""])[0] for key in ("name", "version", "summary"))
+    return Installed(canonical(name), version, summary, tuple(headers.get("requires-dist", ())), points)
+
+
+def _elsewhere() -> Iterator[Distribution]:
+    """Distributions in archives on the path, and those of other finders than the usual one."""
+    archives = [entry for entry in sys.path if os.path.isfile(entry)]
+    finders = [finder for finder in sys.meta_path if finder is not PathFinder]
+    others = [find for finder in finders if (find := getattr(finder, "find_distributions", None))]
+    if not archives and not others:
+        return
+    from importlib.metadata import DistributionFinder, distributions
+
+    if archives:
+        yield from distributions(path=archives)
+    for find in others:
+        yield from find(DistributionFinder.Context())

@@ -1,0 +1,99 @@
+"""From `NAME:option=value,…` to a wrapper around an environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.config import Config, convert, parse, schema
+from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
+from rlplug_core.plugins.loading import absolute, describe
+from rlplug_core.plugins.wrappers import wrapper
+
+if TYPE_CHECKING:
+    from rlplug_core.protocols import Env, Wrapper
+
+#: A name, which may itself hold a colon (`module:Class`), and options behind the colon that `option=` follows.
+_WORDS = re.compile(r"(?P<name>.*?)(?::(?P<options>[A-Za-z_][\w.-]*=.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """A wrapper and its options, ready to go around environments; `words` is what was typed, with absolute paths."""
+
+    words: str
+    wrapper: Wrapper
+    config: Any
+
+    @classmethod
+    def parse(cls, words: str) -> Wrapping:
+        """The wrapper of `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`.
+
+        Raises:
+            UsageError: nothing has this name, or the words are not of this form. BadConfig: an option is wrong.
+            PluginError: the plugin is disabled, incompatible or broken, or the class is no wrapper.
+        """
+        name, text = split(words)
+        code: Any = wrapper(name)
+        config = getattr(code, "Config", Config)
+        return cls(joined(absolute(name), text), code, convert(config, _values(config, text, name), name))
+
+    def around(self, env: Env) -> Env:
+        """The wrapper over `env`.
+
+        Raises:
+            UsageError: it does not suit this environment. PluginError: it raised, or made no environment.
+        """
+        try:
+            made = self.wrapper(env, self.config)
+        except RlplugError:
+            raise
+        except Exception as error:  # a foreign constructor may raise anything
+            raise PluginError(
+                f"wrapper '{self.words}' cannot be put around {env.spec.id}: {describe(error)}; --traceback shows where"
+            ) from error
+        if getattr(made, "spec", None) is None:
+            raise PluginError(f"wrapper '{self.words}' made no environment: it has no 'spec'")
+        return made
+
+
+def split(words: str) -> tuple[str, str]:
+    """`NAME` and `option=value,…` of `NAME:option=value,…`; without options, the second is empty."""
+    found = _WORDS.fullmatch(words)
+    return (found["name"], found["options"] or "") if found else (words, "")
+
+
+def joined(name: str, options: str) -> str:
+    """The inverse of `split`."""
+    return f"{name}:{options}" if options else name
+
+
+def wrapped(env: Env, wrappings: Iterable[Wrapping]) -> Env:
+    """`env` with the wrappers around it, the first one innermost; closed where one of them refuses it."""
+    try:
+        for wrapping in wrappings:
+            env = wrapping.around(env)
+    except RlplugError:
+        env.close()
+        raise
+    return env
+
+
+def _values(config: type[Any], text: str, name: str) -> dict[str, Any]:
+    """The option values of `option=value,…`; a part without `=` goes on with the value before it: `sizes=64,64`."""
+    known = {option.name: option for option in schema(config)}
+    texts: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
+        if equals:
+            option = key.strip().replace("-", "_")
+            texts[option] = value.strip()
+        else:
+            texts[option] += f",{part}"
+    for key in texts:
+        if key not in known:
+            near = did_you_mean(key, known)
+            raise BadConfig(f"wrapper {name} has no option '{key}'{near} (rlplug info {name} lists them)")
+    return {key: parse(known[key], value) for key, value in texts.items()}

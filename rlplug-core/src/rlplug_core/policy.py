@@ -1,0 +1,45 @@
+"""`Policy`: what a user loads from a run; observation in, action out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.clock import Clock
+from rlplug_core.protocols import Agent, Env, SupportsObserve, SupportsTranslate
+from rlplug_core.types import Array, Obs, tree_map
+
+
+class Policy:
+    """Observation in, action out: greedy, for one observation or a batch, in the environment's own units.
+
+    The wrappers of the run stand between: they see the observations in turn, as if it were playing.
+    """
+
+    def __init__(self, agent: Agent, env: Env) -> None:
+        self._agent, self._env = agent, env
+        self._space = env.source.obs if isinstance(env, SupportsObserve) else env.spec.obs
+        self._carry = agent.initial(1)
+        self._first = np.ones(1, dtype=bool)
+        self._clock = Clock(1)
+
+    def reset(self) -> None:
+        """Forget what was seen; needed only by policies or wrappers with memory, between episodes."""
+        self._carry, self._first = self._agent.initial(1), np.ones(1, dtype=bool)
+
+    def __call__(self, obs: Obs) -> Array:
+        """The action for one observation (or [B, ...] of them, where neither policy nor wrappers have memory)."""
+        single = self._is_single(obs)
+        batch = tree_map(lambda array: np.asarray(array)[None], obs) if single else tree_map(np.asarray, obs)
+        if isinstance(self._env, SupportsObserve):
+            batch = self._env.observe(batch, self._first)
+        act = self._agent.act(batch, self._first, self._carry, self._clock, explore=False)
+        self._carry, self._first = act.carry, np.zeros(1, dtype=bool)
+        action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
+        return action[0] if single else action
+
+    def _is_single(self, obs: Obs) -> bool:
+        space, part = self._space, obs
+        while isinstance(part, dict):
+            name = next(iter(part))
+            space, part = space[name], part[name]  # type: ignore[index]
+        return np.ndim(part) == len(space.shape or ())

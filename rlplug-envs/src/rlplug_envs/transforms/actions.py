@@ -1,0 +1,62 @@
+"""Wrappers that change what becomes of an action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlplug_core.config import Config, Fraction
+from rlplug_core.protocols import Env
+from rlplug_core.seeds import Draws, Seeds
+from rlplug_core.transform import Transform
+from rlplug_core.types import Array, State, Timestep
+
+
+@dataclass(frozen=True)
+class StickyActionsConfig(Config):
+    probability: Fraction = 0.25  # of doing once more what was done before
+
+
+class StickyActions(Transform):
+    """The environment at times repeats its last action (Machado et al., 2018, arXiv:1709.06009).
+
+    The first action of an episode is always taken. Learners are told what the agent chose, not what was done.
+    """
+
+    Config = StickyActionsConfig
+
+    def __init__(self, env: Env, config: StickyActionsConfig) -> None:
+        super().__init__(env)
+        self._probability = config.probability
+        self._begin(0)
+
+    def _begin(self, seed: int) -> None:
+        rows, space = self.spec.rows, self.spec.action
+        self._draws = Draws(
+            Seeds(seed).child("sticky-actions").generator(),
+            lambda generator, size: generator.random((size, rows)) < self._probability,
+        )
+        self._taken = np.zeros((rows, *(space.shape or ())), space.dtype)
+        self._first = np.ones(rows, np.bool_)
+
+    def reset(self, seed: int) -> Timestep:
+        self._begin(seed)
+        return self.env.reset(seed)
+
+    def step(self, action: Array) -> Timestep:
+        repeats = self._draws.next() & ~self._first
+        # A fresh array: the environment may keep it.
+        self._taken = np.where(repeats.reshape(-1, *[1] * (action.ndim - 1)), self._taken, action)
+        now = self.env.step(self._taken)
+        self._first = now.first
+        return now
+
+    def state_dict(self) -> State:
+        own = {"taken": self._taken.copy(), "first": self._first.copy(), "draws": self._draws.state_dict()}
+        return super().state_dict() | own
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._taken, self._first = np.array(state["taken"]), np.array(state["first"])
+        self._draws.load_state_dict(state["draws"])

@@ -1,0 +1,120 @@
+"""`Flatten`: every observation as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.config import Config
+from rlplug_core.protocols import Env
+from rlplug_core.transform import Transform, with_obs
+from rlplug_core.types import Array, Obs, Timestep
+from rlplug_envs.spaces import MASK, Space
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Where one array of an observation goes: its keys, its columns, and where its one-hot parts start in them."""
+
+    keys: tuple[str, ...]
+    columns: slice
+    starts: Array | None
+
+    def write(self, obs: Obs, out: Array) -> None:
+        """Put the values [N, ...] into their columns of `out` [N, width]."""
+        for key in self.keys:
+            obs = obs[key]
+        target, rows = out[:, self.columns], len(out)
+        if self.starts is None:
+            target[...] = obs.reshape(rows, -1)
+            return
+        target[...] = 0
+        places = (np.asarray(obs).reshape(rows, -1) + self.starts).astype(np.int64)
+        np.put_along_axis(target, places, 1, axis=1)
+
+
+class Flatten(Transform):
+    """Observations of any kind as one vector of floats; what is Discrete becomes one-hot.
+
+    A mask of allowed actions stays beside it. Parts of a Dict stand in the order of their names.
+    """
+
+    def __init__(self, env: Env, config: Config) -> None:
+        super().__init__(env)
+        space = env.spec.obs
+        self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        found = list(_leaves(space))
+        ends = np.cumsum([_width(leaf) for _, leaf in found])
+        columns = [slice(int(end) - _width(leaf), int(end)) for end, (_, leaf) in zip(ends, found, strict=True)]
+        self._parts = [_Part(keys, cut, _starts(leaf)) for cut, (keys, leaf) in zip(columns, found, strict=True)]
+        low, high = (np.concatenate([_bounds(leaf)[side] for _, leaf in found]) for side in (0, 1))
+        flat: Space = spaces.Box(low, high, dtype=np.float32)
+        if isinstance(space, spaces.Dict) and self._masked:
+            flat = spaces.Dict({"obs": flat, MASK: space[MASK]})
+        self.spec = replace(env.spec, obs=flat)
+        self._width = len(low)
+        self._now, self._next = np.zeros((2, env.spec.rows, self._width), np.float32)
+
+    def reset(self, seed: int) -> Timestep:
+        now = self.env.reset(seed)
+        obs = self._flat(now.obs, self._turn())
+        return with_obs(now, obs, obs)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        obs = final = self._flat(now.obs, self._turn())
+        if now.final is not now.obs:
+            final = self._flat(now.final, np.empty_like(self._now))
+        return with_obs(now, obs, final)
+
+    def observe(self, obs: Obs, first: Array) -> Obs:
+        obs = super().observe(obs, first)
+        leaf = obs
+        for key in self._parts[0].keys:
+            leaf = leaf[key]
+        return self._flat(obs, np.empty((len(leaf), self._width), np.float32))
+
+    def _turn(self) -> Array:
+        """The array for the next observations."""
+        self._now, self._next = self._next, self._now
+        return self._now
+
+    def _flat(self, obs: Obs, out: Array) -> Obs:
+        for part in self._parts:
+            part.write(obs, out)
+        return {"obs": out, MASK: obs[MASK]} if self._masked else out
+
+
+def _leaves(space: Space, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:
+    """The arrays of an observation and the keys that lead to them; without the mask of allowed actions."""
+    if isinstance(space, spaces.Dict):
+        for name in sorted(space.spaces.keys() - ({MASK} if not keys else set())):
+            yield from _leaves(space[name], (*keys, name))
+    else:
+        yield keys, space
+
+
+def _starts(space: Space) -> Array | None:
+    """What to add to a value to get its column, if the space is one-hot in the vector."""
+    if isinstance(space, spaces.Discrete):
+        return np.array([-space.start])
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = space.nvec.reshape(-1)
+        return np.cumsum(sizes) - sizes - space.start.reshape(-1)
+    return None
+
+
+def _width(space: Space) -> int:
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    return int(space.nvec.sum()) if isinstance(space, spaces.MultiDiscrete) else int(np.prod(space.shape or ()))
+
+
+def _bounds(space: Space) -> tuple[Array, Array]:
+    """The smallest and largest values of the columns of a space."""
+    if isinstance(space, spaces.Box):
+        return space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32)
+    return np.zeros(_width(space), np.float32), np.ones(_width(space), np.float32)

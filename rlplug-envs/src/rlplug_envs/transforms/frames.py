@@ -1,0 +1,149 @@
+"""`FrameStack`: the last few observations instead of the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.config import Config, Count
+from rlplug_core.errors import UsageError
+from rlplug_core.protocols import Env
+from rlplug_core.transform import Transform, with_obs
+from rlplug_core.types import Array, Obs, State, Timestep, first_leaf, tree_map
+from rlplug_envs.spaces import MASK, Space
+
+
+@dataclass(frozen=True)
+class FrameStackConfig(Config):
+    frames: Count = 4  # how many observations an agent sees at once
+
+
+class FrameStack(Transform):
+    """The last few observations at once, oldest first (Mnih et al., 2015).
+
+    An episode's first observation stands for those before it. Vectors become a longer vector, images get more channels,
+    images without channels get some. A mask of allowed actions is passed on as it is.
+    """
+
+    Config = FrameStackConfig
+
+    def __init__(self, env: Env, config: FrameStackConfig) -> None:
+        super().__init__(env)
+        self._layouts = _layouts(env.spec.obs, config.frames, env.spec.id)
+        self.spec = replace(env.spec, obs=_stacked(env.spec.obs, self._layouts))
+        frames = [tree_map(lambda layout: layout.allocate(env.spec.rows), self._layouts) for _ in range(2)]
+        # Each is its frames [N, n, ...], and the same memory as agents see it.
+        self._now, self._next = ((each, self._seen(each)) for each in frames)
+
+    def reset(self, seed: int) -> Timestep:
+        now = self.env.reset(seed)
+        obs = self._push(now.obs, now.first)
+        return with_obs(now, obs, obs)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        if now.final is now.obs:
+            obs = self._push(now.obs, now.first)
+            return with_obs(now, obs, obs)
+        frames = tree_map(np.copy, self._now[0])
+        tree_map(_follow, frames, self._now[0], now.final)
+        final = _with_mask(self._seen(frames), now.final)
+        return with_obs(now, self._push(now.obs, now.first), final)
+
+    def observe(self, obs: Obs, first: Array) -> Obs:
+        obs = super().observe(obs, first)
+        if len(first_leaf(obs)) != self.spec.rows:
+            raise UsageError("frame-stack remembers one episode: give the policy one observation at a time")
+        return tree_map(np.copy, self._push(obs, first))
+
+    def _push(self, obs: Obs, first: Array) -> Obs:
+        """What is seen with one more observation; that alone in the rows whose episode it opens."""
+        self._now, self._next = self._next, self._now
+        frames, seen = self._now
+        tree_map(_follow, frames, self._next[0], obs)
+        if np.count_nonzero(first):
+            tree_map(lambda array, frame: _fill(array, frame, first), frames, obs)
+        return _with_mask(seen, obs)
+
+    def _seen(self, frames: Obs) -> Obs:
+        return tree_map(lambda array, layout: layout.seen(array), frames, self._layouts)
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"frames": tree_map(np.ndarray.copy, self._now[0])}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        tree_map(np.copyto, self._now[0], state["frames"])
+
+
+def _with_mask(seen: Obs, obs: Obs) -> Obs:
+    """What is seen, with the mask of allowed actions that came with the newest observation."""
+    return {**seen, MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else seen
+
+
+def _follow(frames: Array, before: Array, newest: Array) -> None:
+    """Fill `frames` [N, n, ...] with all but the oldest of `before`, and the newest."""
+    frames[:, :-1] = before[:, 1:]
+    frames[:, -1] = newest
+
+
+def _fill(frames: Array, frame: Array, rows: Array) -> None:
+    """Fill the rows of a mask with one frame alone."""
+    frames[rows] = frame[rows][:, None]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How frames of one array space lie in memory: `shape` holds them along `axis`, and becomes `seen_shape`."""
+
+    space: spaces.Box
+    shape: tuple[int, ...]
+    axis: int
+    seen_shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, space: spaces.Box, frames: int) -> _Layout:
+        shape = space.shape
+        if len(shape) == 3 and shape[2] < shape[0]:  # channels last
+            return cls(space, (*shape[:2], frames, shape[2]), 2, (*shape[:2], frames * shape[2]))
+        joined = (frames * shape[0], *shape[1:]) if len(shape) in (1, 3) else (frames, *shape)
+        return cls(space, (frames, *shape), 0, joined)
+
+    def allocate(self, rows: int) -> Array:
+        """Zeros, as frames [N, n, ...]."""
+        return np.moveaxis(np.zeros((rows, *self.shape), self.space.dtype), self.axis + 1, 1)
+
+    def seen(self, frames: Array) -> Array:
+        """Frames [N, n, ...] as agents see them: the same memory."""
+        return np.moveaxis(frames, 1, self.axis + 1).reshape(len(frames), *self.seen_shape)
+
+    def stacked(self) -> Space:
+        low, high = (
+            np.stack([bound] * self.shape[self.axis], self.axis).reshape(self.seen_shape)
+            for bound in (self.space.low, self.space.high)
+        )
+        return spaces.Box(low, high, dtype=self.space.dtype.type)
+
+
+def _layouts(space: Space, frames: int, id: str) -> Any:
+    """The layouts of all arrays of a space, in its nested dictionaries; the mask of allowed actions has none."""
+    if isinstance(space, spaces.Dict):
+        return {name: _layouts(sub, frames, id) for name, sub in space.spaces.items() if name != MASK}
+    if isinstance(space, spaces.Box):
+        return _Layout.of(space, frames)
+    raise UsageError(
+        f"frame-stack: observations of {id} hold a {type(space).__name__}; put flatten before it: "
+        "--wrap flatten --wrap frame-stack"
+    )
+
+
+def _stacked(space: Space, layouts: Any) -> Space:
+    if isinstance(layouts, Mapping):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else ()
+        return spaces.Dict({name: _stacked(sub, layouts[name]) if name in layouts else sub for name, sub in parts})
+    stacked: Space = layouts.stacked()
+    return stacked

@@ -1,0 +1,59 @@
+"""Wrappers that change what agents are paid, and not what is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlplug_core.config import Config
+from rlplug_core.errors import BadConfig
+from rlplug_core.protocols import Env
+from rlplug_core.transform import Transform, with_reward
+from rlplug_core.types import Array, Timestep
+
+
+@dataclass(frozen=True)
+class ClipRewardConfig(Config):
+    low: float = -1.0  # the smallest reward
+    high: float = 1.0  # the largest reward
+
+
+class ClipReward(Transform):
+    """Rewards clipped to a range, which makes errors of one size in all games (Mnih et al., 2015)."""
+
+    Config = ClipRewardConfig
+
+    def __init__(self, env: Env, config: ClipRewardConfig) -> None:
+        super().__init__(env)
+        if not config.low < config.high:
+            raise BadConfig(f"clip-reward: low is {config.low:g}, which is not below high, {config.high:g}")
+        self._low, self._high = np.float32(config.low), np.float32(config.high)
+        self._now, self._next = np.zeros((2, env.spec.rows), np.float32)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        self._now, self._next = self._next, self._now
+        np.maximum(now.reward, self._low, out=self._now)
+        return with_reward(now, np.minimum(self._now, self._high, out=self._now))
+
+
+@dataclass(frozen=True)
+class ScaleRewardConfig(Config):
+    factor: float = 0.1  # what every reward is multiplied by
+
+
+class ScaleReward(Transform):
+    """Rewards multiplied by a constant."""
+
+    Config = ScaleRewardConfig
+
+    def __init__(self, env: Env, config: ScaleRewardConfig) -> None:
+        super().__init__(env)
+        self._factor = np.float32(config.factor)
+        self._now, self._next = np.zeros((2, env.spec.rows), np.float32)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        self._now, self._next = self._next, self._now
+        return with_reward(now, np.multiply(now.reward, self._factor, out=self._now))

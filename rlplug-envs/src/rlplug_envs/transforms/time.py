@@ -1,0 +1,110 @@
+"""Wrappers about the length of episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.config import Config, Count
+from rlplug_core.errors import UsageError
+from rlplug_core.protocols import Env
+from rlplug_core.transform import Transform, with_obs
+from rlplug_core.types import Array, Obs, State, Timestep
+from rlplug_envs.spaces import MASK, Space
+
+
+@dataclass(frozen=True)
+class TimeLimitConfig(Config):
+    steps: Count = 1000  # after which an episode is truncated
+
+
+class TimeLimit(Transform):
+    """Episodes cut after a number of steps, unless they end before.
+
+    The environment below does it, because only that can begin single rows anew and closes their statistics.
+    """
+
+    Config = TimeLimitConfig
+
+    def __init__(self, env: Env, config: TimeLimitConfig) -> None:
+        super().__init__(env)
+        self.limit(config.steps)
+
+
+@dataclass(frozen=True)
+class TimeFeatureConfig(Config):
+    steps: Count = 1000  # the length of an episode, at which the share is 1
+
+
+class TimeFeature(Transform):
+    """The elapsed share of an episode as one more feature (Pardo et al., 2018, arXiv:1712.00378).
+
+    Without it a time limit makes one state look like another. Observations must be vectors of floats; `flatten` below
+    makes others so.
+    """
+
+    Config = TimeFeatureConfig
+
+    def __init__(self, env: Env, config: TimeFeatureConfig) -> None:
+        super().__init__(env)
+        self.spec = replace(env.spec, obs=self._space(env.spec.obs, env.spec.id))
+        self._share = np.float32(1 / config.steps)
+        rows = env.spec.rows
+        self._age = np.zeros(rows, np.int64)
+        self._now, self._next = np.zeros((2, rows, self._width + 1), np.float32)
+
+    def _space(self, space: Space, id: str) -> Space:
+        inner = space["obs"] if isinstance(space, spaces.Dict) and space.keys() == {"obs", MASK} else space
+        if not isinstance(inner, spaces.Box) or len(inner.shape) != 1 or inner.dtype != np.float32:
+            raise UsageError(
+                f"time-feature: the observations of {id} are no vectors of floats; put flatten before it: "
+                "--wrap flatten --wrap time-feature"
+            )
+        self._width = inner.shape[0]
+        self._masked = inner is not space
+        longer = spaces.Box(np.append(inner.low, np.float32(0)), np.append(inner.high, np.float32(1)), dtype=np.float32)
+        return spaces.Dict({"obs": longer, MASK: space[MASK]}) if isinstance(space, spaces.Dict) else longer
+
+    def reset(self, seed: int) -> Timestep:
+        now = self.env.reset(seed)
+        self._age[:] = 0
+        obs = self._longer(now.obs, self._turn())
+        return with_obs(now, obs, obs)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        self._age += 1
+        final = None
+        if now.final is not now.obs:
+            final = self._longer(now.final, np.empty_like(self._now))
+        if np.count_nonzero(now.first):
+            self._age[now.first] = 0
+        obs = self._longer(now.obs, self._turn())
+        return with_obs(now, obs, obs if final is None else final)
+
+    def observe(self, obs: Obs, first: Array) -> Obs:
+        obs = super().observe(obs, first)
+        self._age = np.where(first, 0, self._age + 1)
+        if len(self._age) != len(obs["obs"] if self._masked else obs):
+            raise UsageError("time-feature counts the steps of one episode: give the policy one observation at a time")
+        return self._longer(obs, np.empty((len(self._age), self._width + 1), np.float32))
+
+    def _turn(self) -> Array:
+        """The array for the next observations."""
+        self._now, self._next = self._next, self._now
+        return self._now
+
+    def _longer(self, obs: Obs, out: Array) -> Obs:
+        """`obs` with the rows' ages behind it, written into `out` [N, width + 1]."""
+        out[:, :-1] = obs["obs"] if self._masked else obs
+        out[:, -1] = np.minimum(self._age * self._share, 1)
+        return {"obs": out, MASK: obs[MASK]} if self._masked else out
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"age": self._age.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._age[:] = state["age"]

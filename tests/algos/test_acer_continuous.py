@@ -1,0 +1,120 @@
+"""Continuous ACER: its gradients against autograd, its dueling network, its targets with and without weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Normal, kl_divergence
+
+from rlplug_algos.acer_continuous import score, slope
+from rlplug_core.actor import Actor, Lane
+from rlplug_core.batches import Samples
+from rlplug_core.clock import Clock
+from rlplug_core.testing import envs
+
+FAR = 1e9
+
+
+def test_score_and_slope_are_those_of_autograd() -> None:
+    outputs, average, action = (torch.randn(5, 4).requires_grad_(), torch.randn(5, 4), torch.randn(5, 2))
+    mean, log_std = outputs.chunk(2, -1)
+    now = Normal(mean, log_std.exp())
+    (wanted,) = torch.autograd.grad(now.log_prob(action).sum(), outputs, retain_graph=True)
+    torch.testing.assert_close(score(outputs.detach(), action), wanted, rtol=1e-4, atol=1e-4)
+    before = Normal(average[:, :2], average[:, 2:].exp())
+    (wanted,) = torch.autograd.grad(kl_divergence(before, now).sum(), outputs)
+    torch.testing.assert_close(slope(average, outputs.detach()), wanted, rtol=1e-4, atol=1e-4)
+
+
+def batch_of(made: Any, count: int, shift: float = 0.0) -> Samples:
+    """Actions drawn around the present policy's mean; the behaviour's mean is shifted by so much."""
+    obs = torch.rand(count, 1)
+    with torch.no_grad():
+        outputs = made.policy(obs)
+    action, drawn = (outputs[:, :1] + torch.randn(count, 1) * outputs[:, 1:].exp() for _ in range(2))
+    then = outputs + torch.tensor([shift, 0.0])
+    extras = {"outputs": then, "drawn": drawn, "others": torch.randn(count, made.config.draws, 1)}
+    return Samples(torch.ones(count), None, obs, action, torch.randn(count), torch.randn(count), extras)
+
+
+def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any]) -> None:
+    """Ratio 1, nothing cut, a region that never binds: the gradient of -log π(a) · A."""
+    made = learner("acer-continuous", "Continuous", entropy=0.0, value=0.0, region=FAR)
+    batch, parameters = batch_of(made, 6), list(made.policy.parameters())
+    loss = -(made.policy.head.log_prob(made.policy(batch.obs), batch.action) * batch.advantage).mean()
+    wanted = torch.autograd.grad(loss, parameters)
+    for one, other in zip(torch.autograd.grad(made.loss(batch)[0], parameters), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_push_is_the_definition(learner: Callable[..., Any]) -> None:
+    """Row by row: the cut weight at the action taken, the excess at the drawn one, then the projection."""
+    made = learner("acer-continuous", "Continuous", truncate=1.5, region=0.05)
+    batch, c = batch_of(made, 20, shift=1.0), 1.5
+    with torch.no_grad():
+        for parameter in made.average.parameters():
+            parameter.add_(0.1)
+        outputs, average = made.policy(batch.obs), made.average(batch.obs)
+        weight = (made.head.log_prob(outputs, batch.action)
+                  - made.head.log_prob(batch.extras["outputs"], batch.action)).exp()  # fmt: skip
+        centred = torch.randn(20)
+        found = made.push(batch, outputs, weight, centred)
+    bound, cut = 0, 0
+    for i in range(20):
+        now, then = (Normal(part[i, 0], part[i, 1].exp()) for part in (outputs, batch.extras["outputs"]))
+        action, drawn = batch.action[i, 0], batch.extras["drawn"][i, 0]
+        taken, ratio = (math.exp(float(now.log_prob(x) - then.log_prob(x))) for x in (action, drawn))
+        gain = min(c, taken) * batch.advantage[i] * score(outputs[i : i + 1], action.reshape(1, 1))[0]
+        gain = gain + max(0.0, 1 - c / ratio) * centred[i] * score(outputs[i : i + 1], drawn.reshape(1, 1))[0]
+        away = slope(average[i : i + 1], outputs[i : i + 1])[0]
+        excess = max(0.0, float(gain @ away) - 0.05) / float(away @ away)
+        bound, cut = bound + (excess > 0), cut + (taken > c)
+        torch.testing.assert_close(found[i], gain - excess * away, rtol=1e-3, atol=1e-4)
+    assert bound
+    assert cut
+
+
+def test_dueling_advantages_are_centred_over_the_drawn_actions(learner: Callable[..., Any]) -> None:
+    made = learner("acer-continuous", "Continuous", draws=3)
+    obs, others = torch.rand(4, 1), torch.randn(4, 3, 1)
+    each = [made.dueling({"obs": obs, "action": others[:, i], "others": others}) for i in range(3)]
+    torch.testing.assert_close(sum(each), torch.zeros(4), rtol=0, atol=1e-5)
+
+
+def test_targets_on_policy_are_returns_with_dueling_values(learner: Callable[..., Any]) -> None:
+    """Episodes of one step: Retrace's target is the reward, and so is the return that no weight cuts."""
+    made = learner("acer-continuous", "Continuous", steps=6)
+    clock, buffer = Clock(100), made.buffer()
+    actor = Actor(envs.Continuous(2), Lane(made, made.agent(), buffer), clock)
+    actor.reset(0)
+    for _ in range(6):
+        for _, step in actor.step():
+            buffer.add(step)
+    rollout = next(iter(buffer.batches(clock)))
+    assert rollout.terminated.all()
+    batch = made.samples(rollout)
+    np.testing.assert_allclose(batch.target, rollout.reward.ravel(), rtol=1e-5)
+    with torch.no_grad():
+        value = made.critic(batch.obs)
+        drawn, outputs = batch.extras["others"], made.policy(batch.obs)
+    torch.testing.assert_close(batch.advantage, batch.target - value, rtol=1e-4, atol=1e-5)
+    assert drawn.shape == (12, 5, 1)
+    scaled = (drawn[..., 0] - outputs[:, :1]) / outputs[:, 1:].exp()
+    assert float(scaled.mean()) == pytest.approx(0, abs=0.5)
+    assert float(scaled.std()) == pytest.approx(1, abs=0.3)
+
+
+def test_best_action_is_found(trained: Callable[..., Any]) -> None:
+    """Act x / 2 where x is seen."""
+    options = {"rows": 8, "steps": 8, "start": 200, "capacity": 2_000, "gamma": 0.9, "lr": 2e-3, "entropy": 0.0,
+               "anneal": True, "net.hidden": [32], "total_steps": 12_000}  # fmt: skip
+    made = trained("acer-continuous", "Continuous", **options).snapshot()
+    seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
+    with torch.no_grad():
+        mean = made.policy(seen)[:, 0]
+    assert mean.tolist() == pytest.approx((seen[:, 0] / 2).tolist(), abs=0.1)

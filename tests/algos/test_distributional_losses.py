@@ -1,0 +1,162 @@
+"""The losses of C51, QR-DQN and IQN against slow references, transition by transition, under all switches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlplug_core.batches import Transitions
+from rlplug_core.losses import categorical_projection
+from tests.algos.test_dqn_loss import gradients, random_transitions, scatter, transitions
+from tests.reference import distributional
+
+SWITCHES = {
+    "plain": {}, "double": {"double": True}, "dueling": {"dueling": True},
+    "all": {"double": True, "dueling": True, "noisy": "factorised"},
+}  # fmt: skip
+OWN: dict[str, dict[str, Any]] = {
+    "c51": {"atoms": 7, "v_min": -4.0, "v_max": 4.0}, "qrdqn": {"quantiles": 5, "kappa": 0.7},
+    "iqn": {"quantiles": 4, "target_quantiles": 3, "acting_quantiles": 6},
+}  # fmt: skip
+BOTH = pytest.mark.parametrize(
+    ("name", "switches"), [(name, switches) for name in OWN for switches in SWITCHES], ids=lambda value: str(value)
+)
+
+
+@pytest.fixture
+def made(learner: Callable[..., Any], name: str, switches: str) -> Any:
+    """A learner whose target network has weights of its own."""
+    one = learner(name, "Chain", **{"net.hidden": [12], **OWN[name], **SWITCHES[switches]})
+    scatter(one)
+    return one
+
+
+def drawn(learner: Any, weight: Tensor | None = None, count: int = 16) -> Transitions:
+    """Transitions with everything that `update` draws for their loss."""
+    batch = random_transitions(count, weight)
+    batch.extras = learner.draws(batch)
+    return batch
+
+
+def distribution(learner: Any, network: Any, obs: Tensor, use: int, shares: Tensor | None = None) -> Tensor:
+    """[A, atoms] of one observation, under the noise for this use."""
+    noise = learner.drawn["noise"][use] if "noise" in learner.drawn else None
+    arguments = (obs[None], noise) if shares is None else (obs[None], noise, shares[None])
+    one: Tensor = network.distribution(*arguments)[0]
+    return one
+
+
+def best(learner: Any, obs: Tensor) -> int:
+    """The action of the largest mean, under the network and the noise that choose."""
+    network, use = (learner.online, 2) if learner.config.double else (learner.target, 1)
+    outputs = distribution(learner, network, obs, use)
+    means = outputs.exp() @ network.support if hasattr(network, "support") else outputs.mean(1)
+    return int(means.argmax())
+
+
+def row_loss(learner: Any, name: str, batch: Transitions, i: int) -> tuple[float, float]:
+    """The loss and the error of one transition, by the slow references."""
+    learner.drawn = batch.extras
+    obs, following = batch.obs[i], batch.next_obs[i]
+    ahead = (learner.target, following, 1)
+    choice, reward, discount = best(learner, following), float(batch.reward[i]), float(batch.discount[i])
+    if name == "c51":
+        logs = distribution(learner, learner.online, obs, 0)[batch.action[i]]
+        probability = distribution(learner, *ahead)[choice].exp().tolist()
+        target = distributional.projection(probability, reward, discount, learner.online.support.tolist())
+        loss = -sum(p * float(log) for p, log in zip(target, logs, strict=True))
+        entropy = -sum(p * float(torch.tensor(p).log()) for p in target if p > 0)
+        return loss, loss - entropy
+    online_shares = batch.extras["shares"][i] if name == "iqn" else None
+    quantiles = distribution(learner, learner.online, obs, 0, online_shares)[batch.action[i]].tolist()
+    target_shares = batch.extras["target_shares"][i] if name == "iqn" else None
+    samples = [reward + discount * z for z in distribution(learner, *ahead, target_shares)[choice].tolist()]
+    shares = [(k + 0.5) / len(quantiles) for k in range(len(quantiles))] if name == "qrdqn" else online_shares.tolist()
+    loss = distributional.quantile_huber(quantiles, shares, samples, learner.config.kappa)
+    return loss, abs(sum(samples) / len(samples) - sum(quantiles) / len(quantiles))
+
+
+@BOTH
+def test_loss_and_error_equal_the_slow_ones(made: Any, name: str) -> None:
+    batch = drawn(made)
+    with torch.no_grad():
+        losses, errors, _ = made.losses(batch)
+        for i in range(len(batch.action)):
+            loss, error = row_loss(made, name, batch, i)
+            assert float(losses[i]) == pytest.approx(loss, rel=1e-3, abs=1e-4)
+            assert float(errors[i]) == pytest.approx(error, rel=1e-3, abs=1e-4)
+
+
+@BOTH
+def test_rows_of_weight_0_change_no_gradient_and_weights_scale_it(made: Any) -> None:
+    weight = torch.tensor([1.0, 0.0, 0.25, 2.0] * 4)
+    batch = drawn(made, weight)
+    garbage = batch.map(lambda tensor: tensor.clone())
+    garbage.reward[weight == 0] += 100
+    half = replace(batch, weight=0.5 * weight, share=None)
+    first, second, third = (gradients(made, made.loss(one)[0]) for one in (batch, garbage, half))
+    assert any(bool(gradient.abs().sum() > 0) for gradient in first)
+    for a, b, c in zip(first, second, third, strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(c, 0.5 * a)
+
+
+@BOTH
+def test_the_loss_draws_nothing_and_reaches_no_target(made: Any) -> None:
+    """The same batch gives the same loss; the target has no gradients, every trained parameter has."""
+    batch = drawn(made)
+    state = made.generator.bit_generator.state
+    first, again = made.loss(batch)[0], made.loss(batch)[0]
+    assert torch.equal(first, again)
+    assert made.generator.bit_generator.state == state
+    first.backward()
+    assert all(parameter.grad is None for parameter in made.target.parameters())
+    moved = [name for name, parameter in made.online.named_parameters() if not parameter.grad.abs().sum()]
+    assert moved == []
+
+
+@pytest.mark.parametrize("switches", ["plain", "double"])
+@pytest.mark.parametrize("name", OWN)
+def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: str) -> None:
+    """Action 2 is worth most and forbidden; a batch where nothing prefers it has the same loss."""
+    made = learner(name, "Masked", **{"net.hidden": [], **OWN[name], **SWITCHES[switches]})
+    seen = {"obs": torch.zeros(1, 3), "action_mask": torch.ones(1, 3, dtype=torch.int8)}
+    ahead = {"obs": torch.zeros(1, 3), "action_mask": torch.tensor([[0, 1, 0]], dtype=torch.int8)}
+    batch = transitions(seen, [0], [0.5], [0.9], ahead)
+    batch.extras = made.draws(batch)
+    losses = []
+    for preferred in (2, 1):
+        for network in (made.online, made.target):
+            layer = network.advantage.linears[-1]
+            with torch.no_grad():
+                layer.weight.zero_()
+                table = layer.bias.view(3, -1)
+                table.zero_()
+                table[1] = torch.arange(table.shape[1]) / 4  # the atoms of one action differ from the others'
+                table[preferred, -1] += 5
+        following = made.following(batch)
+        losses.append(following)
+        chosen = made.target.distribution(ahead, *([None, batch.extras["target_shares"]] if name == "iqn" else []))
+        torch.testing.assert_close(following, chosen[:, 1])
+    assert not torch.equal(*losses)
+
+
+def test_c51_of_a_terminal_transition_is_the_cross_entropy_to_its_reward(learner: Callable[..., Any]) -> None:
+    made = learner("c51", "Chain", **{"net.hidden": []}, **OWN["c51"])
+    batch = transitions(torch.eye(5)[[2]], [1], [0.5], [0.0], torch.eye(5)[[3]])
+    logs = made.online.distribution(batch.obs)[0, 1]
+    target = categorical_projection(torch.ones(1, 7) / 7, batch.reward, batch.discount, made.online.support)[0]
+    assert target.count_nonzero() == 2
+    torch.testing.assert_close(made.loss(batch)[0], -(target * logs).sum())
+
+
+def test_atoms_in_the_wrong_order_are_refused(learner: Callable[..., Any]) -> None:
+    from rlplug_core.errors import UsageError
+
+    with pytest.raises(UsageError, match=r"v_min must be below v_max, and 1\.0 is not below 1\.0"):
+        learner("c51", "Chain", v_min=1.0, v_max=1.0)

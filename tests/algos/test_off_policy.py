@@ -1,0 +1,216 @@
+"""DDPG, TD3 and SAC: losses and their gradients transition by transition, targets, delays, the temperature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rlplug_algos.sac import SAC
+from rlplug_core.algorithm import Context
+from rlplug_core.batches import Transitions
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Spec
+
+SMALL = {"net.hidden": [16], "warmup": 0}
+NAMES = ["ddpg", "td3", "sac"]
+
+
+def transitions(count: int, weight: Tensor | None = None) -> Transitions:
+    """Made-up transitions of `Continuous`; some end in a terminal state."""
+    number = torch.rand(4, count, 1) * 2 - 1
+    return Transitions(
+        weight=torch.ones(count) if weight is None else weight, share=None, obs=number[0], action=number[1],
+        reward=3 * number[2, :, 0], discount=0.9 * torch.randint(0, 2, (count,)), next_obs=number[3],
+        index=torch.arange(count), extras={},
+    )  # fmt: skip
+
+
+def with_draws(learner: Any, batch: Transitions) -> Transitions:
+    return replace(batch, share=None, extras=learner.draws(batch))
+
+
+def scatter(learner: Any) -> None:
+    """Weights large enough that everything matters, and targets that cannot be mistaken for what they follow."""
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+
+
+def gradients(loss: Tensor, module: Any) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(module.parameters()), retain_graph=True, allow_unused=True))
+
+
+def normal_log_prob(value: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    return -0.5 * ((value - mean) / log_std.exp()) ** 2 - log_std - 0.5 * math.log(2 * math.pi)
+
+
+def drawn(learner: Any, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """An action [1, 1] and its log-probability by the textbook's formula."""
+    mean, log_std = learner.policy(obs).chunk(2, 1)
+    before = mean + log_std.exp() * noise
+    action = before.tanh()
+    return action, (normal_log_prob(before, mean, log_std) - (1 - action**2 + 1e-12).log()).squeeze()
+
+
+def next_target(name: str, learner: Any, batch: Transitions, i: int) -> float:
+    """r + discount * what the paper bootstraps with, for one transition."""
+    obs = batch.next_obs[i : i + 1]
+    with torch.no_grad():
+        bonus = 0.0
+        if name == "sac":
+            action, log_prob = drawn(learner, obs, batch.extras["next_noise"][i])
+            bonus = -float(learner.temperature.log.exp() * log_prob)
+        else:
+            action = learner.target_policy(obs)
+        if name == "td3":
+            noise = float(batch.extras["smoothing"][i]) * learner.config.smoothing
+            noise = max(-learner.config.smoothing_clip, min(learner.config.smoothing_clip, noise))
+            action = torch.tensor([[max(-1.0, min(1.0, float(action) + noise))]])
+        lowest = min(float(critic(obs, action)) for critic in learner.target_critics.members)
+    return float(batch.reward[i]) + float(batch.discount[i]) * (lowest + bonus)
+
+
+def reference(name: str, learner: Any, batch: Transitions) -> tuple[Tensor, Tensor]:
+    """The losses of critics and policy."""
+    critic, policy = [], []
+    for i in range(len(batch.reward)):
+        obs, target = batch.obs[i : i + 1], next_target(name, learner, batch, i)
+        errors = [one(obs, batch.action[i : i + 1]) - target for one in learner.critics.members]
+        critic.append(batch.weight[i] * sum(0.5 * error**2 for error in errors).squeeze())
+        if name == "sac":
+            action, log_prob = drawn(learner, obs, batch.extras["noise"][i])
+            values = torch.stack([one(obs, action) for one in learner.critics.members])
+            temperature = learner.temperature.log.exp().detach()
+            term = temperature * log_prob - values.min()
+        else:
+            term = -learner.critics.members[0](obs, learner.policy(obs))
+        policy.append(batch.weight[i] * term.squeeze())
+    count = max(1, int((batch.weight > 0).sum()))
+    return torch.stack(critic).sum() / count, torch.stack(policy).sum() / count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_and_gradients_equal_the_reference(learner: Callable[..., Any], name: str) -> None:
+    made = learner(name, "Continuous", **SMALL)
+    scatter(made)
+    batch = with_draws(made, transitions(24, torch.tensor([1.0, 0.0, 0.25, 2.0] * 6)))
+    loss, expected = made.loss(batch)[0], reference(name, made, batch)
+    torch.testing.assert_close(loss, expected[0], rtol=1e-4, atol=1e-5)
+    policy = made.policy_loss(batch)[0]
+    for ours, theirs, module in ((loss, expected[0], made.critics), (policy, expected[1], made.policy)):
+        for got, wanted in zip(gradients(ours, module), gradients(theirs, module), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str) -> None:
+    made = learner(name, "Continuous", **SMALL)
+    scatter(made)
+    weight = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.5])
+    batch = with_draws(made, transitions(5, weight))
+    garbage = batch.map(torch.clone)
+    for part in (garbage.obs, garbage.action, garbage.reward, garbage.next_obs):
+        part[weight == 0] = 7.0
+    kept = batch.take(torch.tensor([0, 2, 4]))
+    for loss, module in ((made.loss, made.critics), (made.policy_loss, made.policy)):
+        first, second, third = (gradients(loss(part)[0], module) for part in (batch, garbage, kept))
+        for a, b, c in zip(first, second, third, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_loss_trains_its_own_networks(learner: Callable[..., Any], name: str) -> None:
+    """The policy's loss goes through the critics and leaves them alone; no gradient is left over, targets get none."""
+    made = learner(name, "Continuous", policy_every=2, **SMALL)
+    scatter(made)
+    before, clock = copies(made), Clock(100)
+    made.update(transitions(8), clock)
+    assert moved(made, before) == {"critics"}
+    clock.updates = 1
+    made.update(transitions(8), clock)
+    wanted = {"critics", "policy", "target_critics", "target_policy", "temperature"}
+    assert moved(made, before) == wanted & set(dict(made.named_children()))
+    assert all(float(one.gradient.abs().max()) == 0 for one in made.optimisers)
+    assert all(parameter.grad is None for target, _ in made.pairs() for parameter in target.parameters())
+
+
+def copies(learner: Any) -> dict[str, list[Tensor]]:
+    return {name: [p.detach().clone() for p in module.parameters()] for name, module in learner.named_children()}
+
+
+def moved(learner: Any, before: dict[str, list[Tensor]]) -> set[str]:
+    """The networks whose parameters have changed."""
+    return {
+        name for name, module in learner.named_children()
+        if any(not torch.equal(now, then) for now, then in zip(module.parameters(), before[name], strict=True))
+    }  # fmt: skip
+
+
+def test_td3_moves_policy_and_targets_every_second_time(learner: Callable[..., Any]) -> None:
+    made, clock, found = learner("td3", "Continuous", **SMALL), Clock(100), []
+    for _ in range(6):
+        before = copies(made)
+        result = made.update(transitions(8), clock)
+        clock.updates += 1
+        found.append((len(moved(made, before)), "loss/policy" in result.metrics))
+    assert found == [(1, False), (4, True)] * 3
+
+
+def test_td3_smooths_the_target_by_clipped_noise(learner: Callable[..., Any]) -> None:
+    """Beyond the clip all noise is the same; an action at the bound stays there."""
+    made = learner("td3", "Continuous", smoothing=0.2, smoothing_clip=0.5, **SMALL)
+    noise = torch.tensor([[-9.0], [-2.5], [-1.0], [0.0], [2.0], [2.5], [9.0]])
+    batch = replace(transitions(7), share=None, extras={"smoothing": noise})
+    with torch.no_grad():
+        made.target_policy.outputs.weight.zero_()
+        for centre in (0.0, 0.9):
+            made.target_policy.outputs.bias.fill_(math.atanh(centre))
+            wanted = [min(1.0, centre + shift) for shift in (-0.5, -0.5, -0.2, 0.0, 0.4, 0.5, 0.5)]
+            assert made.next_action(batch).ravel().tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_targets_follow_by_polyak_averaging(learner: Callable[..., Any], name: str) -> None:
+    """target <- (1 - tau) target + tau online, with the online weights after the step."""
+    made = learner(name, "Continuous", tau=0.25, policy_every=1, **SMALL)
+    scatter(made)
+    before = [[p.clone() for p in target.parameters()] for target, _ in made.pairs()]
+    places = [[p.data_ptr() for p in target.parameters()] for target, _ in made.pairs()]
+    made.update(transitions(8), Clock(100))
+    for (target, online), olds in zip(made.pairs(), before, strict=True):
+        for now, fast, old in zip(target.parameters(), online.parameters(), olds, strict=True):
+            torch.testing.assert_close(now, 0.75 * old + 0.25 * fast)
+    assert places == [[p.data_ptr() for p in target.parameters()] for target, _ in made.pairs()]
+
+
+@pytest.mark.parametrize(("aim", "direction"), [(5.0, 1), (-50.0, -1)])
+def test_temperature_moves_the_entropy_to_its_target(learner: Callable[..., Any], aim: float, direction: int) -> None:
+    """It rises while the entropy is below the target, and falls above it."""
+    made = learner("sac", "Continuous", target_entropy=aim, lr=0.1, **SMALL)
+    made.update(transitions(8), Clock(100))
+    assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
+
+
+def test_temperature_can_be_fixed_and_its_target_follows_the_dimensions(learner: Callable[..., Any]) -> None:
+    made = learner("sac", "Continuous", automatic=False, temperature=0.3, **SMALL)
+    made.update(transitions(8), Clock(100))
+    assert float(made.temperature()) == pytest.approx(0.3)
+    box = spaces.Box(-1, 1, (2, 3), np.float32)
+    assert SAC(Spec(box, box, 1, "here"), SAC.Config(), Context(Seeds(0))).aim == -6
+
+
+def test_actions_without_bounds_are_refused() -> None:
+    spec = Spec(spaces.Box(-1, 1, (2,)), spaces.Box(-np.inf, np.inf, (2,)), 1, "Some-v1")
+    with pytest.raises(UsageError, match="a tanh needs bounds"):
+        SAC(spec, SAC.Config(), Context(Seeds(0)))

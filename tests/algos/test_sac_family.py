@@ -1,0 +1,191 @@
+"""TQC, CrossQ and discrete SAC: what each changes about SAC, against slow references."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlplug_core.batches import Transitions
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+
+SMALL = {"net.hidden": [16], "warmup": 0}
+
+
+def transitions(obs: Any, action: Tensor, next_obs: Any, weight: Tensor | None = None) -> Transitions:
+    count = len(action)
+    return Transitions(
+        weight=torch.ones(count) if weight is None else weight, share=None, obs=obs, action=action,
+        reward=3 * torch.randn(count), discount=0.9 * torch.randint(0, 2, (count,)), next_obs=next_obs,
+        index=torch.arange(count), extras={},
+    )  # fmt: skip
+
+
+def continuous(count: int, weight: Tensor | None = None) -> Transitions:
+    number = torch.rand(3, count, 1) * 2 - 1
+    return transitions(number[0], number[1], number[2], weight)
+
+
+def with_draws(learner: Any, batch: Transitions) -> Transitions:
+    return replace(batch, share=None, extras=learner.draws(batch))
+
+
+def scatter(learner: Any) -> None:
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
+
+
+def gradients(loss: Tensor, module: Any) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(module.parameters()), retain_graph=True))
+
+
+def huber(error: Tensor) -> Tensor:
+    return 0.5 * error**2 if abs(error) < 1 else abs(error) - 0.5
+
+
+def tqc_reference(learner: Any, batch: Transitions) -> Tensor:
+    """The critics' loss, quantile by quantile."""
+    c, losses = learner.config, []
+    for i in range(len(batch.action)):
+        with torch.no_grad():
+            outputs = learner.policy(batch.next_obs[i : i + 1])
+            action, log_prob = learner.head.draw(outputs, batch.extras["next_noise"][i : i + 1])
+            atoms = [
+                float(z) for one in learner.target_critics.members for z in one(batch.next_obs[i : i + 1], action)[0]
+            ]
+            kept = sorted(atoms)[: len(atoms) - c.critics * c.drop]
+            bonus = float(learner.temperature.log.exp() * log_prob)
+            targets = [float(batch.reward[i]) + float(batch.discount[i]) * (z - bonus) for z in kept]
+        terms = []
+        for one in learner.critics.members:
+            for m, quantile in enumerate(one(batch.obs[i : i + 1], batch.action[i : i + 1])[0]):
+                share = (2 * m + 1) / (2 * c.quantiles)
+                terms += [abs(share - float(y < quantile)) * huber(y - quantile) for y in targets]
+        losses.append(batch.weight[i] * torch.stack(terms).mean())
+    return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
+
+
+@pytest.mark.parametrize(("critics", "drop"), [(2, 0), (2, 2), (3, 1)])
+def test_tqc_drops_the_top_of_all_quantiles(learner: Callable[..., Any], critics: int, drop: int) -> None:
+    made = learner("tqc", "Continuous", critics=critics, quantiles=5, drop=drop, **SMALL)
+    scatter(made)
+    batch = with_draws(made, continuous(8, torch.tensor([1.0, 0.0, 0.25, 2.0] * 2)))
+    loss, expected = made.loss(batch)[0], tqc_reference(made, batch)
+    assert made.target(batch).shape == (8, critics * (5 - drop))
+    torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+    for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+    mean = torch.stack([one(batch.obs, batch.action).mean(1) for one in made.critics.members]).mean(0)
+    torch.testing.assert_close(made.value(batch, batch.action), mean)
+
+
+def test_tqc_refuses_to_drop_everything(learner: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="drop is 5 of 5 quantiles and leaves none; set a lower --drop"):
+        learner("tqc", "Continuous", quantiles=5, drop=5)
+
+
+def test_crossq_normalises_both_observations_together(learner: Callable[..., Any]) -> None:
+    """The values of (s, a) depend on what s' is, through the moments; the bootstrap gets no gradient of its own."""
+    made = learner("crossq", "Continuous", **SMALL)
+    scatter(made)
+    batch = with_draws(made, continuous(16))
+    with torch.no_grad():
+        action, log_prob = made.head.draw(made.policy(batch.next_obs), batch.extras["next_noise"])
+    obs, actions = torch.cat([batch.obs, batch.next_obs]), torch.cat([batch.action, action])
+    values = torch.stack([one(obs, actions, torch.ones(32)) for one in made.critics.members])
+    soft = values[:, 16:].detach().amin(0) - made.temperature() * log_prob
+    expected = (0.5 * (values[:, :16] - (batch.reward + batch.discount * soft)) ** 2).sum(0).mean()
+    loss = made.loss(batch)[0]
+    torch.testing.assert_close(loss, expected)
+    for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_crossq_absorbs_moments_when_the_update_ends(learner: Callable[..., Any]) -> None:
+    """The critics' at every update, the policy's when it learns; there are no targets."""
+    made, clock, found = learner("crossq", "Continuous", policy_every=2, **SMALL), Clock(100), []
+    for _ in range(4):
+        made.update(continuous(8), clock)
+        clock.updates += 1
+        norms = (made.critics[0].layers.norms[0], made.policy.encoder.norms[0])
+        found.append(tuple(int(norm.updates) for norm in norms))
+    assert found == [(1, 0), (2, 1), (3, 1), (4, 2)]
+    assert made.pairs() == []
+
+
+def masked(count: int, weight: Tensor | None = None) -> Transitions:
+    """Made-up transitions of `Masked`."""
+    masks = (torch.arange(3) != torch.randint(0, 3, (2, count, 1))).to(torch.int8)
+    obs, next_obs = ({"obs": mask.float() + torch.rand(count, 3), "action_mask": mask} for mask in masks)
+    return transitions(obs, masks[0].argmax(1), next_obs, weight)
+
+
+def discrete_reference(learner: Any, batch: Transitions) -> tuple[Tensor, Tensor]:
+    """The losses of critics and of policy and temperature, action by action."""
+    critic, policy = [], []
+    for i in range(len(batch.action)):
+        obs, next_obs = ({name: part[i : i + 1] for name, part in tree.items()} for tree in (batch.obs, batch.next_obs))
+        temperature = learner.temperature.log.exp().detach()
+        with torch.no_grad():
+            probs = learner.policy(next_obs).softmax(-1)[0]
+            values = torch.stack([one(next_obs)[0] for one in learner.target_critics.members])
+            legal = [a for a in range(3) if next_obs["action_mask"][0, a]]
+            soft = sum(probs[a] * (values[:, a].min() - temperature * probs[a].log()) for a in legal)
+        target = float(batch.reward[i] + batch.discount[i] * soft)
+        errors = [one(obs)[0, batch.action[i]] - target for one in learner.critics.members]
+        critic.append(batch.weight[i] * sum(0.5 * error**2 for error in errors))
+        probs, values = (
+            learner.policy(obs).softmax(-1)[0],
+            torch.stack([one(obs)[0] for one in learner.critics.members]),
+        )
+        legal = [a for a in range(3) if obs["action_mask"][0, a]]
+        climb = sum(probs[a] * (temperature * probs[a].log() - values[:, a].min()) for a in legal)
+        entropy = -sum(float((probs[a] * probs[a].log()).detach()) for a in legal)
+        term = climb + learner.temperature.log * (entropy - 0.98 * math.log(len(legal)))
+        policy.append(batch.weight[i] * term.squeeze())
+    count = max(1, int((batch.weight > 0).sum()))
+    return torch.stack(critic).sum() / count, torch.stack(policy).sum() / count
+
+
+def test_discrete_losses_sum_over_legal_actions(learner: Callable[..., Any]) -> None:
+    made = learner("sac-discrete", "Masked", **SMALL)
+    scatter(made)
+    batch = masked(12, torch.tensor([1.0, 0.0, 0.25, 2.0] * 3))
+    ours, theirs = (made.loss(batch)[0], made.policy_loss(batch)[0]), discrete_reference(made, batch)
+    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours[1].squeeze(), theirs[1], rtol=1e-4, atol=1e-5)
+    for one, other, module in zip(ours, theirs, (made.critics, made.policy), strict=True):
+        for got, wanted in zip(gradients(one, module), gradients(other, module), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["tqc", "crossq", "sac-discrete"])
+def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str) -> None:
+    discrete = name == "sac-discrete"
+    made = learner(name, "Masked" if discrete else "Continuous", **SMALL)
+    scatter(made)
+    weight = torch.tensor([1.0, 0.0, 2.0, 0.0, 0.5])
+    batch = with_draws(made, (masked if discrete else continuous)(5, weight))
+    garbage = batch.map(torch.clone)
+    garbage.reward[weight == 0] = 70.0
+    for obs in (garbage.obs, garbage.next_obs):
+        (obs["obs"] if discrete else obs)[weight == 0] = 7.0
+    for loss, module in ((made.loss, made.critics), (made.policy_loss, made.policy)):
+        for a, b in zip(gradients(loss(batch)[0], module), gradients(loss(garbage)[0], module), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("aim", "direction"), [(5.0, 1), (-5.0, -1)])
+def test_discrete_temperature_moves_the_entropy_to_its_target(
+    learner: Callable[..., Any], aim: float, direction: int
+) -> None:
+    made = learner("sac-discrete", "Masked", target_entropy=aim, lr=0.1, **SMALL)
+    made.update(masked(8), Clock(100))
+    assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)

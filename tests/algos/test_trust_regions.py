@@ -1,0 +1,179 @@
+"""TRPO and ACKTR: losses by hand, steps within the region, moments of the right rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlplug_core.actor import Actor, Lane
+from rlplug_core.batches import Rollout, Samples
+from rlplug_core.clock import Clock
+from rlplug_core.testing import envs
+
+
+def samples(learner: Any, obs: Tensor, action: Tensor, advantage: Tensor, weight: Tensor | None = None) -> Samples:
+    """A batch seen by the present policy, with targets of 0."""
+    with torch.no_grad():
+        before = learner.policy(obs)
+    ones = torch.ones(len(obs))
+    return Samples(ones if weight is None else weight, None, obs, action, advantage, 0 * ones, {"before": before})
+
+
+def collected(learner: Any, env: type[envs.Vector], rows: int = 2) -> Rollout:
+    """The learner's first rollout."""
+    clock, buffer = Clock(10_000), learner.buffer()
+    actor = Actor(env(rows), Lane(learner, learner.agent(), buffer), clock)
+    actor.reset(0)
+    while not (found := list(buffer.batches(clock))):
+        for _, step in actor.step():
+            buffer.add(step)
+    rollout: Rollout = found[0]
+    return rollout
+
+
+@pytest.mark.parametrize("action", [0, 1])
+@pytest.mark.parametrize("advantage", [-2.0, 3.0])
+def test_surrogate_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], action: int, advantage: float) -> None:
+    """At the old policy d/dz of -ratio · A is (π - 1_a) · A; elsewhere it is scaled by the ratio."""
+    made = learner("trpo", "Bandit", **{"net.hidden": []})
+    bias = made.policy.outputs.bias
+    with torch.no_grad():
+        made.policy.outputs.weight.zero_()
+        bias.copy_(torch.tensor([0.3, -0.4]))
+    batch = samples(made, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]))
+    chosen, before = torch.eye(2)[action], bias.detach().softmax(0)
+    for logits in (bias.detach().clone(), torch.tensor([1.0, 0.5])):
+        with torch.no_grad():
+            bias.copy_(logits)
+        loss, metrics = made.loss(batch)
+        (gradient,) = torch.autograd.grad(loss, bias)
+        pi = logits.softmax(0)
+        ratio = pi[action] / before[action]
+        torch.testing.assert_close(gradient, ratio * (pi - chosen) * advantage)
+        assert metrics["loss/policy"].item() == pytest.approx(-float(ratio) * advantage)
+
+
+def test_entropy_bonus_is_subtracted(learner: Callable[..., Any]) -> None:
+    made, plain = learner("trpo", "Chain", entropy=0.5), learner("trpo", "Chain")
+    batch = samples(made, torch.randn(3, 5), torch.tensor([0, 1, 0]), torch.randn(3))
+    entropy = made.policy.head.entropy(made.policy(batch.obs)).mean()
+    torch.testing.assert_close(made.loss(batch)[0], plain.loss(batch)[0] - 0.5 * entropy)
+
+
+@pytest.mark.parametrize("env", ["Chain", "Continuous", "Masked"])
+@pytest.mark.parametrize("thin", [1, 3])
+def test_update_stays_in_the_region(learner: Callable[..., Any], env: str, thin: int) -> None:
+    """The mean KL divergence of a whole update, worked out apart from it, is what is reported and within the bound."""
+    made = learner("trpo", env, steps=64, kl=0.02, thin=thin)
+    rollout = collected(made, getattr(envs, env))
+    advantage = torch.zeros(128)
+    obs = rollout.samples(advantage.numpy(), advantage.numpy(), made.device).obs
+    with torch.no_grad():
+        before = made.policy(obs)
+    result = made.update(rollout, Clock(10_000))
+    with torch.no_grad():
+        divergence = made.policy.head.kl(before, made.policy(obs)).mean()
+    assert float(divergence) == pytest.approx(float(result.metrics["loss/kl"]), rel=1e-3)
+    assert 0.1 * 0.02 < float(divergence) <= 0.02
+
+
+def test_rows_of_weight_0_move_no_policy(learner: Callable[..., Any]) -> None:
+    weight = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
+    moved = []
+    for filling in (0.0, 3.0):
+        made = learner("trpo", "Chain", kl=0.1)
+        torch.manual_seed(0)
+        batch = samples(made, torch.randn(6, 5), torch.tensor([0, 1, 0, 1, 1, 0]), torch.randn(6), weight)
+        empty = weight == 0
+        batch.obs[empty], batch.advantage[empty] = filling, filling
+        made.improve(batch)
+        moved.append(made.region.flat.clone())
+    assert torch.equal(*moved)
+
+
+def test_critic_is_fitted_while_the_policy_rests(learner: Callable[..., Any]) -> None:
+    """Two epochs of four minibatches; only `improve` moves the policy, and only the rest moves the critic."""
+    made = learner("trpo", "Chain", steps=64, batch=16, critic_epochs=2)
+    rollout = collected(made, envs.Chain, 1)
+    policy, critic = made.region.flat.clone(), made.optim.flat.clone()
+    made.improve(samples_of(made, rollout))
+    assert not torch.equal(made.region.flat, policy)
+    assert torch.equal(made.optim.flat, critic)
+    made.update(rollout, Clock(100))
+    assert made.optim.state["steps"] == 8
+
+
+def samples_of(made: Any, rollout: Rollout) -> Samples:
+    value, _ = rollout.values(made.values)
+    found: Samples = rollout.samples(rollout.reward - value, rollout.reward, made.device)
+    return found
+
+
+@pytest.mark.parametrize("env", ["Chain", "Continuous"])
+def test_acktr_follows_the_natural_gradient_of_its_loss(learner: Callable[..., Any], env: str) -> None:
+    """One update by hand: the moments of this batch, their inverse, the region, the step."""
+    options = {"steps": 16, "momentum": 0.0, "damping": 0.1, "lr": 0.5}
+    made, probe = (learner("acktr", env, **options) for _ in range(2))
+    rollout = collected(made, getattr(envs, env))
+    batch = made.samples(rollout)
+    gradient = torch.cat([
+        part.reshape(-1) for part in torch.autograd.grad(probe.loss(batch)[0], probe.optim.parameters)
+    ])  # fmt: skip
+    before = made.optim.flat.clone()
+    made.update(rollout, Clock(100))
+    natural = probe.kfac.natural(gradient, made.optim.state)
+    step = before - made.optim.flat
+    with torch.no_grad():
+        variance = float((probe.critic(batch.obs) - batch.target).square().mean())
+    radii = (made.config.kl, made.config.critic_kl * variance)
+    for (span, _), radius in zip(probe.kfac.spans, radii, strict=True):
+        divergence = 0.5 * 0.25 * float(natural[span] @ gradient[span])
+        shrunk = min(1.0, (radius / divergence) ** 0.5)
+        torch.testing.assert_close(step[span], 0.5 * shrunk * natural[span], rtol=1e-3, atol=1e-6)
+
+
+def test_acktr_step_does_not_depend_on_the_scale_of_rewards(learner: Callable[..., Any]) -> None:
+    """Errors a hundred times as large move the critic as far in units of them."""
+    moved = []
+    for scale in (1.0, 100.0):
+        made = learner("acktr", "Chain", lr=1.0, momentum=0.0, **{"net.hidden": []})
+        with torch.no_grad():
+            made.critic.output.weight.zero_()
+            made.critic.output.bias.zero_()
+        batch = samples(made, torch.eye(5), torch.tensor([0, 1, 0, 1, 1]), torch.zeros(5))
+        batch.target = scale * torch.arange(5.0)
+        made.observe(batch)
+        made.kfac.refresh()
+        made.optim.minimise(made.loss(batch)[0], Clock(100))
+        moved.append(made.critic(batch.obs).detach() / scale)
+    torch.testing.assert_close(*moved, rtol=1e-3, atol=1e-5)
+    assert float(moved[0].square().mean()) == pytest.approx(2 * made.config.critic_kl * 6, rel=0.1)
+
+
+def test_acktr_decomposes_at_first_and_then_now_and_then(learner: Callable[..., Any]) -> None:
+    made = learner("acktr", "Chain", steps=4, refresh=3)
+    rollout, clock, seen = collected(made, envs.Chain), Clock(100), []
+    for _ in range(7):
+        made.update(rollout, clock)
+        clock.updates += 1
+        seen.append(made.optim.state["0/outputs/vectors"].clone())
+    changed = [not torch.equal(one, other) for one, other in pairwise(seen)]
+    assert changed == [False, True, False, False, True, False]
+
+
+def test_acktr_sees_only_rows_that_count(learner: Callable[..., Any]) -> None:
+    weight, states = torch.tensor([1.0, 0.0, 1.0]), []
+    for filling in (0.0, 5.0):
+        made = learner("acktr", "Chain")
+        obs = torch.eye(5)[:3].clone()
+        obs[1] = filling
+        batch = samples(made, obs, torch.tensor([0, 1, 1]), torch.zeros(3), weight)
+        made.observe(batch)
+        states.append({name: tensor.clone() for name, tensor in made.optim.state.items()})
+    for name, tensor in states[0].items():
+        assert torch.equal(tensor, states[1][name])

@@ -1,0 +1,112 @@
+"""What the value-based algorithms share: priorities, targets, exploration, and that `update` alone draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.actor import Actor, Lane
+from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
+from rlplug_core.buffers.prioritised import PrioritisedReplay
+from rlplug_core.clock import Clock
+from rlplug_core.errors import BadConfig
+from rlplug_core.testing.envs import Chain
+from tests.algos.test_dqn_loss import random_transitions, scatter
+
+NAMES = ["dqn", "c51", "qrdqn", "iqn"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Callable[..., Any], name: str) -> None:
+    """Through the real buffer: masses are (error + epsilon)^alpha, and batches are not weighted alike any more."""
+    options = {
+        "priority.alpha": 0.6,
+        "priority.epsilon": 0.01,
+        "net.hidden": [8],
+        "start": 64,
+        "batch": 16,
+        "n_step": 3,
+    }
+    made, clock = learner(name, "Chain", **options), Clock(10_000)
+    actor = Actor(Chain(4), Lane(made, made.agent(), made.buffer()), clock)
+    actor.reset(0)
+    buffer: Any = actor.lane.buffer
+    assert isinstance(buffer, PrioritisedReplay)
+    weights: list[torch.Tensor] = []
+    for _ in range(60):
+        for lane, step in actor.step():
+            lane.buffer.add(step)
+            for batch in lane.buffer.batches(clock):
+                result = made.update(batch, clock)
+                lane.buffer.feedback(batch, result)
+                assert (result.priority >= 0).all()
+                expected = dict(zip(batch.index.tolist(), (result.priority.double() + 0.01) ** 0.6, strict=True))
+                masses = buffer.tree.mass[np.array(list(expected)) % buffer.data.total]
+                np.testing.assert_allclose(masses, [float(mass) for mass in expected.values()], rtol=1e-5)
+                weights.append(batch.weight)
+    assert len(weights) > 20
+    assert any(bool((weight != 1).any()) for weight in weights)
+    halved = random_transitions(8, torch.full((8,), 0.5))
+    halved.extras = made.draws(halved)
+    losses, _, _ = made.losses(halved)
+    torch.testing.assert_close(made.loss(halved)[0], 0.5 * losses.mean())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_polyak_moves_the_target_by_tau_in_place(learner: Callable[..., Any], name: str) -> None:
+    made = learner(name, "Chain", tau=0.25, target_every=2, lr=1e-2, **{"net.hidden": [8]})
+    scatter(made)
+    memory = [parameter.data_ptr() for parameter in made.target.parameters()]
+    clock = Clock(100)
+    for number in range(4):
+        before = [parameter.clone() for parameter in made.target.parameters()]
+        made.update(random_transitions(8), clock)
+        clock.updates += 1
+        for old, now, online in zip(before, made.target.parameters(), made.online.parameters(), strict=True):
+            torch.testing.assert_close(now, old + 0.25 * (online - old) if number % 2 else old)
+    assert [parameter.data_ptr() for parameter in made.target.parameters()] == memory
+
+
+def test_noise_of_an_update_is_drawn_from_the_learner_and_for_each_network_anew(learner: Callable[..., Any]) -> None:
+    made = learner("dqn", "Chain", noisy="factorised", double=True)
+    batch = random_transitions(8)
+    state = made.generator.bit_generator.state
+    first = made.draws(batch)["noise"]
+    assert made.generator.bit_generator.state != state
+    assert first.shape[0] == 3
+    assert len(torch.unique(first, dim=0)) == 3
+    assert not torch.equal(first, made.draws(batch)["noise"])
+    single = learner("dqn", "Chain", noisy="factorised").draws(batch)["noise"]
+    assert single.shape[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({}, EpsilonGreedy), ({"temperature": 0.5}, Softmax), ({"noisy": "independent"}, NoisyGreedy)],
+)
+def test_options_choose_how_to_explore(learner: Callable[..., Any], options: dict[str, Any], kind: type) -> None:
+    agent = learner("dqn", "Chain", warmup=7, epsilon_evaluation=0.1, **options).agent()
+    assert type(agent) is kind
+    assert (agent.warmup, agent.evaluation) == (7, 0.1)
+
+
+def test_epsilon_follows_its_bends(learner: Callable[..., Any]) -> None:
+    made = learner("dqn", "Chain", epsilon_bends=[0.1, 0.5], epsilon_until=0.6, epsilon_end=0.1)
+    found = [made.epsilon(progress) for progress in (0.0, 0.05, 0.1, 0.35, 0.6, 1.0)]
+    assert found == pytest.approx([1.0, 0.75, 0.5, 0.3, 0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"epsilon_bends": [0.1]}, "epsilon_bends needs pairs"),
+        ({"noisy": "factorised", "temperature": 1.0}, "noisy and temperature both take the place of epsilon"),
+    ],
+)
+def test_options_that_contradict_are_refused(learner: Callable[..., Any], options: Any, sentence: str) -> None:
+    with pytest.raises(BadConfig, match=sentence):
+        learner("dqn", "Chain", **options)

@@ -1,0 +1,96 @@
+"""`--wrap` on the command line: precedence, help, completion, errors, and what a run remembers of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TINY = ("--total-steps", "400", "--eval-every", "200", "--eval-episodes", "2", "--verdict-episodes", "2")
+
+
+@pytest.fixture(autouse=True)
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+
+
+def wrap_of(name: str) -> tuple[Any, str]:
+    config = json.loads((Path("runs") / name / "config.json").read_text(encoding="utf-8"))
+    return config["options"]["wrap"], config["origins"]["wrap"]
+
+
+def test_a_run_is_trained_resumed_and_evaluated_inside_its_wrappers(rlplug: Callable[..., Any]) -> None:
+    wraps = ["frame-stack:frames=2", "time-limit:steps=20", "clip-reward:low=-0.5,high=0.5"]
+    words = [word for wrap in wraps for word in ("--wrap", wrap)]
+    assert rlplug("run", "a2c", "CartPole-v1", *words, *TINY, "--name", "one").code == 0
+    assert wrap_of("one") == (wraps, "option")
+    assert rlplug("resume", "one", "--steps", "600").code == 0
+    said = json.loads(rlplug("evaluate", "one", "--episodes", "3", "--json").out)
+    assert said["return_max"] == said["length_mean"] * 1.0 <= 20
+
+
+def test_an_option_wins_over_the_file_and_none_takes_all_off(rlplug: Callable[..., Any], place: Path) -> None:
+    (place / "c.toml").write_text('wrap = ["time-limit:steps=20", "flatten"]\n')
+    assert rlplug("run", "a2c", "CartPole-v1", "--config", "c.toml", *TINY, "--name", "file").code == 0
+    assert wrap_of("file") == (["time-limit:steps=20", "flatten"], "config")
+    for words, wrap, origin in (
+        (("--wrap", "none"), [], "option"),
+        (("--set", "wrap=flatten"), ["flatten"], "set"),
+        (("--set", "wrap=flatten", "--wrap", "scale-reward"), ["scale-reward"], "option"),
+    ):
+        name = "-".join(words).replace("=", "-").strip("-")
+        assert rlplug("run", "a2c", "CartPole-v1", "--config", "c.toml", *words, *TINY, "--name", name).code == 0
+        assert wrap_of(name) == (wrap, origin)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "code", "said"),
+    [
+        ("frame-stak", 2, "no wrapper 'frame-stak' is installed; did you mean 'frame-stack'? ('rlplug list'"),
+        ("frame-stack:frame=2", 2, "wrapper frame-stack has no option 'frame'; did you mean 'frames'?"),
+        ("frame-stack:frames=two", 2, "frame-stack: option 'frames': expected `int`, got `str`"),
+        ("frame-stack:2", 2, "a wrapper's options are written NAME:option=value"),
+        ("mlflow", 2, "no wrapper 'mlflow' is installed"),
+        ("./nothing.py:Wrap", 2, "there is no file nothing.py"),
+    ],
+)
+def test_a_mistake_is_answered_in_a_sentence_and_leaves_nothing(
+    rlplug: Callable[..., Any], wrap: str, code: int, said: str
+) -> None:
+    done = rlplug("run", "a2c", "CartPole-v1", "--wrap", wrap)
+    assert done.code == code
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not Path("runs").exists()
+
+
+def test_one_that_is_switched_off_says_by_what(rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow,flatten")
+    for words in (("run", "a2c", "CartPole-v1", "--wrap", "flatten"), ("info", "flatten")):
+        done = rlplug(*words)
+        assert done.code == 3
+        assert "wrapper 'flatten' of rlplug-envs 0.1.0 is disabled: 'flatten' is disabled by" in done.err
+
+
+def test_info_shows_a_wrapper_s_options(rlplug: Callable[..., Any]) -> None:
+    text = rlplug("info", "frame-stack").out
+    assert "plugin     rlplug-envs 0.1.0" in text
+    assert "how many observations an agent sees at once" in text
+    assert text.splitlines()[-1] == "rlplug run ALGORITHM ENV --wrap frame-stack:frames=4"
+    data = json.loads(rlplug("info", "rlplug-envs/clip-reward", "--json").out)
+    assert data["wrapper"] == "clip-reward"
+    assert [option["name"] for option in data["options"]] == ["low", "high"]
+    assert "did you mean 'frame-stack'" in rlplug("info", "frame-stac").err
+
+
+def test_info_shows_a_wrapper_of_a_file(rlplug: Callable[..., Any], place: Path) -> None:
+    (place / "mine.py").write_text("from rlplug_core import Transform\n\nclass Mine(Transform):\n    pass\n")
+    assert rlplug("info", "./mine.py:Mine").out.splitlines()[0] == "wrapper    ./mine.py:Mine"
+
+
+def test_a_word_after_wrap_is_completed(rlplug: Callable[..., Any], process: Callable[..., Any]) -> None:
+    line = {"COMP_WORDS": "rlplug run a2c CartPole-v1 --wrap fr", "COMP_CWORD": "5"}
+    assert process(_RLPLUG_COMPLETE="bash_complete", **line).out.split() == ["plain,frame-stack"]

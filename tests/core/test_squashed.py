@@ -1,0 +1,106 @@
+"""The squashed Gaussian is a density on [-1, 1]: against numerical integration, and finite wherever it is asked."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.heads import SquashedGaussian, log_slope, squashed
+
+MEAN, LOG_STD = st.floats(-2, 2), st.floats(-2, 0.5)
+HEAD = SquashedGaussian((1,))
+
+
+def density(mean: float, log_std: float) -> tuple[Tensor, Tensor]:
+    """Actions, close together where the density moves, and the density there; in double precision."""
+    action = torch.linspace(-18, 18, 40_001, dtype=torch.float64).tanh()
+    outputs = torch.tensor([[mean, log_std]], dtype=torch.float64).expand(len(action), 2)
+    return action, HEAD.log_prob(outputs, action[:, None]).exp()
+
+
+def integral(value: Tensor, action: Tensor) -> float:
+    return float(torch.trapezoid(value, action))
+
+
+@settings(max_examples=40, deadline=None)
+@given(MEAN, LOG_STD, st.floats(-0.99, 0.99))
+def test_density_integrates_to_the_chance_of_an_action(mean: float, log_std: float, bound: float) -> None:
+    """All of it to 1, and up to a bound to the chance that the Gaussian stays below atanh(bound)."""
+    action, value = density(mean, log_std)
+    assert integral(value, action) == pytest.approx(1, abs=1e-3)
+    below = action <= bound
+    standard = (math.atanh(bound) - mean) / math.exp(log_std)
+    chance = 0.5 * (1 + math.erf(standard / math.sqrt(2)))
+    assert integral(value[below], action[below]) == pytest.approx(chance, abs=5e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(MEAN, LOG_STD, MEAN, LOG_STD)
+def test_entropy_and_divergence_are_the_densitys(mean: float, log_std: float, other: float, spread: float) -> None:
+    (action, one), (_, two) = density(mean, log_std), density(other, spread)
+    mine, theirs = (torch.tensor([[*pair]], dtype=torch.float64) for pair in ((mean, log_std), (other, spread)))
+    inside = (one > 1e-300) & (two > 1e-300)
+    log_one, log_two = (torch.where(inside, part, 1.0).log() for part in (one, two))
+    assert float(HEAD.entropy(mine)) == pytest.approx(integral(-one * log_one, action), abs=2e-2)
+    divergence = integral(one * (log_one - log_two), action)
+    assert float(HEAD.kl(mine, theirs)) == pytest.approx(divergence, rel=0.02, abs=0.01)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(-1.5, 1.5, width=32), min_size=6, max_size=6), st.integers(0, 100))
+def test_a_draw_is_a_sample_with_its_log_probability(numbers: list[float], seed: int) -> None:
+    """The same action on the host, and the log-probability that the action itself gets."""
+    head = SquashedGaussian((3,))
+    outputs = torch.tensor([numbers] * 4)
+    noise = head.noise(np.random.default_rng(seed), (4,)).clip(-1.5, 1.5)
+    action, log_prob = head.draw(outputs, torch.from_numpy(noise))
+    np.testing.assert_allclose(head.sample(outputs.numpy(), noise), action, rtol=1e-5, atol=1e-6)
+    before = (outputs[:, :3] + outputs[:, 3:].exp() * torch.from_numpy(noise)).double()
+    exact = head.log_prob(outputs.double(), before.tanh())
+    torch.testing.assert_close(log_prob, exact.float(), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(head.host_log_prob(outputs.numpy(), action.numpy()), log_prob, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("mean", [-60.0, -9.0, 0.0, 9.0, 60.0])
+@pytest.mark.parametrize("log_std", [-40.0, 0.0, 40.0])
+def test_everything_is_finite_at_the_bounds(mean: float, log_std: float) -> None:
+    """Actions that have rounded to 1, deviations beyond their bounds: no infinity, in value or gradient."""
+    outputs = torch.tensor([[mean, log_std]] * 3, requires_grad=True)
+    action, log_prob = HEAD.draw(outputs, torch.tensor([[-4.0], [0.0], [4.0]]))
+    bounds = HEAD.log_prob(outputs, torch.tensor([[-1.0], [0.5], [1.0]]))
+    (action.sum() + log_prob.sum() + bounds.sum() * 1e-30 + HEAD.entropy(outputs).sum()).backward()
+    for found in (action, log_prob, bounds, HEAD.entropy(outputs), outputs.grad):
+        assert torch.isfinite(found).all()
+    assert (action.abs() <= 1).all()
+
+
+def test_slope_of_tanh_is_exact_where_tanh_is_1() -> None:
+    """1 - tanh(x)² is 4 exp(-2 |x|) there, which subtraction would round to 0."""
+    value = torch.tensor([-40.0, -10.0, 10.0, 40.0])
+    torch.testing.assert_close(log_slope(value), math.log(4) - 2 * value.abs())
+    assert float(log_slope(torch.zeros(()))) == pytest.approx(0, abs=1e-6)
+
+
+def test_deviation_depends_on_the_state_and_shapes_are_kept() -> None:
+    head, layer = squashed(spaces.Box(-1, 1, (2, 3), np.float32), 7)
+    given = layer(100 * torch.randn(4, 7))
+    assert given.shape == (4, 12)
+    assert len(given[:, 6].unique()) == 4
+    action = head.sample(given.detach().numpy(), head.noise(np.random.default_rng(0), (4,)))
+    assert action.shape == (4, 2, 3)
+    assert head.mode(given.detach().numpy()).shape == (4, 2, 3)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(-1, 3e38, (2,)), spaces.Discrete(2)])
+def test_actions_without_bounds_are_refused(space: spaces.Space[Any]) -> None:
+    with pytest.raises(UsageError, match=r"a tanh needs bounds, and the actions in .* have none; wrap"):
+        squashed(space, 4)

@@ -1,0 +1,94 @@
+"""Small wrappers for tests, right and wrong ones; commands and workers reach them by path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.config import Config, Positive
+from rlplug_core.protocols import Env
+from rlplug_core.transform import Transform, with_obs, with_reward
+from rlplug_core.types import Array, Obs, State, Timestep
+
+HERE = Path(__file__).resolve()
+
+
+@dataclass(frozen=True)
+class AgedConfig(Config):
+    step: Positive = 0.1  # what a step adds to the age
+    name: str = "x"  # a text
+    sizes: tuple[int, ...] = (1, 2)  # several numbers
+
+
+class Aged(Transform):
+    """Observations with their age behind them: a wrapper with options and a state."""
+
+    Config = AgedConfig
+
+    def __init__(self, env: Env, config: AgedConfig) -> None:
+        super().__init__(env)
+        self.config = config
+        space: Any = env.spec.obs
+        width = space.shape[0] + 1
+        self.spec = replace(env.spec, obs=spaces.Box(-np.inf, np.inf, (width,), np.float32))
+        self.age = np.zeros(env.spec.rows, np.float32)
+
+    def reset(self, seed: int) -> Timestep:
+        now = self.env.reset(seed)
+        self.age = np.zeros(self.spec.rows, np.float32)
+        obs = self._with_age(now.obs)
+        return with_obs(now, obs, obs)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        self.age = self.age + np.float32(self.config.step)
+        final = self._with_age(now.final)
+        self.age[now.first] = 0
+        return with_obs(now, self._with_age(now.obs), final)
+
+    def observe(self, obs: Obs, first: Array) -> Obs:
+        self.age = np.where(first, 0, self.age + np.float32(self.config.step))
+        return self._with_age(super().observe(obs, first))
+
+    def _with_age(self, obs: Array) -> Array:
+        return np.concatenate([obs, self.age[:, None]], 1, dtype=np.float32)
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"age": self.age.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.age = np.array(state["age"])
+
+
+class Tenfold(Transform):
+    """A wrapper without options."""
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        return with_reward(now, now.reward * np.float32(10))
+
+
+class Raising(Tenfold):
+    """Cannot be built."""
+
+    def __init__(self, env: Env, config: Config) -> None:
+        raise ValueError("not today")
+
+
+class Specless(Tenfold):
+    """Is no environment."""
+
+    def __init__(self, env: Env, config: Config) -> None:
+        pass
+
+
+class Halved:
+    """Lacks most of what a wrapper has."""
+
+    def step(self, action: Array) -> Timestep:
+        raise NotImplementedError

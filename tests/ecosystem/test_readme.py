@@ -1,0 +1,39 @@
+"""The README's section on plugins runs as it is written, and a plugin is as small as it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from tests.cli.test_docs import EXAMPLE, PLUGINS, ROOT, Block, blocks, section
+from tests.ecosystem.conftest import Place
+
+#: What is appended to `rlplug run`, so that it takes a moment; the last of an option's values counts.
+SHORT = "--total-steps 2000 --eval-episodes 2 --verdict-episodes 2"
+
+
+@pytest.fixture(scope="module")
+def shown() -> list[Block]:
+    return list(blocks(section(ROOT / "README.md", PLUGINS)))
+
+
+def test_a_minimal_plugin_is_60_lines_of_python_and_15_of_packaging(shown: list[Block]) -> None:
+    (packaging,) = (block for block in shown if block.title == "pyproject.toml")
+    assert len(packaging.text.splitlines()) <= 15
+    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_the_section_on_plugins_runs_as_written(place: Place, shown: list[Block]) -> None:
+    shutil.copy(EXAMPLE, place.directory)
+    shutil.copytree(ROOT / "examples", place.directory / "examples")
+    for block in shown:
+        if block.title:
+            (place.directory / block.title).write_text(block.text, encoding="utf-8")
+        else:
+            place.run("sh", "-euxc", re.sub(r"^(rlplug run .*)$", rf"\1 {SHORT}", block.text, flags=re.M))
+    configs = [json.loads(path.read_bytes()) for path in place.directory.glob("runs/*/config.json")]
+    assert sorted(config["algorithm"] for config in configs) == ["cem", "my-algo", "ppo"]
+    assert "my-algo" not in place.rlplug("list").stdout

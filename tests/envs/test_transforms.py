@@ -1,0 +1,420 @@
+"""Every wrapper does, row by row, what a naive one would: through ends of episodes, in all autoreset modes, resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.errors import BadConfig, BadEnv, UsageError
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.protocols import Env, SupportsTranslate, Wrapper
+from rlplug_core.testing.envs import Chain
+from rlplug_core.transform import Transform
+from rlplug_core.types import Array, Timestep
+from rlplug_envs.adapter import Adapter
+from rlplug_envs.capture import self_test
+from rlplug_envs.classic import Gymnasium
+from rlplug_envs.transforms.actions import StickyActions
+from rlplug_envs.transforms.flatten import Flatten
+from rlplug_envs.transforms.frames import FrameStack
+from rlplug_envs.transforms.rewards import ClipReward, ScaleReward
+from rlplug_envs.transforms.time import TimeFeature, TimeLimit
+from rlplug_envs.vector import Rows
+from tests.envs.walks import Rich, Walk, environments, reference, story
+
+WAYS = list(environments())
+#: Every wrapper as one would type it, by class; a type checker holds the classes to the protocol here.
+WRAPPERS: dict[str, Wrapper] = {
+    "clip-reward": ClipReward, "flatten": Flatten, "frame-stack": FrameStack, "scale-reward": ScaleReward,
+    "sticky-actions": StickyActions, "time-feature": TimeFeature, "time-limit": TimeLimit,
+}  # fmt: skip
+FLAGS = ("terminated", "truncated", "first", "valid")
+
+
+def over(env: Env, *words: str) -> Env:
+    """`env` inside wrappers that are written as on the command line."""
+    names = [word.partition(":") for word in words]
+    targets = [f"{_target(name)}{colon}{options}" for name, colon, options in names]
+    return wrapped(env, map(Wrapping.parse, targets))
+
+
+def _target(name: str) -> str:
+    code: Any = WRAPPERS[name]
+    return f"{code.__module__}:{code.__qualname__}"
+
+
+def copied(now: Timestep) -> Timestep:
+    """A timestep that later calls leave alone; `final` stays the same object as `obs` where it was."""
+    obs = _copy(now.obs)
+    final = obs if now.final is now.obs else _copy(now.final)
+    reward, *flags = (getattr(now, name).copy() for name in ("reward", *FLAGS))
+    return Timestep(obs, final, reward, *flags, list(now.episodes), now.ended, now.count)
+
+
+def _copy(tree: Any) -> Any:
+    return {name: _copy(inner) for name, inner in tree.items()} if isinstance(tree, dict) else tree.copy()
+
+
+def row_of(tree: Any, row: int) -> Any:
+    return {name: row_of(inner, row) for name, inner in tree.items()} if isinstance(tree, dict) else tree[row]
+
+
+def played(env: Env, seed: int, actions: Array) -> Iterator[Timestep]:
+    """The timesteps of actions [T, N]."""
+    yield copied(env.reset(seed))
+    for action in actions:
+        yield copied(env.step(action))
+    env.close()
+
+
+def check(bare: list[Timestep], seen: list[Timestep], row: int, see: Callable[[list[Any]], Any]) -> None:
+    """One row of `seen` is what `see` makes of the bare observations since the episode began."""
+    history: list[Any] = []
+    for number, (below, above) in enumerate(zip(bare, seen, strict=True)):
+        if number and below.valid[row]:
+            equal(row_of(above.final, row), see([*history, row_of(below.final, row)]))
+        history = [*([] if below.first[row] else history), row_of(below.obs, row)]
+        equal(row_of(above.obs, row), see(history))
+        assert (above.final is above.obs) == (below.final is below.obs)
+
+
+def equal(one: Any, other: Any) -> None:
+    if isinstance(other, dict):
+        assert one.keys() == other.keys()
+        for name in other:
+            equal(one[name], other[name])
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
+def same(one: Timestep, other: Timestep, *but: str) -> None:
+    """Two timesteps agree in all but the named fields."""
+    for name in ("obs", "final", "reward", *FLAGS):
+        if name not in but:
+            equal(getattr(one, name), getattr(other, name))
+    assert (one.episodes, one.ended, one.count) == (other.episodes, other.ended, other.count)
+
+
+def actions_of(seed: int, steps: int = 40, rows: int = 2) -> Array:
+    return np.random.default_rng(seed).integers(0, 3, (steps, rows))
+
+
+class Image(Walk):
+    """A walk seen as an image [C, H, W]."""
+
+    shape: ClassVar[tuple[int, ...]] = (2, 3, 4)
+    observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+    def see(self) -> Any:
+        return (np.arange(24, dtype=np.uint8) + 24 * self.age).reshape(self.shape)
+
+
+class ChannelsLast(Image):
+    shape = (4, 3, 2)
+    observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+
+class Grey(Image):
+    shape = (4, 6)
+    observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+
+class Number(Image):
+    shape = ()
+    observation_space = spaces.Box(0, 99, (), np.float32)
+
+    def see(self) -> Any:
+        return np.float32(self.age)
+
+
+class Vectors(Walk):
+    """Two vectors in a dictionary, and a mask of allowed actions."""
+
+    observation_space = spaces.Dict({"a": Walk.observation_space, "b": spaces.Box(0, 9, (2,), np.float32)})
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0], self.allowed()
+
+    def see(self) -> Any:
+        return {"a": super().see(), "b": np.full(2, self.age, np.float32)}
+
+    def allowed(self) -> dict[str, Any]:
+        return {"action_mask": np.array([1, self.age % 2, 1], np.int8)}
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], self.allowed()
+
+
+#: How frames of one array are joined: along which axis, or stacked as a new first one.
+JOINED: dict[type[Walk], int | None] = {Walk: 0, Image: 0, ChannelsLast: 2, Grey: None, Number: None}
+
+
+def stack(history: list[Any], frames: int, axis: int | None) -> Any:
+    """The last frames, the first one repeated where there are too few; per entry of a dictionary, but for the mask."""
+    if isinstance(history[-1], dict):
+        parts = {name: [obs[name] for obs in history] for name in history[-1]}
+        return {n: part[-1] if n == "action_mask" else stack(part, frames, axis) for n, part in parts.items()}
+    last = [*[history[0]] * frames, *history][-frames:] if len(history) < frames else history[-frames:]
+    return np.stack(last) if axis is None else np.concatenate(last, axis)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [*JOINED, Vectors], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("frames", [1, 3])
+def test_frame_stack(way: str, kind: type[Walk], frames: int) -> None:
+    env = over(environments(kind)[way], f"frame-stack:frames={frames}")
+    actions = actions_of(frames)
+    seen, bare = list(played(env, 5, actions)), list(played(environments(kind)[way], 5, actions))
+    for row in range(2):
+        check(bare, seen, row, lambda history: stack(history, frames, JOINED.get(kind, 0)))
+    for now, below in zip(seen, bare, strict=True):
+        same(now, below, "obs", "final")
+        assert all(env.spec.obs.contains(row_of(now.obs, row)) for row in range(2))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [*JOINED, Rich, Vectors], ids=lambda kind: kind.__name__)
+def test_flatten(way: str, kind: type[Walk]) -> None:
+    below = environments(kind)[way].spec.obs
+    masked = isinstance(below, spaces.Dict) and "action_mask" in below.spaces
+    inner = spaces.Dict({n: s for n, s in below.items() if n != "action_mask"}) if masked else below
+
+    def see(history: list[Any]) -> Any:
+        if not masked:
+            return spaces.flatten(inner, history[-1])
+        body = {name: part for name, part in history[-1].items() if name != "action_mask"}
+        return {"obs": spaces.flatten(inner, body), "action_mask": history[-1]["action_mask"]}
+
+    env, actions = over(environments(kind)[way], "flatten"), actions_of(1)
+    seen, bare = list(played(env, 5, actions)), list(played(environments(kind)[way], 5, actions))
+    for row in range(2):
+        check(bare, seen, row, see)
+    for now, before in zip(seen, bare, strict=True):
+        same(now, before, "obs", "final")
+        assert all(env.spec.obs.contains(row_of(now.obs, row)) for row in range(2))
+
+
+class Numbers(Walk):
+    """Numbers that count from elsewhere."""
+
+    observation_space = spaces.Tuple((spaces.Discrete(20, start=-3), spaces.MultiDiscrete([9, 3], start=[0, 5])))
+
+    def see(self) -> Any:
+        return (np.int64(min(self.age, 16) - 3), np.array([min(self.age, 8), 5 + self.age % 3]))
+
+
+def test_flatten_makes_numbers_one_hot() -> None:
+    env = over(Rows(Numbers, 2, inexact=""), "flatten")
+    env.reset(0)
+    now = env.step(np.ones(2, np.int64))
+    assert now.final[0].nonzero()[0].tolist() == [1, 20 + 1, 20 + 9 + 1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_time_feature(way: str) -> None:
+    env, actions = over(environments()[way], "time-feature:steps=5"), actions_of(1)
+    seen, bare = list(played(env, 5, actions)), list(played(environments()[way], 5, actions))
+    for row in range(2):
+        check(bare, seen, row, lambda h: np.append(h[-1], np.float32(min(1, (len(h) - 1) * np.float32(0.2)))))
+    for now, below in zip(seen, bare, strict=True):
+        same(now, below, "obs", "final")
+
+
+def test_time_feature_leaves_the_mask_of_allowed_actions() -> None:
+    env = over(Rows(Vectors, 2, inexact=""), "flatten", "time-feature:steps=5")
+    env.reset(0)
+    now = env.step(np.ones(2, np.int64))
+    assert now.final["obs"][:, -1].tolist() == pytest.approx([0.2, 0.2])
+    assert now.final["action_mask"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert env.spec.obs.contains(row_of(now.obs, 0))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("words", "pay"),
+    [("clip-reward:low=-0.5,high=2", lambda r: min(max(r, -0.5), 2)), ("scale-reward:factor=0.5", lambda r: r * 0.5)],
+)
+def test_rewards(way: str, words: str, pay: Callable[[float], float]) -> None:
+    """What agents are paid changes; what is reported of episodes does not."""
+    actions = actions_of(1)
+    seen, bare = (list(played(env, 5, actions)) for env in (over(environments()[way], words), environments()[way]))
+    for now, below in zip(seen, bare, strict=True):
+        same(now, below, "reward")
+        assert now.reward.dtype == np.float32
+        valid = below.valid
+        assert now.reward[valid].tolist() == [np.float32(pay(reward)) for reward in below.reward[valid].tolist()]
+    assert any(now.episodes for now in seen)
+
+
+@pytest.mark.parametrize("kind", [Walk, Rich])
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**31), rows=st.integers(1, 4), limit=st.integers(1, 9), steps=st.integers(1, 25))
+def test_time_limit(kind: type[Walk], seed: int, rows: int, limit: int, steps: int) -> None:
+    """As a plain loop that counts; most episodes of the walk would end between 2 and 8."""
+    actions = actions_of(seed, rows, steps)
+    expected = reference(kind, seed, actions, limit)
+    for way, env in environments(kind, rows).items():
+        assert story(over(env, f"time-limit:steps={limit}"), seed, actions) == expected, way
+
+
+def test_time_limit_in_the_native_vector() -> None:
+    """Which ignores masked resets: it is told its limit."""
+    env = over(Gymnasium().make("CartPole-v1", 20), "time-limit:steps=7")
+    assert type(env.env).__name__ == "Native"  # type: ignore[attr-defined]
+    episodes = [episode for now in played(env, 0, np.zeros((60, 20), np.int64)) for episode in now.episodes]
+    alternating = np.arange(60)[:, None] % 2 + np.zeros((60, 20), np.int64)
+    episodes += [episode for now in played(env, 0, alternating) for episode in now.episodes]
+    assert {episode.length for episode in episodes} == {7}
+
+
+def test_the_smaller_limit_holds() -> None:
+    for env in environments().values():
+        limited = over(env, "time-limit:steps=3", "time-limit:steps=9")
+        lengths = {episode.length for now in played(limited, 0, actions_of(0)) for episode in now.episodes}
+        assert max(lengths) == 3
+
+
+def test_a_limit_that_an_environment_cannot_keep_is_refused() -> None:
+    with pytest.raises(UsageError, match="Chain cannot cut its episodes"):
+        over(Chain(2), "time-limit:steps=3")
+    env = over(Adapter(lambda: CartPoleVectorEnv(4), "Native-v0", inexact=""), "time-limit:steps=20")
+    # One pole stays up to its limit, while the others have long begun anew.
+    action = np.ones((30, 4), np.int64)
+    action[:, 0] = np.arange(30) % 2
+    with pytest.raises(BadEnv, match=r"Native-v0: reset\(options=\{'reset_mask'"):
+        list(played(env, 0, action))
+
+
+class Recording(Transform):
+    """Keeps what it is given."""
+
+    def __init__(self, env: Env, taken: list[Array]) -> None:
+        super().__init__(env)
+        self.taken = taken
+
+    def step(self, action: Array) -> Timestep:
+        self.taken.append(action.copy())
+        return super().step(action)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sticky_actions(way: str) -> None:
+    """An action is the chosen one or the one before, in the promised share, and never another episode's."""
+    taken: list[Array] = []
+    env = over(Recording(environments(rows=2)[way], taken), "sticky-actions:probability=0.4")
+    chosen = actions_of(3, 800)
+    seen = list(played(env, 1, chosen))
+    repeated = possible = 0
+    for row in range(2):
+        before = -1
+        for number, (choice, done) in enumerate(zip(chosen[:, row], np.array(taken)[:, row], strict=True)):
+            if seen[number].first[row]:
+                assert done == choice
+            elif choice != before:
+                possible += 1
+                repeated += done == before
+                assert done in (choice, before)
+            before = done
+    assert repeated / possible == pytest.approx(0.4, abs=0.06)
+
+
+def test_sticky_actions_of_any_shape() -> None:
+    """Repeated for ever, the first action is what a plain environment gets in every step."""
+    env, plain = (
+        over(Gymnasium().make("Pendulum-v1", 3), "sticky-actions:probability=1"),
+        Gymnasium().make("Pendulum-v1", 3),
+    )
+    env.reset(0)
+    plain.reset(0)
+    for action in np.linspace(-1, 1, 20, dtype=np.float32):
+        same(env.step(np.full((3, 1), action)), plain.step(np.full((3, 1), -1, np.float32)))
+
+
+ALL = ("time-limit:steps=6", "sticky-actions", "frame-stack:frames=3", "time-feature:steps=6", "clip-reward",
+       "scale-reward")  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("words", [*((word,) for word in WRAPPERS), ALL], ids=lambda words: words[-1])
+def test_a_restored_wrapper_goes_on_to_the_same_bits(way: str, words: tuple[str, ...]) -> None:
+    assert self_test(lambda: over(environments()[way], *words), 64) == ""
+
+
+@pytest.mark.parametrize("kind", [Vectors, ChannelsLast], ids=lambda kind: kind.__name__)
+def test_a_restored_stack_of_anything_goes_on(kind: type[Walk]) -> None:
+    assert self_test(lambda: over(Rows(kind, 2, inexact=""), "frame-stack:frames=3"), 64) == ""
+
+
+def test_the_self_test_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the two above would say nothing."""
+    monkeypatch.setattr(FrameStack, "load_state_dict", Transform.load_state_dict)
+    assert "differs" in self_test(lambda: over(Rows(Walk, 2, inexact=""), "frame-stack:frames=3"), 64)
+
+
+@pytest.mark.parametrize("words", WRAPPERS)
+def test_an_environment_that_cannot_be_captured_says_so_through_wrappers(words: str) -> None:
+    env = over(Rows(Walk, 2, inexact="for a reason"), words)
+    assert env.spec.inexact == "for a reason"
+    assert env.state_dict()["inexact"] == "for a reason"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("words", WRAPPERS)
+def test_arrays_stay_valid_until_the_second_next_call(way: str, words: str) -> None:
+    env = over(environments()[way], words)
+    now = env.reset(0)
+    for _ in range(40):
+        kept = [(getattr(now, name), getattr(now, name).copy()) for name in ("obs", "final", "reward", *FLAGS)]
+        now = env.step(np.ones(2, np.int64))
+        for array, copy in kept:
+            np.testing.assert_array_equal(array, copy)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "words", [("frame-stack:frames=3",), ("flatten",), ("time-feature:steps=4",), ("flatten", "frame-stack:frames=2")]
+)
+def test_observe_says_what_an_agent_would_have_seen(way: str, words: tuple[str, ...]) -> None:
+    """One row's bare observations, one after the other, as a loaded policy gets them."""
+    kind = Vectors if words[0] != "time-feature:steps=4" else Walk
+    make = lambda rows: environments(kind, rows)[way]  # noqa: E731
+    seen, bare = (list(played(env, 2, actions_of(0, rows=1))) for env in (over(make(1), *words), make(1)))
+    fresh: Any = over(make(1), *words)
+    assert fresh.source == make(1).spec
+    for above, below in zip(seen, bare, strict=True):
+        equal(fresh.observe(below.obs, below.first), above.obs)
+
+
+def test_a_batch_is_no_history() -> None:
+    for words in ("frame-stack", "time-feature"):
+        env: Any = over(Rows(Walk, 1, inexact=""), words)
+        with pytest.raises(UsageError, match="one observation at a time"):
+            env.observe(np.zeros((4, 3), np.float32), np.ones(1, np.bool_))
+    flat: Any = over(Rows(Image, 1, inexact=""), "flatten")
+    assert flat.observe(np.zeros((4, 2, 3, 4), np.uint8), np.ones(1, np.bool_)).shape == (4, 24)
+
+
+def test_actions_are_translated_through_wrappers() -> None:
+    for env in (Gymnasium().make("Pendulum-v1", 2), over(Gymnasium().make("Pendulum-v1", 2), "flatten", "clip-reward")):
+        assert isinstance(env, SupportsTranslate)
+        assert env.translate(np.array([[0.5], [-1]], np.float32)).tolist() == [[1], [-2]]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        ("clip-reward:low=2", BadConfig, "low is 2, which is not below high, 1"),
+        ("time-feature", UsageError, "no vectors of floats; put flatten before it"),
+        ("frame-stack", UsageError, "hold a Discrete; put flatten before it"),
+    ],
+)
+def test_what_does_not_suit_is_refused_in_a_sentence(words: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        over(Rows(Rich, 1, inexact=""), words)
