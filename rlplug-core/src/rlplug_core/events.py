@@ -86,16 +86,21 @@ class Meter:
         """The mean of every metric over the recent updates since the last flush."""
         columns = self.state_dict()
         self.results.clear()
-        return {name: sum(values) / len(values) for name, values in columns.items()}
+        return {name: sum(values) / len(values) for name, (_, values) in columns.items()}
 
-    def state_dict(self) -> dict[str, list[float]]:
+    def state_dict(self) -> dict[str, list[list[float]]]:
+        """For every metric, which of the updates reported it, and what."""
         names = dict.fromkeys(name for metrics in self.results for name in metrics)
-        return {name: _numbers([metrics[name] for metrics in self.results if name in metrics]) for name in names}
+        places = {name: [at for at, metrics in enumerate(self.results) if name in metrics] for name in names}
+        return {name: [[*at], _numbers([self.results[place][name] for place in at])] for name, at in places.items()}
 
-    def load_state_dict(self, state: Mapping[str, list[float]]) -> None:
+    def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
+        updates: dict[float, dict[str, float]] = {}
+        for name, (places, values) in state.items():
+            for place, value in zip(places, values, strict=True):
+                updates.setdefault(place, {})[name] = value
         self.results.clear()
-        for update in range(max(map(len, state.values()), default=0)):
-            self.results.append({name: values[update] for name, values in state.items() if update < len(values)})
+        self.results.extend(updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1))
 
 
 class Events:
