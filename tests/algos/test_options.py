@@ -21,6 +21,8 @@ from rlplug_core.algorithm import Context
 from rlplug_core.config import Option, convert, flatten, parse, schema
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.options import RunOptions
+from rlplug_core.plugins import indexing, records
+from rlplug_core.plugins.records import Record
 from rlplug_core.presets import flat, preset
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
@@ -36,6 +38,14 @@ PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 
 def named(value: Any) -> str | None:
     return value.name if isinstance(value, Option) else None
+
+
+@pytest.mark.parametrize(
+    "record", [one for one in records() if one.distribution == "rlplug-algos"], ids=lambda record: str(record.id)
+)
+def test_the_index_repeats_the_code(record: Record) -> None:
+    """What `rlplug index --check rlplug-algos` says, without the command line."""
+    assert indexing.drift(record) == ""
 
 
 @pytest.mark.parametrize(("algorithm", "option"), OPTIONS, ids=named)
