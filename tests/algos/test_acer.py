@@ -28,7 +28,7 @@ def bandit(learner: Callable[..., Any], logits: Tensor, values: Tensor, **option
         for layer, bias in (
             (made.policy.outputs, logits),
             (made.average.outputs, logits),
-            (made.values.advantage, values),
+            (made.values.advantage.linears[-1], values),
         ):
             layer.weight.zero_()
             layer.bias.copy_(bias)
