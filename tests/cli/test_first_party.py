@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from rlplug_cli.__main__ import main
 from rlplug_core import plugins
 from rlplug_core.plan import Plan
-from rlplug_core.plugins import index, indexing
+from rlplug_core.plugins import index, indexing, presets
 from rlplug_core.plugins.records import Record
 from rlplug_core.presets import preset
 
@@ -37,12 +36,8 @@ def test_a_provider_s_index_is_valid(record: Record) -> None:
 
 def preset_tables() -> Iterator[tuple[str, str]]:
     for record in ours("algorithms"):
-        root = index.package_root(record.top_level)
-        assert root is not None
-        path = root / "presets" / f"{record.id}.toml"
-        if path.exists():
-            for name in tomllib.loads(path.read_text()):
-                yield record.id, "CartPole-v1" if name == "default" else name.replace("*", "x")
+        for name in presets.read(record).tables:
+            yield record.id, "CartPole-v1" if name == "default" else name.replace("*", "x")
 
 
 @pytest.mark.parametrize(("algorithm", "env"), list(preset_tables()))
