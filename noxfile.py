@@ -25,8 +25,8 @@ PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 EXAMPLES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.100")
-#: Two tests at a time: most wait for processes that they started.
-PARALLEL = ("-n", "2", "--dist", "worksteal")
+#: Two tests at a time, since most wait for processes that they started; and which of them took longest.
+PARALLEL = ("-n", "2", "--dist", "worksteal", "--durations", "10")
 
 #: What would lead a session to packages, plugins or stores that are not its own; the last would make each of the many
 #: processes of the tests compile its imports anew, which doubles their time.
