@@ -94,6 +94,8 @@ class Algorithm(nn.Module, Generic[B]):
         ]
         made = self.context.optimiser(parameters, rule or Adam(), lr, clip)
         self.optimisers.append(made)
+        for each in self.optimisers:  # a single one need not choose, which takes 10 microseconds a step
+            each.inputs = None if len(self.optimisers) == 1 else each.parameters
         return made
 
     def agent_seeds(self, rank: int) -> Seeds:

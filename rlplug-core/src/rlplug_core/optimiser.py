@@ -84,6 +84,8 @@ class Optimiser:
     ) -> None:
         self.parameters = list(dict.fromkeys(parameters))
         self.rule, self.lr, self.clip = rule, lr, clip
+        #: Whose gradients are worked out: not those of other parameters on the way. None is all that there are.
+        self.inputs: list[nn.Parameter] | None = self.parameters
         self.flat, self.gradient = flatten(self.parameters)
         self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters
@@ -92,7 +94,7 @@ class Optimiser:
 
     def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
         """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip."""
-        loss.backward(inputs=self.parameters)  # other parameters on the way get no gradient, and none is worked out
+        loss.backward(inputs=self.inputs)
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         if self.clip is not None:
             self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
