@@ -68,9 +68,11 @@ def photograph_terminal(directory: Path) -> None:
     for output in typed(COMMAND, directory):
         stream.feed(output)
         shown = "\n".join(screen.display)
-        steps = re.search(r"([\d,]+) / 100,000 steps", shown)
-        if not live and "   training   " in shown and steps and int(steps[1].replace(",", "")) > 60_000:
+        steps = re.search(r"([\d,]+) / ([\d,]+) steps", shown)
+        done, total = (int(number.replace(",", "")) for number in steps.groups()) if steps else (0, 1)
+        if not live and "   training   " in shown and done > 0.6 * total:
             live = drawn(screen)
+    assert live, "the run ended before two thirds of it were seen"
     (HERE / "run-live.svg").write_text(live, encoding="utf-8")
     (HERE / "run-end.svg").write_text(drawn(screen), encoding="utf-8")
 
