@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import signal
 import sys
@@ -111,7 +112,8 @@ class Processes:
         self._look()
         state = {
             "clock": self.clock.state_dict(),
-            "learner": self.snapshot().state_dict(),
+            # A copy: the optimisers' part is shared, and changes as soon as the workers go on.
+            "learner": copy.deepcopy(self.snapshot().state_dict()),
             "workers": {"slots": self.slots.clone(), "all": [remote.state for remote in self.remotes]},
         }
         self.flags[PAUSE] = 0
