@@ -25,11 +25,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import pytest
 
 from rlplug_cli.app import app
 from rlplug_core.plugins.known import KNOWN
+from tests.cli.documents import options
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
@@ -236,18 +236,6 @@ def test_every_option_that_is_named_exists() -> None:
     for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", page.read_text(encoding="utf-8")))
         assert named <= known, f"{page.name}: {', '.join(sorted(named - known))}"
-
-
-def options(command: click.Command) -> Iterator[str]:
-    """The options of a command and of all below it."""
-    context = click.Context(command)
-    for parameter in command.get_params(context):
-        yield from (*parameter.opts, *parameter.secondary_opts)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from options(below)
 
 
 def test_every_algorithm_has_its_place_in_the_documentation() -> None:

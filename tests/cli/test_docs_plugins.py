@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from rlplug_cli.app import COMMANDS, app
 from rlplug_core.plugins import reserved
+from tests.cli.documents import options
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "plugins").glob("*.md"))
 
@@ -41,18 +41,6 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
     known = set(options(app)) | {"--blame", "--no-build-isolation", "--editable", "--target", "--yes", "--no-index"}
     known |= {"--require-hashes"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) <= known
-
-
-def options(command: click.Command) -> Iterator[str]:
-    """The options of a command and of all below it."""
-    context = click.Context(command)
-    for parameter in command.get_params(context):
-        yield from (*parameter.opts, *parameter.secondary_opts)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from options(below)
 
 
 def test_the_contract_names_the_reserved_names_of_the_command_line() -> None:

@@ -86,13 +86,14 @@ def test_what_is_installed_is_there_at_once(installed: Place) -> None:
 
 
 def test_the_indices_in_the_wheels_are_current(installed: Place) -> None:
-    installed.rlplug("index", "--check", "rlplug-cem", "rlplug-gridworld")
+    assert installed.rlplug("index", "--check", "rlplug-cem", "rlplug-gridworld").returncode == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_passes_the_tests_that_it_ships(installed: Place, name: str) -> None:
     tests = str(EXAMPLES / name / "tests")
-    installed.run("python", "-m", "pytest", tests, "-q", "-p", "no:cacheprovider", RLPLUG_DISABLED_PLUGINS="mlflow")
+    words = ("python", "-m", "pytest", tests, "-q", "-p", "no:cacheprovider")
+    assert " passed" in installed.run(*words, RLPLUG_DISABLED_PLUGINS="mlflow").stdout
 
 
 def test_a_foreign_algorithm_trains(trained: Path) -> None:

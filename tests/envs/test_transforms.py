@@ -334,7 +334,9 @@ def test_sticky_actions_of_any_shape() -> None:
     env.reset(0)
     plain.reset(0)
     for action in np.linspace(-1, 1, 20, dtype=np.float32):
-        same(env.step(np.full((3, 1), action)), plain.step(np.full((3, 1), -1, np.float32)))
+        now, expected = env.step(np.full((3, 1), action)), plain.step(np.full((3, 1), -1, np.float32))
+        assert (now.obs == expected.obs).all()
+        same(now, expected)
 
 
 ALL = ("time-limit:steps=6", "sticky-actions", "frame-stack:frames=3", "time-feature:steps=6", "clip-reward",

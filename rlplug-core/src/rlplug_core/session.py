@@ -73,7 +73,7 @@ class Session:
                     self._run()
                 if self.status == "finished" and self.plan.options.verdict_episodes:
                     self._verdict()
-        except BaseException as error:
+        except BaseException as error:  # whatever ends a run, its journal says so; raised again below
             self.status = "failed"
             self._failed(error)
             raise
