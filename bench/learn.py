@@ -2,17 +2,19 @@
 
     python bench/learn.py                                     # every goal, seeds 1 to 5: some hours
     python bench/learn.py --only dqn/CartPole-v1 --seeds 1 2  # some of it
-    python bench/learn.py --report                            # train nothing, write the table of what is there
+    python bench/learn.py --report                            # train nothing, write the tables
 
-Finished runs of the same configuration are kept and reused, interrupted ones are resumed.
+What each seed came to is added to learning.jsonl, from which the tables are made; of several lines the last counts.
+Finished runs of the same configuration are reused, interrupted ones are resumed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +28,7 @@ from rlplug_core.run import Run, resume, train
 from rlplug_core.rundir import RunDirectory, group_of
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
+OUTCOMES = Path(__file__).with_name("learning.jsonl")
 #: What is made of the seeds' verdicts before the bar is held against it.
 Judge = Literal["every seed", "median", "interquartile mean"]
 #: The file in a run directory that says which commit trained it.
@@ -37,6 +40,7 @@ weights are evaluated twenty times over 100 greedy episodes, and the best are ke
 return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first evaluation
 that reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it. Asynchronous
 workers (`a3c`, `nstep-q`) are two processes, whose order nothing fixes: their numbers differ a little from run to run.
+A dash is a seed that has not been run.
 
 {learning}
 
@@ -53,14 +57,15 @@ A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the inte
 
 {pixels}
 
-Seconds are of a whole run with its evaluations, the median of the seeds, beside other work on the same machine.
-{machine}; trained at {revisions}.
+Seconds are of a whole run with its evaluations, the median of the seeds, beside other work on the same machine:
+{machine}. The last column says which commits trained the seeds.
 """
 
 #: The algorithms that learn from a replay buffer; each must pass on CartPole, and the classic check.
 REPLAY = (
     "dqn", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "qrdqn", "iqn", "rainbow", "rainbow-iqn",
 )  # fmt: skip
+SEEDS = (1, 2, 3, 4, 5)
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
 
@@ -119,25 +124,30 @@ GOALS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished run."""
+    """What one seed of a goal came to."""
 
+    goal: str
+    seed: int
     verdict: float
     reached: int | None
     seconds: float
+    revision: str
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", default=[goal.name for goal in GOALS])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learn", help="where the run directories are")
     parser.add_argument("--report", action="store_true", help="train nothing")
     given = parser.parse_args(arguments)
     for goal in installed():
         for seed in given.seeds if goal.name in given.only and not given.report else ():
-            outcome = outcome_of(goal, run_of(goal, seed, given.out))
+            outcome = outcome_of(goal, seed, run_of(goal, seed, given.out))
+            with OUTCOMES.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
             print(f"{goal.name} seed {seed}: {outcome.verdict:.1f} in {outcome.seconds:.0f} s", flush=True)
-    write(given.seeds, given.out)
+    write(outcomes())
 
 
 def installed() -> list[Goal]:
@@ -166,45 +176,49 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
     return run if run.status == "finished" else resume(run, hooks=False)
 
 
-def outcome_of(goal: Goal, run: Run) -> Outcome:
+def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     records = list(read(run.journal))
     (verdict,) = [record.data["return_mean"] for record in records if record.kind == "verdict"]
     means = [(record.step, record.data["eval/return_mean"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
-    return Outcome(verdict, reached, (records[-1].time - records[0].time) / 1000)
+    seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION
+    trained = by.read_text(encoding="utf-8") if by.exists() else "unknown"
+    return Outcome(goal.name, seed, round(verdict, 3), reached, round(seconds, 1), trained)
 
 
-def write(seeds: Sequence[int], out: Path) -> None:
-    """LEARNING.md from the finished runs; a seed without one has a dash."""
+def outcomes() -> dict[str, dict[int, Outcome]]:
+    """For every goal what its seeds came to."""
+    found: dict[str, dict[int, Outcome]] = {}
+    for line in OUTCOMES.read_text(encoding="utf-8").splitlines() if OUTCOMES.exists() else ():
+        outcome = Outcome(**json.loads(line))
+        found.setdefault(outcome.goal, {})[outcome.seed] = outcome
+    return found
+
+
+def write(found: dict[str, dict[int, Outcome]]) -> None:
+    """LEARNING.md from what is known."""
     rows: dict[str, list[list[str]]] = {"learning": [], "classic": [], "pixels": []}
-    revisions: set[str] = set()
-    for goal in installed():
-        found: dict[int, Outcome] = {}
-        for seed in seeds:
-            path = out / options_of(goal, seed)[1]
-            if path.exists() and (run := Run(RunDirectory.open(path))).status == "finished":
-                found[seed] = outcome_of(goal, run)
-                revisions |= {(path / REVISION).read_text(encoding="utf-8")} if (path / REVISION).exists() else set()
-        if found:
-            rows[goal.part].append(row(goal, seeds, found))
-    names = [f"seed {seed}" for seed in seeds]
-    header = ["algorithm", "environment", "env steps", *names, "judged", "bar", "pass", "to the bar", "seconds"]
+    for goal in GOALS:
+        if goal.name in found:
+            rows[goal.part].append(row(goal, found[goal.name]))
+    names = [f"seed {seed}" for seed in SEEDS]
+    header = ["algorithm", "environment", "env steps", *names, "judged", "bar", "pass", "to the bar", "seconds", "at"]
     parts = {name: table(header, lines) if lines else "Nothing has been run." for name, lines in rows.items()}
-    text = ABOUT.format(**parts, machine=machine(), revisions=", ".join(sorted(revisions)))
-    LEARNING.write_text(text, encoding="utf-8")
+    LEARNING.write_text(ABOUT.format(**parts, machine=machine()), encoding="utf-8")
 
 
-def row(goal: Goal, seeds: Sequence[int], found: dict[int, Outcome]) -> list[str]:
-    verdicts = [f"{found[seed].verdict:.1f}" if seed in found else "-" for seed in seeds]
+def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
+    verdicts = [f"{found[seed].verdict:.1f}" if seed in found else "-" for seed in SEEDS]
     judged = judge(goal.judge, [outcome.verdict for outcome in found.values()])
     steps = [outcome.reached for outcome in found.values() if outcome.reached is not None]
     reached = f"{statistics.median(steps):,.0f}" if len(steps) == len(found) else f"{len(steps)} of {len(found)}"
     seconds = statistics.median(outcome.seconds for outcome in found.values())
     beside = "" if goal.judge == "every seed" else f" ({goal.judge})"
-    passed = "no" if goal.bar is not None and judged < goal.bar else "yes" if len(found) == len(seeds) else "so far"
+    passed = "no" if goal.bar is not None and judged < goal.bar else "yes" if len(found) == len(SEEDS) else "so far"
     aim = ["-", "-", "-"] if goal.bar is None else [f"{goal.bar:g}", passed, reached]
     what = [f"`{goal.algorithm}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
-    return [*what, *verdicts, f"{judged:.1f}{beside}", *aim, f"{seconds:.0f}"]
+    by = ", ".join(sorted({outcome.revision for outcome in found.values()}))
+    return [*what, *verdicts, f"{judged:.1f}{beside}", *aim, f"{seconds:.0f}", by]
 
 
 def judge(how: Judge, verdicts: Sequence[float]) -> float:
