@@ -9,6 +9,7 @@ from rlplug_algos.actor_critic import ActorCritic, ActorCriticConfig
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Count, Fraction, Positive, log, uniform
+from rlplug_core.errors import UsageError
 from rlplug_core.kfac import KFAC
 from rlplug_core.optimiser import Optimiser
 from rlplug_core.schedules import Schedule
@@ -39,6 +40,8 @@ class ACKTR(ActorCritic):
 
     def minimiser(self, lr: Schedule) -> Optimiser:
         c = self.config
+        if c.net.shared:
+            raise UsageError("acktr has a trust region for each of policy and critic; leave net.shared at false")
         self.kfac = KFAC([(self.policy, c.kl), (self.critic, c.critic_kl)], c.damping, c.momentum)
         return self.optimiser([self.policy, self.critic], lr, None, self.kfac)
 

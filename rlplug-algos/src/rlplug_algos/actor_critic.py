@@ -15,7 +15,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
 from rlplug_core.estimators import gae
-from rlplug_core.nets.modules import Critic, Policy
+from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.optimiser import Optimiser
 from rlplug_core.protocols import Buffer
@@ -49,7 +49,8 @@ class ActorCritic(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.policy, self.critic = Policy(self.spec, c.net), Critic(self.spec, c.net)
+        self.networks = PolicyAndCritic(self.spec, c.net)
+        self.policy, self.critic = self.networks.policy, self.networks.critic
         self.optim = self.minimiser(linear(c.lr, 0.0) if c.anneal else constant(c.lr))
         self.values = forward(self.critic, self.acting)
 
@@ -76,10 +77,11 @@ class ActorCritic(Algorithm[Rollout]):
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         """Mnih et al. (2016), section 4: policy gradient, squared value error, entropy bonus."""
         c = self.config
-        log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
+        outputs, values = self.networks(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
         policy = -log_prob * advantage
-        value = (self.critic(batch.obs) - batch.target).square()
+        value = (values - batch.target).square()
         loss = batch.mean(policy + c.value * value - c.entropy * entropy)
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

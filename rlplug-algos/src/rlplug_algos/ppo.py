@@ -15,7 +15,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
 from rlplug_core.estimators import gae
-from rlplug_core.nets.modules import Critic, Policy
+from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.optimiser import host
 from rlplug_core.schedules import constant, linear
@@ -55,7 +55,8 @@ class PPO(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.policy, self.critic = Policy(self.spec, c.net), Critic(self.spec, c.net)
+        self.networks = PolicyAndCritic(self.spec, c.net)
+        self.policy, self.critic = self.networks.policy, self.networks.critic
         lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
         self.optim = self.optimiser([self.policy, self.critic], lr, c.gradient_clip)
         self.values = forward(self.critic, self.acting)
@@ -82,12 +83,13 @@ class PPO(Algorithm[Rollout]):
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped surrogate (eq. 7) with squared value error and entropy bonus (eq. 9)."""
         c = self.config
-        log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
+        outputs, values = self.networks(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()
         advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
         policy = -(ratio * advantage).minimum(ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
-        value = value_error(self.critic(batch.obs), batch.target, batch.target - batch.advantage, c.value_clip)
+        value = value_error(values, batch.target, batch.target - batch.advantage, c.value_clip)
         loss = batch.mean(policy + c.value * value - c.entropy * entropy)
         kl = ratio - 1 - log_ratio
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy, "loss/kl": kl}

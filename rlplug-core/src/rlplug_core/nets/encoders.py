@@ -123,8 +123,13 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     all but plain images then pass the hidden layers of `net`.
 
     Raises:
-        UsageError: the space is none of these.
+        UsageError: the space is none of these, or a trunk shall be shared that this network has for itself.
     """
+    if net.shared:
+        raise UsageError(
+            "net.shared puts policy and critic on one trunk, and this algorithm trains its networks apart; leave it at "
+            "false, or use a2c, a3c, ppo or another that has one loss for both"
+        )
     if _is_image(space):
         image = Image(space, net)
         return image, image.features

@@ -29,7 +29,11 @@ class Policy(nn.Module):
         self.head, self.outputs = make(spec.action, features)
 
     def forward(self, obs: Obs) -> Tensor:
-        return masked(self.outputs(self.encoder(obs)), obs)
+        return self.on(self.encoder(obs), obs)
+
+    def on(self, features: Tensor, obs: Obs) -> Tensor:
+        """The outputs from what the encoder made of `obs`."""
+        return masked(self.outputs(features), obs)
 
 
 class Critic(nn.Module):
@@ -41,8 +45,31 @@ class Critic(nn.Module):
         self.output = linear(features, 1, gain=1.0)
 
     def forward(self, obs: Obs) -> Tensor:
-        value: Tensor = self.output(self.encoder(obs))
+        return self.on(self.encoder(obs))
+
+    def on(self, features: Tensor) -> Tensor:
+        """The values from what the encoder made of observations."""
+        value: Tensor = self.output(features)
         return value.squeeze(-1)
+
+
+class PolicyAndCritic:
+    """A policy and a critic that one loss trains; with `net.shared` both on one trunk, which a call passes once.
+
+    It is no module: the learner holds `policy` and `critic` as its own. Optimisers count shared parameters once.
+    """
+
+    def __init__(self, spec: Spec, net: Net) -> None:
+        self.shared, net = net.shared, replace(net, shared=False)
+        trunk = encoder(spec.obs, net) if self.shared else None
+        self.policy, self.critic = Policy(spec, net, trunk), Critic(spec, net, trunk)
+
+    def __call__(self, obs: Obs) -> tuple[Tensor, Tensor]:
+        """Outputs of the action head [B, size] and values [B]."""
+        if not self.shared:
+            return self.policy(obs), self.critic(obs)
+        features = self.policy.encoder(obs)
+        return self.policy.on(features, obs), self.critic.on(features)
 
 
 class Stream(nn.Module):

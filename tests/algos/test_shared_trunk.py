@@ -1,0 +1,70 @@
+"""Policy and critic on one trunk: the same loss and gradient as of two passes, one pass, and each parameter once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from rlplug_core.errors import UsageError
+from tests.algos.test_policy_losses import gradients, random_samples, reference
+
+SHARED = {"net.shared": True}
+
+
+@pytest.mark.parametrize("env", ["Chain", "Continuous"])
+@pytest.mark.parametrize("algorithm", ["a2c", "a3c", "ppo", "vac", "vpg"])
+def test_loss_and_gradient_are_those_of_two_passes(learner: Callable[..., Any], algorithm: str, env: str) -> None:
+    made = learner(algorithm, env, entropy=0.3, value=0.7, standardise=False, **SHARED)
+    assert made.policy.encoder is made.critic.encoder
+    batch = random_samples(env, 7, torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0]))
+    loss, expected = made.loss(batch)[0], reference(made, batch)
+    torch.testing.assert_close(loss, expected)
+    for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+@pytest.mark.parametrize(("shared", "passes"), [(True, 1), (False, 2)])
+def test_the_loss_passes_each_trunk_once(
+    learner: Callable[..., Any], algorithm: str, shared: bool, passes: int
+) -> None:
+    made, seen = learner(algorithm, "Chain", **{"net.shared": shared}), []
+    for trunk in {made.policy.encoder, made.critic.encoder}:
+        trunk.register_forward_hook(lambda *_: seen.append(1))
+    made.loss(random_samples("Chain", 3))
+    assert len(seen) == passes
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+def test_every_parameter_is_optimised_once(learner: Callable[..., Any], algorithm: str) -> None:
+    made = learner(algorithm, "Chain", **SHARED)
+    optimised = [id(parameter) for parameter in made.optim.parameters]
+    assert sorted(optimised) == sorted({id(parameter) for parameter in made.parameters()})
+    assert made.optim.flat.numel() == sum(parameter.numel() for parameter in made.parameters())
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "runner"), [("a2c", {}), ("a2c", {"runner": "async", "inline": True, "workers": 2}), ("ppo", {})]
+)
+def test_a_run_changes_trunk_and_heads(
+    trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str, runner: dict[str, Any]
+) -> None:
+    after = trained(algorithm, "Chain", total_steps=512, **SHARED, **runner).snapshot()
+    before = learner(algorithm, "Chain", **SHARED).policy.state_dict()
+    for name, tensor in after.policy.state_dict().items():
+        assert not torch.equal(tensor, before[name]), name
+
+
+@pytest.mark.parametrize("algorithm", ["acer", "acktr", "dqn", "trpo"])
+def test_who_trains_policy_and_values_apart_refuses(learner: Callable[..., Any], algorithm: str) -> None:
+    with pytest.raises(UsageError, match=r"leave (net\.shared|it) at false"):
+        learner(algorithm, "Chain", **SHARED)
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "crossq"])
+def test_off_policy_critics_have_no_trunk_to_share(learner: Callable[..., Any], algorithm: str) -> None:
+    with pytest.raises(UsageError, match="leave it at false"):
+        learner(algorithm, "Continuous", **SHARED)
