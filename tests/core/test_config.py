@@ -242,6 +242,13 @@ def test_any_text_gives_a_configuration_or_our_own_error(name: str, text: str) -
         assert convert(Example, flatten(config), "example") == config
 
 
+def test_none_is_typed_where_a_file_has_no_null() -> None:
+    assert convert(Example, {"limit": 2.0}, "example").limit == 2.0
+    assert convert(Example, {"limit": "none"}, "example").limit is None
+    with pytest.raises(BadConfig, match="option 'steps'"):
+        convert(Example, {"steps": "none"}, "example")
+
+
 def test_ranges_for_tuners() -> None:
     assert (uniform(0, 1).kind, uniform(0, 1).values) == ("uniform", (0, 1))
     assert choice("a", "b") == Range("choice", ("a", "b"))

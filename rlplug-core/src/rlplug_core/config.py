@@ -112,14 +112,17 @@ def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
     Raises:
         BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) says whose option.
     """
-    names = {option.name for option in schema(config)}
-    for name in _flat(values):
-        if name not in names:
+    options = {option.name: option for option in schema(config)}
+    given = _flat(values)
+    for name, value in given.items():
+        if name not in options:
             raise BadConfig(
-                f"{where} has no option '{name}'{did_you_mean(name, names)} (rlplug info {where} lists them)"
+                f"{where} has no option '{name}'{did_you_mean(name, options)} (rlplug info {where} lists them)"
             )
+        if options[name].optional and value == "none":  # as a TOML file says it, which has no null
+            given[name] = None
     try:
-        return msgspec.convert(_nest({**flatten(config()), **_flat(values)}), config, strict=True)
+        return msgspec.convert(_nest({**flatten(config()), **given}), config, strict=True)
     except msgspec.ValidationError as error:
         raise BadConfig(_sentence(str(error), where)) from error
 
