@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ OPTIONS = {option.name: option for option in schema(Example)}
 def test_the_schema_says_all_that_a_form_needs() -> None:
     assert list(OPTIONS) == [
         "steps", "gamma", "lr", "bonus", "limit", "name", "flag", "mode", "colour", "sizes",
-        "inner.depth", "inner.shape", *(f"other.{field.name}" for field in dataclasses.fields(Net)), "note",
+        "inner.depth", "inner.shape", *(f"other.{each.name}" for each in dataclasses.fields(Net)), "note",
     ]  # fmt: skip
     assert OPTIONS["lr"] == Option(
         "lr", "float", 1e-3, "step size", minimum=0, open_minimum=True, search=log(1e-5, 1e-2)
