@@ -1,0 +1,71 @@
+# %% [markdown]
+# # 4. Dueling streams
+#
+# In many situations it hardly matters what one does: the pole is upright, or it has already fallen. What matters then
+# is the value of the situation, and a plain network must learn it for every action separately.
+#
+# A dueling network (Wang et al., 2016, arXiv:1511.06581, eq. 9) has two streams behind its shared layers: one number V
+# for the situation and one number A for each action. Every transition teaches V, whichever action was taken.
+#
+#     Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')
+#
+# Why subtract the mean? V + A alone is the same if V grows by 1 and all A shrink by 1, so neither would have a meaning.
+
+# %%
+from __future__ import annotations
+
+import torch
+from chapter_03_prioritised import PrioritisedDQN
+from gymnasium.spaces import Box, Discrete
+
+from rlplug_core.nets.modules import QNetwork
+from rlplug_core.nets.net import Net
+from rlplug_core.types import Spec
+
+# %% [markdown]
+# Against chapter 3 there is another network. The last hidden layer now belongs to each stream, the others are shared.
+
+
+# %%
+class DuelingDQN(PrioritisedDQN):
+    """Deep Q-learning with separate streams for the situation and the actions."""
+
+    def network(self) -> QNetwork:
+        return QNetwork(self.spec, self.config.net, dueling=True)
+
+
+# %% [markdown]
+# ## By hand
+#
+# The two streams of a fresh network, put together by the equation, are what the network says.
+
+
+# %%
+def by_hand() -> None:
+    spec = Spec(Box(-1, 1, (4,)), Discrete(3), 1, "by hand")
+    network = QNetwork(spec, Net(hidden=(8, 8)), dueling=True)
+    obs = torch.randn(5, 4)
+    features = network.encoder(obs)
+    assert network.value is not None
+    value, advantage = network.value(features), network.advantage(features)
+    q = value + advantage - advantage.mean(1, keepdim=True)
+    print("Q of the first observation:", [round(number, 3) for number in q[0].tolist()])
+    assert torch.allclose(q, network(obs))
+    assert torch.allclose(q.mean(1, keepdim=True), value, atol=1e-6)
+
+
+# %% [markdown]
+# The last line shows what V has become: the mean of the action values.
+#
+# ## What came out
+#
+# The same switches of the packaged algorithm, of which the name `dueling-dqn` has dueling streams alone:
+#
+#     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling
+
+# %%
+if __name__ == "__main__":
+    from lesson import lesson
+
+    by_hand()
+    lesson("chapter_04_dueling:DuelingDQN")

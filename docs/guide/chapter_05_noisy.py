@@ -1,0 +1,108 @@
+# %% [markdown]
+# # 5. Noisy networks
+#
+# A random action every now and then is a poor explorer: it knows nothing of where there is something to find, and what
+# it tries in one step it drops in the next. Noisy networks (Fortunato et al., 2018, arXiv:1706.10295) put the noise on
+# weights instead:
+#
+#     y = (W + Σ_W ⊙ ε_W) x + b + Σ_b ⊙ ε_b
+#
+# W, b and the sizes of the noise Σ are learned, and ε is drawn anew. Where the loss suffers from noise, gradient
+# descent makes Σ small; where nothing has been learned, noise stays and changes what is done. Each situation thus gets
+# its own amount of exploration, and no schedule has to be chosen.
+#
+# Drawing a number for each weight is dear. *Factorised* noise draws one for each input and each output, and takes
+# products: ε_W[j, i] = f(ε_j) f(ε_i) with f(x) = sgn(x) √|x|.
+
+# %%
+from __future__ import annotations
+
+import numpy as np
+import torch
+from chapter_01_dqn import chosen
+from chapter_04_dueling import DuelingDQN
+from torch import Tensor
+
+from rlplug_core.agents import EpsilonGreedy, NoisyGreedy
+from rlplug_core.batches import Transitions
+from rlplug_core.clock import Clock
+from rlplug_core.nets.modules import QNetwork
+from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.types import Result
+
+# %% [markdown]
+# In rlplug noise is an *argument* of a network, not a hidden state of it. Whoever calls the network owns the random
+# numbers: the agent draws for each step, and `update` draws for each batch. So a loss gives the same number each time
+# it is computed, and a resumed run draws what the uninterrupted one would have drawn.
+#
+# Against chapter 4 the network is noisy, the agent acts by its noise, and each of the three uses of a network in the
+# loss (the value of the action taken, the values ahead, the choice among them) gets noise of its own.
+
+# %%
+#: What noise is drawn for.
+TAKEN, AHEAD, CHOICE = range(3)
+
+
+class NoisyDQN(DuelingDQN):
+    """Deep Q-learning that explores by noise on its weights."""
+
+    def network(self) -> QNetwork:
+        return QNetwork(self.spec, self.config.net, dueling=True, noisy="factorised")
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
+        return NoisyGreedy(self.online, self.online.draw, self.agent_seeds(rank), self.acting)
+
+    def update(self, batch: Transitions, clock: Clock) -> Result:
+        batch.extras = batch.extras | self.draws(batch)
+        return super().update(batch, clock)
+
+    def draws(self, batch: Transitions) -> dict[str, Tensor]:
+        """Random numbers for one loss."""
+        noise = np.stack([self.online.draw(self.generator) for _ in (TAKEN, AHEAD, CHOICE)])
+        return {"noise": torch.from_numpy(noise).to(self.device)}
+
+    def taken(self, batch: Transitions) -> Tensor:
+        return chosen(self.online(batch.obs, batch.extras["noise"][TAKEN]), batch.action)
+
+    def ahead(self, batch: Transitions) -> Tensor:
+        values: Tensor = self.target(batch.next_obs, batch.extras["noise"][AHEAD])
+        return values
+
+    def best(self, batch: Transitions, ahead: Tensor) -> Tensor:
+        values: Tensor = self.online(batch.next_obs, batch.extras["noise"][CHOICE])
+        return values.argmax(1)
+
+
+# %% [markdown]
+# ## By hand
+#
+# A noisy layer of two inputs and one output, computed by the equation. Without noise it is a plain linear layer; that
+# is how the agent acts when it is evaluated.
+
+
+# %%
+def by_hand() -> None:
+    layer = NoisyLinear(2, 1, "factorised")
+    x, noise = torch.tensor([3.0, -1.0]), torch.from_numpy(layer.draw(np.random.default_rng(0)))
+    into, out = noise[:2], noise[2:]  # f is applied already
+    weight = layer.weight + layer.weight_sigma * torch.outer(out, into)
+    bias = layer.bias + layer.bias_sigma * out
+    y = weight @ x + bias
+    print(f"with noise {y.item():.3f}, without {layer(x).item():.3f}")
+    assert torch.allclose(layer(x, noise), y)
+    assert torch.allclose(layer(x), layer.weight @ x + layer.bias)
+
+
+# %% [markdown]
+# ## What came out
+#
+# The same switches of the packaged algorithm, of which the name `noisy-dqn` has noisy layers alone:
+#
+#     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling --noisy factorised
+
+# %%
+if __name__ == "__main__":
+    from lesson import lesson
+
+    by_hand()
+    lesson("chapter_05_noisy:NoisyDQN")

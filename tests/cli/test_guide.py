@@ -1,0 +1,124 @@
+"""The guide tells the truth: its chapters run, and each learns what the packaged algorithm learns that it names.
+
+Every chapter is run as a reader runs it, but for a short while. Then the first command that its last section names is
+run as long: both must have learned the same weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlplug_cli.app import app
+from rlplug_core.batches import Transitions
+from rlplug_core.checkpoint import Checkpoints
+from rlplug_core.plan import Plan
+from tests.cli.conftest import Done
+from tests.cli.documents import options
+from tests.cli.test_docs import Command, blocks, commands, run
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+PAGE = GUIDE / "README.md"
+CHAPTERS = sorted(GUIDE.glob("chapter_*.py"))
+#: Learning begins at 1,000 env steps and goes on for two bursts, after which the target network has moved twice.
+STEPS = 1_300
+SHORT = ("--total-steps", str(STEPS), "--eval-episodes", "1", "--verdict-episodes", "0", "--name", "theirs")
+#: What chapter 7 has on beside C51.
+SWITCHES = {"double": True, "dueling": True, "noisy": "factorised", "n_step": 3}
+
+
+@pytest.fixture(autouse=True)
+def reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chapters import each other by name, as scripts of one folder do; nothing of that stays."""
+    monkeypatch.syspath_prepend(str(GUIDE))
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    for path in GUIDE.glob("*.py"):
+        monkeypatch.delitem(sys.modules, path.stem, raising=False)
+
+
+def named(chapter: Path) -> list[str]:
+    """The commands that a chapter names, without `rlplug`."""
+    text = chapter.read_text(encoding="utf-8")
+    found = re.findall(r"(?:`|^#     )rlplug (run [^`\n]+)(?:`|$)", text, re.M)
+    assert len(found) == text.count("rlplug run"), "a command is broken by the end of a line"
+    return found
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    """What a run has learned: both networks at its end."""
+    _, components, _, _ = Checkpoints(directory / "checkpoints").load(("final",), "learner")
+    return {key: value for key, value in components["learner"].items() if key.startswith(("online.", "target."))}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_a_chapter_runs_and_learns_what_the_packaged_algorithm_learns(
+    chapter: Path, place: Path, rlplug: Callable[..., Done], capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "argv", [chapter.name, "--steps", str(STEPS)])
+    runpy.run_path(str(chapter), run_name="__main__")
+    said = capsys.readouterr().out
+    (mine,) = (place / "runs").iterdir()
+    assert re.search(rf"^ +{STEPS:,} +[\d.]+  #+$", said, re.M)
+    assert f"{mine.name}: its best weights return" in said
+    if not named(chapter):
+        assert chapter.stem == "chapter_07_distributional"
+        return
+    done = rlplug(*shlex.split(named(chapter)[0]), *SHORT)
+    assert done.code == 0, done.err
+    found, expected = weights(mine), weights(place / "runs" / "theirs")
+    assert found.keys() == expected.keys()
+    assert [key for key in found if not torch.equal(found[key], expected[key])] == []
+
+
+def test_the_chapter_on_distributions_has_the_loss_of_the_packaged_algorithm() -> None:
+    mine = Plan.make("chapter_07_distributional:C51", "CartPole-v1", {})
+    theirs = Plan.make("c51", "CartPole-v1", {**SWITCHES, "v_min": 0.0, "v_max": 100.0})
+    env = mine.make_env(1)
+    learners: list[Any] = [plan.make_learner(env.spec) for plan in (mine, theirs)]
+    env.close()
+    generator = torch.Generator().manual_seed(0)
+    obs, following = torch.randn(2, 64, 4, generator=generator)
+    action = torch.randint(2, (64,), generator=generator)
+    reward, discount = torch.rand(2, 64, generator=generator)
+    weight, index = torch.rand(64, generator=generator), torch.arange(64)
+    batch = Transitions(weight, None, obs, action, reward, discount, following, index, {})
+    losses = [learner.loss(replace(batch, share=None, extras=learner.draws(batch)))[0] for learner in learners]
+    assert torch.equal(*losses)
+    assert losses[0] > 1
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+def test_every_option_that_a_chapter_names_exists(chapter: Path) -> None:
+    words = {word for line in named(chapter) for word in line.split() if word.startswith("--")}
+    assert words <= set(options(app))
+
+
+def test_the_commands_of_the_page_run(place: Path) -> None:
+    """Those that train a chapter's learner by the command line; what else it shows is run above."""
+    (place / "docs").symlink_to(GUIDE.parent)
+    text = PAGE.read_text(encoding="utf-8")
+    shown = [command for block in blocks(text) for command in commands(block)]
+    assert len(shown) == 3
+    for command in shown:
+        script = re.match(r"python (\S+)", command.line)
+        if script:
+            assert place / script[1] in [place / "docs" / "guide" / path.name for path in CHAPTERS]
+        else:
+            run(Command(command.line))
+
+
+def test_the_page_leads_to_every_chapter_and_nowhere_else() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert [target for target in targets if not (GUIDE / target).exists()] == []
+    assert [target for target in targets if target.endswith(".py")] == [path.name for path in CHAPTERS]
