@@ -239,14 +239,14 @@ def test_every_option_that_is_named_exists() -> None:
 
 
 def test_every_algorithm_has_its_place_in_the_documentation() -> None:
-    """A heading, or a line of the table that leads to a page of which it is the subject."""
+    """A line of a table that leads to a page of which it is the subject."""
     overview = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    headings = set(re.findall(r"^## .*: `([\w-]+)`$", overview, re.M))
-    lines = re.findall(r"^\| \[(.+)\]\(([^)#]+)[^)]*\) \|", overview, re.M)
+    lines = re.findall(r"^\| \[(`.+`)\]\(([^)#]+)[^)]*\) \|", overview, re.M)
+    found = set()
     for names, target in lines:
         text = (ROOT / "docs" / target).read_text(encoding="utf-8")
-        headings |= {name for name in re.findall(r"`([\w-]+)`", names) if f"`{name}`" in text}
-    assert headings == set(KNOWN["algorithms"])
+        found |= {name for name in re.findall(r"`([\w-]+)`", names) if f"`{name}`" in text}
+    assert found == set(KNOWN["algorithms"])
     assert {(ROOT / "docs" / target) for _, target in lines} == set(ALGORITHMS)
 
 
@@ -264,6 +264,14 @@ def test_the_index_names_every_decision() -> None:
     assert [page.name for page in DECISIONS if page.name != "README.md" and f"]({page.name})" not in index] == []
 
 
+def test_a_page_shows_every_learning_curve() -> None:
+    shown = {
+        target for page in ALGORITHMS for target in re.findall(r"/(curves-\S+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert shown == {path.name for path in PICTURES if path.name.startswith("curves-")}
+
+
 def test_pictures_are_small() -> None:
     assert PICTURES
     assert [path.name for path in PICTURES if path.stat().st_size > 400_000] == []
+    assert [path.name for path in PICTURES if path.match("curves-*") and path.stat().st_size > 40_000] == []
