@@ -104,7 +104,7 @@ def by_hand() -> None:
 # CartPole has smaller layers, quieter noise and a random start, because noise alone may choose one action for whole
 # episodes.
 #
-#     rlplug run rainbow-iqn CartPole-v1 --warmup 0 --lr 2.3e-3 --sigma 0.5 --net.hidden 256,256 --acting-quantiles 8
+#     rlplug run rainbow-iqn CartPole-v1 --warmup 0 --noisy factorised --lr 2.3e-3 --net.hidden 256,256 --acting-quantiles 8
 #
 # You have now seen every idea in it: ten files, one in each.
 #
