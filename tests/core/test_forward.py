@@ -68,7 +68,7 @@ def batch(space: spaces.Space[Any], rows: int) -> Any:
     st.sampled_from(["policy", "critic", "q", "dueling", "categorical", "dueling categorical", "noisy quantile"]),
     st.sampled_from([DISCRETE, BOX]),
     st.lists(st.integers(1, 40), max_size=3),
-    st.sampled_from(["tanh", "relu"]),
+    st.sampled_from(["tanh", "relu", "elu", "silu", "leaky_relu"]),
     st.integers(1, 9),
     st.integers(1, 70),
 )
@@ -112,6 +112,19 @@ def test_what_numpy_cannot_goes_through_torch_or_is_refused(name: str) -> None:
     assert forward(module).backend == "torch"
     with pytest.raises(UsageError, match="acting in numpy needs fully connected layers on the CPU"):
         forward(module, "numpy")
+
+
+@pytest.mark.parametrize("net", [Net(activation="gelu"), Net(layer_norm=True)])
+@pytest.mark.parametrize("kind", ["policy", "critic", "q", "dueling categorical"])
+def test_layers_without_a_numpy_form_go_through_torch(kind: str, net: Net) -> None:
+    assert forward(build(kind, OBSERVATIONS["vector"], net)).backend == "torch"
+
+
+@pytest.mark.parametrize("activation", ["elu", "silu", "leaky_relu"])
+def test_large_numbers_overflow_nowhere(activation: Any) -> None:
+    module = build("critic", OBSERVATIONS["vector"], Net((6,), activation))
+    obs = np.float32([[1e30] * 4, [-1e30] * 4, [1000] * 4, [-1000] * 4])
+    np.testing.assert_allclose(forward(module)(obs), TorchForward(module)(obs), rtol=1e-4)
 
 
 def test_torch_can_be_asked_for() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from rlplug_core.checkpoint import Checkpoints
+from rlplug_core.errors import PluginError
 from rlplug_core.run import Run, load, resume, train
+from rlplug_core.rundir import RunDirectory
 from tests.core.fakes import ENVS, assert_same
 
 CHAIN = f"{ENVS}:Chain"
@@ -114,6 +116,56 @@ def test_wrappers_are_copied_too(tmp_path: Path) -> None:
     assert resume(run, total_steps=160, hooks=False).status == "finished"
     other = trained(tmp_path / "other", tiny, wrap=[tenfold, write(tmp_path, code)])
     assert other.config["group"] == run.config["group"]
+
+
+NET = """
+from torch import nn
+def make(space, net):
+    return nn.Sequential(nn.Flatten(), nn.Linear(space.shape[0], 4), nn.Tanh()), 4
+"""
+
+
+def network(folder: Path, text: str = NET) -> str:
+    return write(folder, text, "my_net.py").replace(":Mine", ":make")
+
+
+@pytest.mark.parametrize("runner", [{}, {"runner": "async", "workers": 2}])
+def test_a_network_is_copied_too(tmp_path: Path, runner: dict[str, Any]) -> None:
+    options = {"net.factory": network(tmp_path), "workers": 2, **runner}
+    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny", **options)
+    source = run.config["sources"]["net.factory"]
+    assert list(run.config["sources"]) == ["net.factory"]
+    assert source["sha256"] == hashlib.sha256(NET.encode()).hexdigest()
+    assert (run.path / source["copy"]).read_text() == NET
+    (tmp_path / "my_net.py").write_text("raise SystemExit('edited')\n", encoding="utf-8")
+    assert run.evaluate(episodes=2).episodes == 2
+    assert load(run) is not None
+    assert resume(run, total_steps=160, hooks=False).status == "finished"
+    (tmp_path / "my_net.py").unlink()
+    run.path.rename(tmp_path / "elsewhere")
+    assert resume(tmp_path / "elsewhere", total_steps=240, hooks=False).status == "finished"
+    assert learner(Run(RunDirectory.open(tmp_path / "elsewhere")))["policy.encoder.1.weight"].shape == (4, 5)
+
+
+def test_a_network_is_found_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": "./my_net.py:make"})
+    assert run.config["options"]["net.factory"] == f"{tmp_path}/my_net.py:make"
+
+
+def test_what_is_wrong_with_a_network_leaves_no_run(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="turns 2 observations into"):
+        trained(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": network(tmp_path, NET[:-3] + "5\n")})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_networks_make_a_group_by_what_they_hold(tmp_path: Path) -> None:
+    groups = []
+    for name, text in (("one", NET), ("same", NET), ("edited", f"{NET}# another thought\n")):
+        options = {"net.factory": network(tmp_path / name, text)}
+        groups.append(trained(tmp_path / name / "runs", "tests.core.fakes:Tiny", **options).config["group"])
+    assert groups[0] == groups[1] != groups[2]
 
 
 def test_two_files_of_one_name_are_two_copies(tmp_path: Path) -> None:

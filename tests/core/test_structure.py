@@ -24,7 +24,9 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 LAYERS = (
     ("errors", "hooks", "journal", "losses", "schedules", "types"),
     ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
-    ("buffers", "controllers", "estimators", "kfac", "nets", "optimiser", "options", "protocols"),
+    ("buffers", "controllers", "estimators", "kfac", "optimiser", "options", "protocols"),
+    ("plugins",),
+    ("nets",),
     (
         "accelerate",
         "actor",
@@ -33,7 +35,6 @@ LAYERS = (
         "evaluate",
         "links",
         "natural",
-        "plugins",
         "policy",
         "transform",
     ),

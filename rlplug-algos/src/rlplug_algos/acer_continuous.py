@@ -37,7 +37,7 @@ class Dueling(nn.Module):
         super().__init__()
         self.encoder, features = trunk
         self.hidden = MLP(features + dims, net)
-        self.output = linear(self.hidden.features, 1, gain=1.0)
+        self.output = linear(self.hidden.features, 1, 1.0, net)
 
     def forward(self, inputs: dict[str, Any]) -> Tensor:
         """[B] for `obs`, `action` [B, d] and `others` [B, n, d]."""

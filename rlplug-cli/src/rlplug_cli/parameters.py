@@ -22,8 +22,13 @@ TYPES = {
     "floats": "NUMBER,…",
     "strs": "TEXT,…",
     "repeated": "TEXT",
+    "target": "FILE.py:NAME",
 }
-_PYTHON: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "str": str}
+_PYTHON: dict[str, type | tuple[type, ...]] = {
+    "int": int, "float": (int, float), "bool": bool, "str": str, "target": str,
+}  # fmt: skip
+#: The last part of the option that names a network of a user's own.
+FACTORY = "factory"
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -111,7 +116,7 @@ def _wrong(option: Option, value: Any) -> str:
     if value is None and option.optional:
         return ""
     if option.type in ("ints", "floats", "strs", "repeated"):
-        return "" if isinstance(value, list) else f"numbers as in {shown(option.default) or '64,64'}"
+        return _wrong_items(option, value)
     if option.type == "choice":
         return "" if value in option.choices else f"one of {', '.join(option.choices)}"
     if not isinstance(value, _PYTHON[option.type]):
@@ -119,6 +124,13 @@ def _wrong(option: Option, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _out_of_range(option, value)
     return ""
+
+
+def _wrong_items(option: Option, value: Any) -> str:
+    kind = _PYTHON.get(option.type[:-1], str)
+    if isinstance(value, list) and all(isinstance(item, kind) and not isinstance(item, bool) for item in value):
+        return ""
+    return "texts" if kind is str else f"numbers as in {shown(option.default or [64, 64])}"
 
 
 def _out_of_range(option: Option, value: float) -> str:
@@ -156,21 +168,66 @@ def from_file(path: Path | None) -> dict[str, Any]:
     Raises:
         UsageError: it cannot be read.
     """
-    if path is None:
+    return {} if path is None else _toml(path, "configuration")
+
+
+def nets(options: Iterable[Option]) -> list[str]:
+    """What the options of each network that an algorithm describes begin with: `net.`, and of a few `critic_net.`."""
+    return [option.name.removesuffix(FACTORY) for option in options if option.name.endswith(f"net.{FACTORY}")]
+
+
+def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str, Any]:
+    """The options that `--net` stands for, those of a TOML file or a factory, for every network of the algorithm.
+
+    Raises:
+        UsageError: it is neither, or cannot be read. BadConfig: the file sets an unknown option or a wrong value.
+    """
+    if word is None:
         return {}
+    if word.endswith(".toml"):
+        values = _toml(Path(word), "network")
+    elif ":" in word and not word.endswith(".py"):
+        values = {FACTORY: word}
+    else:
+        raise UsageError(f"--net {word}: it names no function; write --net ./my_net.py:make or --net my_net.toml")
+    found: dict[str, Any] = {}
+    for prefix in nets(options):
+        known = {one.name.removeprefix(prefix): one for one in options if one.name.startswith(prefix)}
+        for name, value in values.items():
+            _check_network(word, name, value, known, owner)
+            found[prefix + name] = value
+    return found
+
+
+def _check_network(file: str, name: str, value: Any, known: Mapping[str, Option], owner: str) -> None:
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise BadConfig(f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)")
+    if wanted := _wrong(known[name], value):
+        raise BadConfig(f"{file}: '{name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its type)")
+
+
+def _toml(path: Path, noun: str) -> dict[str, Any]:
     import tomllib
 
     try:
         return flat(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise UsageError(f"the configuration file {path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"the {noun} file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"the configuration file {path} is not TOML: {error}") from error
+        raise UsageError(f"the {noun} file {path} is not TOML: {error}") from error
 
 
 def gathered(
-    given: Mapping[str, Any], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """What the user set and where: an option wins over `--set`, that over the file; presets and defaults come later."""
+    given: Mapping[str, Any], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str,
+    net: str | None = None,
+) -> tuple[dict[str, Any], dict[str, str]]:  # fmt: skip
+    """What the user set and where: an option wins over `--set`, that over `--net` and that over the file.
+
+    Presets and defaults come later.
+    """
     typed = {option.name: given[variable(option.name)] for option in options if variable(option.name) in given}
-    return merge(("option", typed), ("set", assigned(pairs, options, owner)), ("config", from_file(file)))
+    return merge(
+        ("option", typed), ("set", assigned(pairs, options, owner)), ("net", network(net, options, owner)),
+        ("config", from_file(file)),
+    )  # fmt: skip

@@ -37,6 +37,8 @@ Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 #: Texts that are typed one by one, because each may hold commas.
 Repeated = Annotated[tuple[str, ...], "repeated"]
+#: A text that names something to import, `./file.py:name` or `module:name`; a run keeps a copy of the file.
+Target = Annotated[str, "target"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Option:
     """One option of a schema, as a command line or a form needs it.
 
     `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`,
-    `choice`, `ints`, `floats`, `strs`, `repeated` (texts that are typed one by one).
+    `choice`, `ints`, `floats`, `strs`, `repeated` (texts that are typed one by one), `target` (`./file.py:name`).
     """
 
     name: str
@@ -220,7 +222,8 @@ def _option(name: str, hint: Any, default: Any, help: str, search: Range | None)
         for meta in (note for note in notes if isinstance(note, msgspec.Meta)):
             minimum, maximum = (meta.ge if meta.ge is not None else meta.gt), meta.le
             is_open = meta.gt is not None
-    kind, choices = _kind(name, hint) if "repeated" not in notes else ("repeated", ())
+    marked = [note for note in notes if isinstance(note, str)]
+    kind, choices = (marked[0], ()) if marked else _kind(name, hint)
     return Option(name, kind, default, help, choices, minimum, maximum, is_open, optional, search)
 
 

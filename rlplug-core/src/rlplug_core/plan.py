@@ -13,8 +13,8 @@ from rlplug_core.config import convert, flatten, schema
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.optimiser import Optimiser, OptimiserFactory
 from rlplug_core.options import RunOptions
+from rlplug_core.plugins import absolute, make_env
 from rlplug_core.plugins import algorithm as find_algorithm
-from rlplug_core.plugins import make_env
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds
@@ -55,7 +55,8 @@ class Plan:
                 near = did_you_mean(name, names | own)
                 raise BadConfig(f"{algorithm} has no option '{name}'{near} (`rlplug info {algorithm}` lists them)")
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
-        config = convert(learner.Config, {k: v for k, v in values.items() if k in own}, algorithm)
+        places = {name: absolute(value) for name, value in values.items() if name in targets(learner, values)}
+        config = convert(learner.Config, {k: v for k, v in {**values, **places}.items() if k in own}, algorithm)
         wrappings = tuple(map(Wrapping.parse, options.wrap))
         options = replace(options, wrap=tuple(one.words for one in wrappings))
         plan = cls(algorithm, env, learner, options, config, wrappings)
@@ -71,6 +72,11 @@ class Plan:
     def flat(self) -> dict[str, Any]:
         """All options by dotted name."""
         return {**flatten(self.options), **flatten(self.config)}
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The algorithm's own options that name something to import."""
+        return targets(self.learner, self.flat)
 
     def check(self) -> None:
         """Refuse what cannot run, before anything is built."""
@@ -105,3 +111,9 @@ class Plan:
         context = Context(self.seeds(), torch.device(o.device), optimiser, rank, ranks, o.acting, o.compile)
         learner: Learner[Any] = self.learner(spec, self.config, context)
         return learner
+
+
+def targets(learner: type[Any], values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The options of an algorithm that name something to import, where one of `values` does."""
+    named = [option.name for option in schema(learner.Config) if option.type == "target"]
+    return tuple(name for name in named if isinstance(values.get(name), str))

@@ -112,11 +112,11 @@ def train(
     stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
     run = Run(RunDirectory.create(Path(out), name, stem))
     run.directory.write_config(keep(run.path, {
-        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(*identities(word, env, plan.flat)),
+        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(*identities(word, env, plan.flat, plan.targets)),
         "algorithm": word, "env": env,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
-    }))  # fmt: skip
+    }, plan.targets))  # fmt: skip
     Session(plan, run, called, watch).train()
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,18 @@ from rlplug_core.plugins.wrapping import joined, split
 FOLDER = "sources"
 
 
-def keep(run: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def keep(run: Path, config: Mapping[str, Any], targets: Iterable[str] = ()) -> dict[str, Any]:
     """Copy the files that a configuration names into the run directory.
 
+    Args:
+        targets: the options of the algorithm that name something to import, such as `net.factory`.
+
     Returns:
-        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, … that is a file, its path, its
-        copy's and its SHA-256.
+        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, … and the targets that is a file,
+        its path, its copy's and its SHA-256.
     """
     kept: dict[str, dict[str, str]] = {}
-    for role, name in _roles(config).items():
+    for role, name in _roles(config, targets).items():
         if path := source_file(name):
             digest = _digest(path)
             copy = Path(FOLDER, f"{path.stem}-{digest[:8]}.py")  # two files of one name differ in what they hold
@@ -34,21 +37,26 @@ def keep(run: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> tuple[str, str, Mapping[str, Any]]:
     """The algorithm, the environment and the options of a run, by its own copies; what has changed is said."""
     kept, options = config.get("sources", {}), config["options"]
-    found = {role: _name(run, name, kept.get(role), say) for role, name in _roles(config).items()}
+    own = [role for role in kept if role in options]
+    found = {role: _name(run, name, kept.get(role), say) for role, name in _roles(config, own).items()}
     wrap = [joined(found[f"wrap.{number}"], split(words)[1]) for number, words in enumerate(_wrap(options))]
-    return found["algorithm"], found["env"], {**options, "wrap": wrap}
+    return found["algorithm"], found["env"], {**options, **{role: found[role] for role in own}, "wrap": wrap}
 
 
-def identities(algorithm: str, env: str, options: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
+def identities(
+    algorithm: str, env: str, options: Mapping[str, Any], targets: Iterable[str] = ()
+) -> tuple[str, str, Mapping[str, Any]]:
     """The same for a comparison of runs: instead of a file, the hash of what it holds, wherever it is."""
     wrap = [joined(_identity(name), values) for name, values in map(split, _wrap(options))]
-    return _identity(algorithm), _identity(env), {**options, "wrap": wrap}
+    named = {role: _identity(options[role]) for role in targets}
+    return _identity(algorithm), _identity(env), {**options, **named, "wrap": wrap}
 
 
-def _roles(config: Mapping[str, Any]) -> dict[str, str]:
+def _roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
     """What of a run's configuration may name a file."""
     wrappers = {f"wrap.{number}": split(words)[0] for number, words in enumerate(_wrap(config["options"]))}
-    return {"algorithm": config["algorithm"], "env": config["env"], **wrappers}
+    named = {role: config["options"][role] for role in targets}
+    return {"algorithm": config["algorithm"], "env": config["env"], **wrappers, **named}
 
 
 def _wrap(options: Mapping[str, Any]) -> Sequence[str]:

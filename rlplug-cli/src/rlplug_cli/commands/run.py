@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from rlplug_cli.parameters import SchemaOption, gathered
+from rlplug_cli.parameters import SchemaOption, gathered, nets
 from rlplug_core import plugins
 from rlplug_core.config import Config, Option, schema
 from rlplug_core.errors import BadConfig, PluginError, UsageError
@@ -66,6 +66,7 @@ class AlgorithmCommand(click.Command):
         parameters: list[click.Parameter] = [
             click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
             *(SchemaOption(option, algorithm, _completed(option)) for option in (*self.own, *self.run_options)),
+            *_network(own),
             *_fixed(),
         ]
         super().__init__(
@@ -83,10 +84,10 @@ class AlgorithmCommand(click.Command):
             raise UsageError(
                 f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is"
             )
-        pairs, file = given.pop("set"), given.pop("config")
+        pairs, file, net = given.pop("set"), given.pop("config"), given.pop("net", None)
         context = click.get_current_context()
         chosen = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
-        values, origins = gathered(chosen, pairs, file, (*self.own, *self.run_options), self.algorithm)
+        values, origins = gathered(chosen, pairs, file, (*self.own, *self.run_options), self.algorithm, net)
         values, origins = resolve(self.algorithm, env, values, origins)
         from rlplug_cli.training import trained
 
@@ -103,6 +104,8 @@ class AlgorithmCommand(click.Command):
                 continue
             if isinstance(parameter, SchemaOption):
                 (own if parameter.option.name in names else every).append(record)
+            elif parameter.name == "net":
+                own.append(record)
             else:
                 output.append(record)
         titles = (f"Options of {self.algorithm}", "Options of every run", "Other options")
@@ -145,6 +148,14 @@ def _fixed() -> list[click.Parameter]:
         click.Option(["--out"], type=place, default="runs", help="Where run directories are made  [runs]"),
         click.Option(["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."),
     ]
+
+
+def _network(own: Iterable[Option]) -> list[click.Parameter]:
+    """`--net`, where an algorithm has a network to describe."""
+    if not nets(own):
+        return []
+    text = "A network of your own: a TOML file with net options, or a function, ./my_net.py:make"
+    return [click.Option(["--net"], type=click.Path(), metavar="FILE", help=text)]
 
 
 def _completed(option: Option) -> Callable[[], Iterable[str]]:

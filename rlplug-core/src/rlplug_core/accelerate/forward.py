@@ -47,7 +47,10 @@ def forward(module: nn.Module, acting: str = "auto") -> Forward:
     if acting != "torch" and _plain(module) is not None:
         return NumpyForward(module)
     if acting == "numpy":
-        raise UsageError("acting in numpy needs fully connected layers on the CPU; leave --acting at auto")
+        raise UsageError(
+            "acting in numpy needs fully connected layers on the CPU, without gelu, layer norm or a factory of your "
+            "own; leave --acting at auto"
+        )
     return TorchForward(module)
 
 
@@ -96,7 +99,9 @@ def _plain(module: nn.Module) -> Function | None:
     encoder = module.encoder
     if type(encoder) is not MLP or encoder.vectors is not None:
         return None
-    activate = ACTIVATIONS[encoder.activation]
+    activate = ACTIVATIONS.get(encoder.activation)
+    if activate is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
+        return None
     return FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
 
 
@@ -187,14 +192,31 @@ def _relu(values: Array, out: Array) -> None:
     np.maximum(values, 0, out=out)
 
 
+def _leaky_relu(values: Array, out: Array) -> None:
+    np.maximum(values, values * np.float32(0.01), out=out)
+
+
+def _elu(values: Array, out: Array) -> None:
+    np.maximum(values, np.expm1(np.minimum(values, 0)), out=out)
+
+
+def _silu(values: Array, out: Array) -> None:
+    """x σ(x), where σ(x) = (1 + tanh(x / 2)) / 2 never overflows."""
+    half = values * np.float32(0.5)
+    np.multiply(half, np.tanh(half) + np.float32(1), out=out)
+
+
 def _with_log_std(module: nn.Module) -> Function:
     assert isinstance(module, LogStd)
     log_std = module.log_std.detach().numpy()
     return lambda mean: np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], -1)
 
 
-#: The numpy form of each activation: from the first array into the second.
-ACTIVATIONS: dict[Any, Activation] = {torch.tanh: np.tanh, torch.relu: _relu}
+#: The numpy form of each activation that has one: from the first array into the second.
+ACTIVATIONS: dict[Any, Activation] = {
+    torch.tanh: np.tanh, torch.relu: _relu, nn.functional.elu: _elu, nn.functional.silu: _silu,
+    nn.functional.leaky_relu: _leaky_relu,
+}  # fmt: skip
 #: What makes the numpy form of each network from the arrays of its encoder.
 FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function]] = {
     Policy: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,

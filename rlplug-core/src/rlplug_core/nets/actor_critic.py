@@ -11,7 +11,7 @@ import gymnasium.spaces as spaces
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets.encoders import MLP, encoder, linear
+from rlplug_core.nets.encoders import MLP, Concat, encoder, linear
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.net import Net
 from rlplug_core.types import Obs, Spec
@@ -29,7 +29,7 @@ class DeterministicPolicy(nn.Module):
         check_bounded(spec.action)
         self.shape = spec.action.shape or ()
         self.encoder, features = encoder(spec.obs, net)
-        self.outputs = linear(features, prod(self.shape), gain=0.01)
+        self.outputs = linear(features, prod(self.shape), net.output_gain or 0.01, net)
 
     def forward(self, obs: Obs) -> Tensor:
         outputs: Tensor = self.outputs(self.encoder(obs))
@@ -39,9 +39,14 @@ class DeterministicPolicy(nn.Module):
 def beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
     """Puts observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
 
-    Images go through convolutions first. No hidden layer is passed.
+    Images go through convolutions first, all observations through `net.factory`. No hidden layer is passed.
     """
-    return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), replace(net, hidden=()))
+    vectors = replace(net, hidden=())
+    if net.factory is None:
+        return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), vectors)
+    obs, features = encoder(spec.obs, vectors)
+    action, numbers = encoder(spec.action, replace(vectors, factory=None))
+    return Concat({"obs": obs, "action": action}), features + numbers
 
 
 class ActionCritic(nn.Module):
@@ -51,7 +56,7 @@ class ActionCritic(nn.Module):
         super().__init__()
         self.vectors, width = beside(spec, net)
         self.layers = MLP(width, net)
-        self.output = linear(self.layers.features, atoms or 1, gain=1.0)
+        self.output = linear(self.layers.features, atoms or 1, 1.0, net)
         self.atoms = atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:

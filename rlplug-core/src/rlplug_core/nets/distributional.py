@@ -65,7 +65,7 @@ class ImplicitQ(QNetwork):
         sigma: float | None = None, cosines: int = 64,
     ) -> None:  # fmt: skip
         super().__init__(spec, net, dueling, noisy, sigma)
-        self.embedding = linear(cosines, self.features)
+        self.embedding = linear(cosines, self.features, net=net)
         self.register_buffer("cosines", math.pi * torch.arange(cosines), persistent=False)
         self.register_buffer("middles", middles(shares), persistent=False)
 

@@ -12,23 +12,63 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.custom import custom
 from rlplug_core.nets.net import Net
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
 MASK = "action_mask"
 
 
-def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
-    """A linear layer with orthogonal weights of this gain and zero bias (Saxe et al., 2014, arXiv:1312.6120)."""
-    layer = nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
+#: The functions that go between layers, by the names that a `Net` has for them.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh, "relu": torch.relu, "elu": nn.functional.elu, "gelu": nn.functional.gelu,
+    "silu": nn.functional.silu, "leaky_relu": nn.functional.leaky_relu,
+}  # fmt: skip
+
+
+def linear(inputs: int, outputs: int, gain: float | None = None, net: Net | None = None) -> nn.Linear:
+    """A linear layer; `gain` scales its weights, without one it is a hidden layer and has that of `net`.
+
+    Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero.
+    """
+    layer, net = nn.Linear(inputs, outputs), net or Net()
+    initialise(layer, net, gain if gain is not None else net.gain or 2**0.5)
     return layer
+
+
+@torch.no_grad()
+def initialise(layer: nn.Linear, net: Net, gain: float) -> None:
+    """Give a layer the initial weights that `net` asks for."""
+    if net.init == "torch":
+        return
+    if net.init == "orthogonal":
+        nn.init.orthogonal_(layer.weight, gain)
+    elif net.init == "xavier_uniform":
+        nn.init.xavier_uniform_(layer.weight, gain)
+    else:  # with a gain of √2 the uniform form of He et al. (2015, arXiv:1502.01852)
+        bound = gain * (3 / layer.in_features) ** 0.5
+        nn.init.uniform_(layer.weight, -bound, bound)
+    nn.init.zeros_(layer.bias)
+
+
+def initialise_outputs(module: nn.Module, net: Net) -> None:
+    """Give the layers that feed an action head initial weights where `net` asks for others than a head makes."""
+    if net.init == "orthogonal" and net.output_gain is None:
+        return
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            layer.reset_parameters()
+            initialise(layer, net, net.output_gain or 0.01)
+
+
+def layer_norm(width: int, net: Net) -> list[nn.LayerNorm]:
+    """What normalises one layer's outputs before the activation: one module or, without `net.layer_norm`, none."""
+    return [nn.LayerNorm(width)] if net.layer_norm else []
 
 
 def activation(net: Net) -> Callable[[Tensor], Tensor]:
     """The function between the layers of `net`."""
-    return torch.tanh if net.activation == "tanh" else torch.relu
+    return ACTIVATIONS[net.activation]
 
 
 class MLP(nn.Module):
@@ -41,27 +81,37 @@ class MLP(nn.Module):
         super().__init__()
         self.vectors = vectors
         widths = (inputs, *net.hidden)
-        layers = [linear(wide, following) for wide, following in pairwise(widths)]
+        layers = [linear(wide, following, net=net) for wide, following in pairwise(widths)]
         self.linears = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(norm for width in net.hidden for norm in layer_norm(width, net))
         self.activation = activation(net)
         self.features = widths[-1]
         # The dictionaries and not what is in them: `torch.func.functional_call` puts other tensors there.
-        self._parts: list[Any] = [layer._parameters for layer in layers]
+        parts: list[Any] = [layer._parameters for layer in layers]
+        norms: list[Any] = [norm._parameters for norm in self.norms] or [None] * len(layers)
+        self._parts = list(zip(parts, norms, strict=True))
 
     def forward(self, obs: Any) -> Tensor:
         if self.vectors is not None:
             values: Tensor = self.vectors(obs)
         else:
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
-        for part in self._parts:
-            values = self.activation(nn.functional.linear(values, part["weight"], part["bias"]))
+        for part, norm in self._parts:
+            values = nn.functional.linear(values, part["weight"], part["bias"])
+            if norm is not None:
+                values = nn.functional.layer_norm(values, values.shape[-1:], norm["weight"], norm["bias"])
+            values = self.activation(values)
         return values
 
 
 class Image(nn.Module):
     """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1].
 
-    Three layers as in DQN (Mnih et al., 2015) from 36 pixels a side, else two small ones that suit 10 x 10 grids.
+    Where `net` names no layers, three as in DQN (Mnih et al., 2015) from 36 pixels a side, else two small ones that
+    suit 10 x 10 grids.
+
+    Raises:
+        UsageError: the images are too small for the layers that `net` names.
     """
 
     def __init__(self, space: spaces.Box, net: Net) -> None:
@@ -69,7 +119,9 @@ class Image(nn.Module):
         self.channels_last = space.shape[2] < space.shape[0]
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
         self.scale = 1 / 255 if space.dtype == np.uint8 else 1.0
-        kernels = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(shape[1:]) >= 36 else [(16, 3, 1), (32, 3, 1)]
+        usual = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(shape[1:]) >= 36 else [(16, 3, 1), (32, 3, 1)]
+        kernels = list(zip(net.channels, net.kernels, net.strides, strict=True)) or usual
+        _check_fit(min(shape[1:]), kernels)
         layers: list[nn.Module] = []
         channels = shape[0]
         for width, kernel, stride in kernels:
@@ -85,6 +137,18 @@ class Image(nn.Module):
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
         features: Tensor = self.dense(self.convolutions(image.float() * self.scale))
         return features
+
+
+def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
+    """Raise UsageError where a window is wider than what the convolutions before it leave of an image."""
+    left = side
+    for number, (_, kernel, stride) in enumerate(kernels):
+        if kernel > left:
+            raise UsageError(
+                f"net.kernels: convolution {number + 1} looks at {kernel} x {kernel}, and {left} a side are left of an "
+                f"image of {side}; choose smaller kernels or strides"
+            )
+        left = (left - kernel) // stride + 1
 
 
 class OneHot(nn.Module):
@@ -120,16 +184,19 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     """The encoder for an observation space, and how many features it gives.
 
     Images (three dimensions) go through convolutions, Discrete as one-hot, other arrays flattened, Dict part by part;
-    all but plain images then pass the hidden layers of `net`.
+    all but plain images then pass the hidden layers of `net`. `net.factory` takes the place of all this.
 
     Raises:
         UsageError: the space is none of these, or a trunk shall be shared that this network has for itself.
+        PluginError: the factory is none, or its module does not give what it said.
     """
     if net.shared:
         raise UsageError(
             "net.shared puts policy and critic on one trunk, and this algorithm trains its networks apart; leave it at "
             "false, or use a2c, a3c, ppo or another that has one loss for both"
         )
+    if net.factory is not None:
+        return custom(space, net)
     if _is_image(space):
         image = Image(space, net)
         return image, image.features

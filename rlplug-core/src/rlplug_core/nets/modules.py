@@ -10,7 +10,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 from torch import Tensor, nn
 
-from rlplug_core.nets.encoders import activation, encoder, linear
+from rlplug_core.nets.encoders import activation, encoder, initialise_outputs, layer_norm, linear
 from rlplug_core.nets.heads import Head, HeadFactory, head, masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise, NoisyLinear
@@ -27,6 +27,7 @@ class Policy(nn.Module):
         self.encoder, features = trunk or encoder(spec.obs, net)
         self.head: Head
         self.head, self.outputs = make(spec.action, features)
+        initialise_outputs(self.outputs, net)
 
     def forward(self, obs: Obs) -> Tensor:
         return self.on(self.encoder(obs), obs)
@@ -42,7 +43,7 @@ class Critic(nn.Module):
     def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None) -> None:
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net)
-        self.output = linear(features, 1, gain=1.0)
+        self.output = linear(features, 1, 1.0, net)
 
     def forward(self, obs: Obs) -> Tensor:
         return self.on(self.encoder(obs))
@@ -82,11 +83,12 @@ class Stream(nn.Module):
         super().__init__()
         widths = (features, *net.hidden[-1:], size)
         if noisy is None:
-            gains = [2**0.5] * (len(widths) - 2) + [1.0]
-            layers: list[Any] = [linear(*pair, gain) for pair, gain in zip(pairwise(widths), gains, strict=True)]
+            gains = [None] * (len(widths) - 2) + [1.0]
+            layers: list[Any] = [linear(*pair, gain, net) for pair, gain in zip(pairwise(widths), gains, strict=True)]
         else:
             layers = [NoisyLinear(*pair, noisy, sigma) for pair in pairwise(widths)]
         self.linears = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(norm for width in net.hidden[-1:] for norm in layer_norm(width, net))
         self.sizes = [] if noisy is None else [layer.size for layer in layers]
         self.activation = activation(net)
         self.last = len(layers) - 1
@@ -100,7 +102,7 @@ class Stream(nn.Module):
             else:
                 features = layer(features, parts[number])
             if number < self.last:
-                features = self.activation(features)
+                features = self.activation(self.norms[number](features) if self.norms else features)
         return features
 
     def draw(self, generator: np.random.Generator) -> list[Array]:

@@ -5,13 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlplug_core.config import Count
+from rlplug_core.config import Count, Positive, Target
 
 
 @dataclass(frozen=True)
 class Net:
-    """Sizes and activation; the kind of encoder follows from the observation space."""
+    """Layers and their initial weights; the kind of encoder follows from the observation space, or is a user's own.
+
+    Raises:
+        ValueError: fields that do not go together.
+    """
 
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
-    activation: Literal["tanh", "relu"] = "tanh"  # between layers
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"  # between layers
+    layer_norm: bool = False  # normalise what each hidden layer passes to its activation
+    init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"  # weights of linear layers
+    gain: Positive | None = None  # scale of hidden layers' initial weights; none is the square root of 2
+    output_gain: Positive | None = None  # scale of a policy's last layer's initial weights; none is 0.01
+    channels: tuple[Count, ...] = ()  # of each convolution over images; none is 32,64,64, from small images 16,32
+    kernels: tuple[Count, ...] = ()  # side of each convolution's window, as many as channels
+    strides: tuple[Count, ...] = ()  # step of each convolution's window, as many as channels
     shared: bool = False  # policy and critic on one trunk, where both are trained by one loss
+    factory: Target | None = None  # a function of your own for observations to features, ./file.py:make
+
+    def __post_init__(self) -> None:
+        if self.init == "torch" and (self.gain, self.output_gain) != (None, None):
+            raise ValueError("init torch leaves weights as torch makes them; leave gain and output_gain at none")
+        if not len(self.channels) == len(self.kernels) == len(self.strides):
+            raise ValueError("channels, kernels and strides need as many numbers each, one per convolution")

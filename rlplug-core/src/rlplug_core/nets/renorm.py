@@ -10,8 +10,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import beside
-from rlplug_core.nets.encoders import encoder, linear
+from rlplug_core.nets.encoders import activation, encoder, linear
 from rlplug_core.nets.heads import squashed
 from rlplug_core.nets.modules import Policy
 from rlplug_core.nets.net import Net
@@ -84,10 +85,12 @@ class RenormMLP(nn.Module):
 
     def __init__(self, inputs: int, net: Net, warmup: int) -> None:
         super().__init__()
+        if net.layer_norm:
+            raise UsageError("batch renormalisation has the place of net.layer_norm; leave it at false")
         widths = (inputs, *net.hidden)
         self.norms = nn.ModuleList(BatchRenorm(width, warmup) for width in widths)
-        self.linears = nn.ModuleList(linear(wide, following) for wide, following in pairwise(widths))
-        self.activation = torch.tanh if net.activation == "tanh" else torch.relu
+        self.linears = nn.ModuleList(linear(wide, following, net=net) for wide, following in pairwise(widths))
+        self.activation = activation(net)
         self.features = widths[-1]
 
     def forward(self, values: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
@@ -105,7 +108,7 @@ class RenormCritic(nn.Module):
         super().__init__()
         self.vectors, width = beside(spec, net)
         self.layers = RenormMLP(width, net, warmup)
-        self.output = linear(self.layers.features, 1, gain=1.0)
+        self.output = linear(self.layers.features, 1, 1.0, net)
 
     def forward(self, obs: Obs, action: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
         vectors = self.vectors({"obs": obs, "action": action})

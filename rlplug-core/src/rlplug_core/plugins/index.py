@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 #: What `config.Option.type` may be.
-TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated"})
+TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"})
 
 
 @dataclass(frozen=True)

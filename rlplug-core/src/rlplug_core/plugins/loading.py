@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean
@@ -137,14 +137,16 @@ def _attribute(module: ModuleType, attribute: str, what: str) -> Any:
         except AttributeError as error:
             raise PluginError(
                 f"{what} cannot be loaded: {module.__name__} has no '{attribute}'"
-                f"{did_you_mean(attribute, _classes(module))}"
+                f"{did_you_mean(attribute, _own(module))}"
             ) from error
     return value
 
 
-def _classes(module: ModuleType) -> list[str]:
+def _own(module: ModuleType) -> list[str]:
+    """The names of the classes and functions that a module defines."""
     members = vars(module).items()
-    return [name for name, value in members if isinstance(value, type) and value.__module__ == module.__name__]
+    kinds = (type, FunctionType)
+    return [name for name, value in members if isinstance(value, kinds) and value.__module__ == module.__name__]
 
 
 def classes_in(path: Path) -> list[str]:

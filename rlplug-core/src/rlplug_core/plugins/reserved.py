@@ -9,5 +9,5 @@ RUN_OPTIONS = frozenset({
     "wrap",
 })  # fmt: skip
 #: What `rlplug run` itself understands beside them.
-COMMAND_LINE = frozenset({"config", "help", "json", "name", "out", "set", "traceback"})
+COMMAND_LINE = frozenset({"config", "help", "json", "name", "net", "out", "set", "traceback"})
 RESERVED = RUN_OPTIONS | COMMAND_LINE

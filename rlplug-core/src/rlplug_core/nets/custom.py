@@ -1,0 +1,79 @@
+"""Networks of a user's own: what `net.factory` names makes features of observations, in the place of the encoder.
+
+    def make(space, net):
+        return MyNetwork(space, net), 128       # a module, and how many features it gives
+
+The module takes what the environment shows as tensors [B, ...], of the space's dtype (a dictionary of them for a Dict
+space), and gives float32 features [B, F].
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import PluginError, RlplugError
+from rlplug_core.nets.net import Net
+from rlplug_core.plugins.loading import describe, load_target
+
+
+def custom(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    """What the factory makes for an observation space: a module that was tried on two observations, and its features.
+
+    Raises:
+        UsageError: there is no such file or module. PluginError: there is no such function, it raised, or what it made
+            does not turn two observations into float32 features [2, F].
+    """
+    what = f"the network '{net.factory}'"
+    make = load_target(str(net.factory), "network")
+    made = _called(what, "cannot be made", make, space, replace(net, factory=None))
+    match made:
+        case (nn.Module() as module, int() as features) if features > 0:
+            _try(what, module, features, space)
+            return module, features
+    raise PluginError(
+        f"{what} is no network: {describe_kind(made)} came back; return (module, features), an nn.Module "
+        "and the number of features that it gives"
+    )
+
+
+def _try(what: str, module: nn.Module, features: int, space: spaces.Space[Any]) -> None:
+    with torch.no_grad():
+        found = _called(what, f"cannot take observations in {space}", module, zeros(space, 2))
+    if not isinstance(found, Tensor):
+        raise PluginError(f"{what} gives {describe_kind(found)} instead of a tensor of features [B, {features}]")
+    if found.shape != (2, features) or found.dtype != torch.float32:
+        raise PluginError(
+            f"{what} turns 2 observations into {list(found.shape)} of {found.dtype}, where the {features} features "
+            f"that its factory names would be [2, {features}] of torch.float32; return the right number, or flatten"
+        )
+
+
+def _called(what: str, failure: str, call: Any, *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except RlplugError:
+        raise
+    except Exception as error:  # a user's own code may raise anything
+        raise PluginError(f"{what} {failure}: {describe(error)}; --traceback shows where") from error
+
+
+def zeros(space: spaces.Space[Any], rows: int) -> Any:
+    """So many observations of a space that are all zero, as a network gets them."""
+    if isinstance(space, spaces.Dict):
+        return {name: zeros(part, rows) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        return torch.full((rows,), int(space.start))
+    return torch.from_numpy(np.zeros((rows, *(space.shape or ())), space.dtype))
+
+
+def describe_kind(value: Any) -> str:
+    """What kind of a thing something is, in a few words."""
+    if isinstance(value, tuple):
+        return f"({', '.join(type(part).__name__ for part in value)})"
+    return type(value).__name__

@@ -1,0 +1,98 @@
+"""Every algorithm respects what its `net` says, in all of its networks, and takes networks of a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rlplug_core.nets.encoders import ACTIVATIONS
+from rlplug_core.nets.modules import Stream
+from rlplug_core.testing import Check, checks
+
+OWN = f"{Path(__file__).parents[1]}/core/own_nets.py:make"
+FACTORY = {"net.factory": OWN}
+CONTINUOUS = ("acer-continuous", "crossq", "ddpg", "sac", "td3", "tqc")
+ALGORITHMS = (
+    "a2c", "a3c", "acer", "acktr", "c51", "dqn", "dueling-dqn", "iqn", "nstep-q", "ppo", "qrdqn", "sac-discrete",
+    "trpo", "vac", "vpg", "vqn", "vsarsa", *CONTINUOUS,
+)  # fmt: skip
+
+
+def said(algorithm: str, **options: Any) -> dict[str, Any]:
+    """Options of a network for all that an algorithm describes; CrossQ describes its critics apart."""
+    names = ("net", "critic_net") if algorithm == "crossq" else ("net",)
+    return {f"{name}.{option}": value for name in names for option, value in options.items()}
+
+
+def env(algorithm: str) -> str:
+    return "Continuous" if algorithm in CONTINUOUS else "Chain"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_initial_weights_reach_every_layer(learner: Callable[..., Any], algorithm: str) -> None:
+    """Torch's own layers begin with biases, all others without."""
+    for init, begins in (("torch", True), ("xavier_uniform", False), ("orthogonal", False)):
+        made = learner(algorithm, env(algorithm), **said(algorithm, init=init))
+        layers = [part for part in made.modules() if isinstance(part, nn.Linear)]
+        assert len(layers) >= 3
+        assert {bool(layer.bias.any()) for layer in layers} == {begins}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_activation_and_norm_reach_every_network(learner: Callable[..., Any], algorithm: str) -> None:
+    norm = algorithm != "crossq"
+    made = learner(algorithm, env(algorithm), **said(algorithm, activation="elu", layer_norm=norm))
+    assert {part.activation for part in made.modules() if hasattr(part, "activation")} == {ACTIVATIONS["elu"]}
+    for part in made.modules() if norm else ():
+        linears, norms = getattr(part, "linears", ()), getattr(part, "norms", ())
+        assert len(norms) == len(linears) - isinstance(part, Stream)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_learns_through_a_network_of_ones_own(
+    learner: Callable[..., Any], trained: Callable[..., Any], algorithm: str
+) -> None:
+    """After some updates every weight of it has moved, in the policy and in the critics."""
+    options: dict[str, Any] = {**said(algorithm, factory=OWN, hidden=[8]), "total_steps": 200, "rows": 4}
+    if algorithm in ("a3c", "nstep-q"):
+        options["inline"] = True
+    if algorithm in (*CONTINUOUS, "c51", "dqn", "dueling-dqn", "iqn", "qrdqn", "sac-discrete", "acer"):
+        options |= {"start": 50}
+    if algorithm == "vpg":
+        options |= {"steps": 20}
+    if algorithm in ("ppo", "trpo"):
+        options |= {"steps": 16}
+    before = learner(algorithm, env(algorithm), **options)
+    owns = [name for name, part in before.named_modules() if type(part).__name__ == "Own"]
+    assert owns
+    after = trained(algorithm, env(algorithm), **options).snapshot().state_dict()
+    weights = {name: one for name, one in before.named_parameters() if one.requires_grad}
+    moved = {name: not torch.equal(weights[name], after[name]) for name in weights if name.startswith(tuple(owns))}
+    assert moved
+    assert all(moved.values()), moved
+
+
+#: What a network may break: bits, copies, other processes.
+BREAKABLE = ("seeding", "agents", "save-load", "resume", "fresh-process", "evaluation", "copies", "async", "leaks")
+SUBJECTS: dict[str, dict[str, Any]] = {
+    "ppo": {**FACTORY, "net.shared": True},
+    "a2c": {"net.shared": True, "net.layer_norm": True},
+    "dqn": {**FACTORY, "batch": 16},
+    "sac": {**FACTORY, "batch": 16, "net.hidden": [8]},
+}
+EVERY = [
+    pytest.param(check, id=f"{name}-{check}")
+    for name, options in SUBJECTS.items()
+    for check in checks(name, options=options)
+    if check.name in BREAKABLE
+]
+
+
+@pytest.mark.parametrize("check", EVERY)
+def test_the_contract_holds_with_it(check: Check) -> None:
+    check()

@@ -1,0 +1,141 @@
+"""`--net`: a file of options or a function of one's own, what wins, what is said, and what a run keeps of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rlplug_cli.app import app
+from rlplug_cli.commands.run import declared
+from rlplug_cli.parameters import gathered
+from rlplug_core.config import Config, schema
+from rlplug_core.options import RunOptions
+from tests.cli.conftest import SHORT
+
+OWN = """
+from torch import nn
+def make(space, net):
+    return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh()), 8
+"""
+
+
+@pytest.fixture(autouse=True)
+def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+
+
+def config(run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path("runs", run, "config.json").read_text(encoding="utf-8"))
+    return found
+
+
+def given(net: str | None, *pairs: str, file: Path | None = None, algorithm: str = "ppo") -> dict[str, Any]:
+    """What the words before presets come to."""
+    return gathered({}, pairs, file, declared("algorithms", algorithm), algorithm, net)[0]
+
+
+def test_a_file_equals_the_options_it_holds() -> None:
+    Path("n.toml").write_text('hidden = [9]\nactivation = "gelu"\nlayer_norm = true\n', encoding="utf-8")
+    pairs = ("net.hidden=[9]", "net.activation=gelu", "net.layer_norm=true")
+    assert given("n.toml") == given(None, *pairs)
+
+
+def test_options_win_over_set_that_over_net_and_that_over_the_file(place: Path) -> None:
+    Path("n.toml").write_text('hidden = [9]\nactivation = "elu"\ngain = 2.0\n', encoding="utf-8")
+    Path("c.toml").write_text('net.hidden = [7]\nnet.init = "xavier_uniform"\n', encoding="utf-8")
+    options = declared("algorithms", "ppo")
+    typed = {"option_net__gain": 3.0}
+    values, origins = gathered(typed, ["net.activation=relu"], place / "c.toml", options, "ppo", "n.toml")
+    assert values == {"net.hidden": [9], "net.activation": "relu", "net.gain": 3.0, "net.init": "xavier_uniform"}
+    assert origins == {"net.hidden": "net", "net.activation": "set", "net.gain": "option", "net.init": "config"}
+
+
+def test_every_network_of_an_algorithm_is_meant() -> None:
+    assert given("./x.py:make", algorithm="crossq") == {
+        "net.factory": "./x.py:make", "critic_net.factory": "./x.py:make",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("net", "text", "message"),
+    [
+        (
+            "n.toml",
+            "hiden = [3]\n",
+            "n.toml: a network has no 'hiden'; did you mean 'hidden'? ('rlplug info",
+        ),
+        ("n.toml", 'hidden = "big"\n', "n.toml: 'hidden': expected numbers as in 64,64, got 'big' ('rlplug info ppo'"),
+        ("n.toml", 'hidden = [3, "x"]\n', "n.toml: 'hidden': expected numbers as in 64,64, got [3, 'x']"),
+        ("n.toml", 'activation = "swish"\n', "n.toml: 'activation': expected one of tanh, relu,"),
+        ("n.toml", "gain = 0\n", "n.toml: 'gain': expected a number above 0, got 0"),
+        ("n.toml", "hidden = [", "the network file n.toml is not TOML"),
+        ("gone.toml", "", "the network file gone.toml cannot be read: No such file or directory"),
+        ("./my_net.py", "", "it names no function; write --net ./my_net.py:make or --net my_net.toml"),
+        ("wide", "", "it names no function; write --net ./my_net.py:make or --net my_net.toml"),
+        ("./gone.py:make", "", "there is no file gone.py"),
+        ("./n.py:mkae", "", "has no 'mkae'; did you mean 'make'?"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(
+    rlplug: Callable[..., Any], net: str, text: str, message: str
+) -> None:
+    Path("n.toml").write_text(text, encoding="utf-8")
+    Path("n.py").write_text(OWN, encoding="utf-8")
+    done = rlplug("run", "ppo", "CartPole-v1", "--net", net)
+    assert done.code in (2, 3)
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert not Path("runs").exists()
+
+
+def test_a_network_of_ones_own_resumes_elsewhere_to_the_same_bits(process: Callable[..., Any]) -> None:
+    """In fresh processes, without the file it came from, as a run that never stopped."""
+    Path("n.py").write_text(OWN, encoding="utf-8")
+    words = ("CartPole-v1", "--net", "./n.py:make", "--net.shared", *SHORT)
+    done = process("run", "a2c", *words, "--name", "own")
+    assert done.code == 0, done.err
+    (source,) = config("own")["sources"].values()
+    assert Path("runs/own", source["copy"]).read_text(encoding="utf-8") == OWN
+    assert config("own")["origins"]["net.factory"] == "net"
+    for name in ("one", "other"):
+        assert process("run", "a2c", *words, "--name", name).code == 0
+        if name == "other":
+            Path("n.py").unlink()
+        assert process("resume", name, "--steps", "900").code == 0
+    finals = [sorted(Path("runs", name, "checkpoints").glob("final-*"))[-1] for name in ("one", "other")]
+    weights = [(final / "learner.safetensors").read_bytes() for final in finals]
+    assert weights[0] == weights[1]
+    assert process("evaluate", "other", "--episodes", "2").code == 0
+
+
+def test_the_help_shows_it_once_and_only_where_there_is_a_network(rlplug: Callable[..., Any]) -> None:
+    for algorithm in ("ppo", "dqn", "crossq"):
+        lines = rlplug("run", algorithm, "--help").out.splitlines()
+        assert sum(line.startswith("  --net ") for line in lines) == 1
+    Path("plain.py").write_text(PLAIN, encoding="utf-8")
+    assert "--net " not in rlplug("run", "./plain.py:Plain", "--help").out
+
+
+PLAIN = """
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.config import Config
+class Plain(Algorithm):
+    Config = Config
+"""
+
+
+def test_completion_offers_files() -> None:
+    words = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": "rlplug run ppo CartPole-v1 --net ", "COMP_CWORD": "5"}
+    assert CliRunner().invoke(app, env=words, prog_name="rlplug").output.split() == ["file,"]
+
+
+def test_the_name_is_reserved() -> None:
+    assert "net" not in {option.name for option in schema(RunOptions)} | {option.name for option in schema(Config)}
+    from rlplug_core.plugins.reserved import RESERVED
+
+    assert "net" in RESERVED

@@ -1,0 +1,64 @@
+"""Networks of a user's own, as `--net ./own_nets.py:make` names them: good ones, and each kind of wrong one."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.net import Net
+
+HERE = __file__
+
+
+class Own(nn.Module):
+    """Two layers, the second without a bias; a dictionary is read part by part, Discrete as a number."""
+
+    def __init__(self, space: spaces.Space[Any], features: int = 6) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(width(space), 12), nn.SiLU(), nn.Linear(12, features, bias=False))
+
+    def forward(self, obs: Any) -> Tensor:
+        parts = list(obs.values()) if isinstance(obs, dict) else [obs]
+        features: Tensor = self.body(torch.cat([part.reshape(len(part), -1).float() for part in parts], 1))
+        return features.tanh()
+
+
+def width(space: spaces.Space[Any]) -> int:
+    if isinstance(space, spaces.Dict):
+        return sum(map(width, space.spaces.values()))
+    return prod(space.shape or ())
+
+
+def make(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    return Own(space), 6
+
+
+def wrong_number(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    return Own(space), 7
+
+
+def images_only(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    return nn.Conv2d(3, 8, 8), 8
+
+
+def no_number(space: spaces.Space[Any], net: Net) -> Any:
+    return Own(space)
+
+
+def no_module(space: spaces.Space[Any], net: Net) -> Any:
+    return 6, 6
+
+
+def no_tensor(space: spaces.Space[Any], net: Net) -> Any:
+    return nn.LSTM(width(space), 6), 6
+
+
+def raises(space: spaces.Space[Any], net: Net) -> Any:
+    raise KeyError("thing")
+
+
+number = 3
