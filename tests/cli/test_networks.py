@@ -77,7 +77,7 @@ def test_every_network_of_an_algorithm_is_meant() -> None:
         ("gone.toml", "", "the network file gone.toml cannot be read: No such file or directory"),
         ("./my_net.py", "", "it names no function; write --net ./my_net.py:make or --net my_net.toml"),
         ("wide", "", "it names no function; write --net ./my_net.py:make or --net my_net.toml"),
-        ("./gone.py:make", "", "there is no file gone.py"),
+        ("./gone.py:make", "", "there is no file"),
         ("./n.py:mkae", "", "has no 'mkae'; did you mean 'make'?"),
     ],
 )
