@@ -226,6 +226,15 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "nstep-q-replay-inline": (
+        "NStepQ", "Masked",
+        {"inline": True, "workers": 2, "rows": 2, "steps": 5, "target_every": 7, "replay": 1.5, "capacity": 60},
+        [("update", 9), ("update", 130), ("step", 101)],
+    ),
+    "nstep-q-replay-sync": (
+        "NStepQ", "Chain", {"runner": "sync", "rows": 2, "steps": 5, "replay": 2.0, "capacity": 100},
+        [("update", 10), ("update", 200), ("step", 303)],
+    ),
     "ddpg": (
         "DDPG", "Continuous", {**OFF_POLICY, "rows": 2, "noise": "ornstein-uhlenbeck"}, [("update", 6), ("step", 9)],
     ),
