@@ -242,7 +242,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
-    "sac-discrete": ("SACDiscrete", "Masked", {**OFF_POLICY, "warmup": 0}, [("update", 62)]),
+    "sac-discrete": ("SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "warmup"}, [("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 
