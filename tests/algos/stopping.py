@@ -200,7 +200,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],
     ),
-    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000}, [("update", 201), ("step", 610)]),
+    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000, "store": "disk"}, [("update", 201), ("step", 610)]),
     "rainbow": ("C51", "Masked", {**RAINBOW, "atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
     "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
     "a3c-inline": (
@@ -238,7 +238,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "ddpg": (
         "DDPG", "Continuous", {**OFF_POLICY, "rows": 2, "noise": "ornstein-uhlenbeck"}, [("update", 6), ("step", 9)],
     ),
-    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True}, [("update", 1), ("update", 62)]),
+    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True, "store": "disk"}, [("update", 1), ("update", 62)]),
     "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),

@@ -234,10 +234,12 @@ def samples(obs: Any, action: Any, target: Any, weight: Any) -> Any:
     return Samples(weight, None, obs, action, target, target, {})
 
 
-@pytest.mark.parametrize("name", ONLINE)
-def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "switches"), [*((name, {}) for name in ONLINE), ("nstep-q", {"double": True})], ids=[*ONLINE, "double"]
+)
+def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: dict[str, bool]) -> None:
     """Only action 0 is legal next, whatever the others are worth."""
-    made = learner(name, "Masked", **{"net.hidden": [], "epsilon_start": 0.5, "epsilon_end": 0.5})
+    made = learner(name, "Masked", **{"net.hidden": [], "epsilon_start": 0.5, "epsilon_end": 0.5, **switches})
     for network in made.modules():
         if hasattr(network, "bias"):
             with torch.no_grad():
