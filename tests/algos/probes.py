@@ -1,12 +1,34 @@
-"""An environment that tells a rollout's true successors from the observations that open the next episodes."""
+"""Environments for one question each: where a rollout bootstraps from, and what an observation may be made of."""
 
 from __future__ import annotations
 
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.testing.envs import Vector
-from rlplug_core.types import Array
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.testing.envs import Chain, Vector
+from rlplug_core.types import Array, Obs
+
+
+class Mixed(Chain):
+    """The chain as a dictionary: the place as a number from 3 on, a nested vector that says nothing, and a mask.
+
+    To the left one may go from even places only, so that place 0 is never reached.
+    """
+
+    obs = spaces.Dict({
+        "place": spaces.Discrete(7, start=3), "further": spaces.Dict({"vector": spaces.Box(0, 1, (2,), np.float32)}),
+        MASK: spaces.MultiBinary(2),
+    })  # fmt: skip
+
+    def observe(self) -> Obs:
+        place = self.state["place"]
+        legal = np.stack([place % 2 == 0, np.ones_like(place)], -1).astype(np.int8)
+        return {"place": place + 4, "further": {"vector": np.zeros((self.rows, 2), np.float32)}, MASK: legal}
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        assert ((action == 1) | (self.state["place"] % 2 == 0)).all(), "a forbidden action was taken"
+        return super().move(action)
 
 
 class Late(Vector):

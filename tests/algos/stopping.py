@@ -200,7 +200,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],
     ),
-    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000}, [("update", 201), ("step", 610)]),
+    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000, "store": "disk"}, [("update", 201), ("step", 610)]),
     "rainbow": ("C51", "Masked", {**RAINBOW, "atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
     "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
     "a3c-inline": (
@@ -226,14 +226,23 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "nstep-q-replay-inline": (
+        "NStepQ", "Masked",
+        {"inline": True, "workers": 2, "rows": 2, "steps": 5, "target_every": 7, "replay": 1.5, "capacity": 60},
+        [("update", 9), ("update", 130), ("step", 101)],
+    ),
+    "nstep-q-replay-sync": (
+        "NStepQ", "Chain", {"runner": "sync", "rows": 2, "steps": 5, "replay": 2.0, "capacity": 100},
+        [("update", 10), ("update", 200), ("step", 303)],
+    ),
     "ddpg": (
         "DDPG", "Continuous", {**OFF_POLICY, "rows": 2, "noise": "ornstein-uhlenbeck"}, [("update", 6), ("step", 9)],
     ),
-    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True}, [("update", 1), ("update", 62)]),
+    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True, "store": "disk"}, [("update", 1), ("update", 62)]),
     "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
-    "sac-discrete": ("SACDiscrete", "Masked", {**OFF_POLICY, "warmup": 0}, [("update", 62)]),
+    "sac-discrete": ("SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "warmup"}, [("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

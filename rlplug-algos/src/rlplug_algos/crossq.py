@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rlplug_algos.sac import SAC, SACConfig
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock, due
-from rlplug_core.config import Count, Natural, Positive, Share, log
+from rlplug_core.config import Count, Natural, Positive, log
 from rlplug_core.nets.actor_critic import Ensemble
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.renorm import Moments, RenormCritic, RenormPolicy, absorb
@@ -23,7 +23,7 @@ from rlplug_core.types import Result, tree_map
 class CrossQConfig(SACConfig):
     """Options of CrossQ."""
 
-    tau: Share = 1.0  # not used: there are no targets
+    tau: ClassVar[float] = 1.0  # type: ignore[misc]  # takes the option away: there are no targets to move
     policy_every: Count = 3
     lr: Positive = 1e-3
     critic_lr: Positive = 1e-3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ class OffPolicyConfig(Config):
     """Options that the algorithms for continuous actions share."""
 
     capacity: Count = 1_000_000  # transitions kept for replay
+    store: Literal["memory", "disk", "cuda"] = "memory"  # where their observations are kept
     batch: Count = 256  # transitions per gradient step
     every: Count = 1  # env steps between bursts of gradient steps
     updates: Count = 1  # gradient steps per burst
@@ -96,7 +97,7 @@ class OffPolicy(Algorithm[Transitions]):
     def buffer(self) -> ReplayBuffer:
         c = self.config
         pace = Pace(c.batch, c.every, c.updates, c.start)
-        return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, self.seeds.child("buffer"), self.device)
+        return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, self.seeds.child("buffer"), self.device, c.store)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
         batch.extras = batch.extras | self.draws(batch)

@@ -17,6 +17,7 @@ from rlplug_core.config import Config, Fraction, Positive, log
 from rlplug_core.estimators import gae
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
+from rlplug_core.protocols import Buffer
 from rlplug_core.schedules import Schedule, constant, linear
 from rlplug_core.types import Array, Obs, Result
 
@@ -62,7 +63,7 @@ class VQN(Algorithm[Rollout]):
         c = self.config
         return linear(c.epsilon_start, c.epsilon_end, c.epsilon_until)
 
-    def buffer(self) -> RolloutBuffer:
+    def buffer(self) -> Buffer[Rollout]:
         return RolloutBuffer(steps=1)
 
     def update(self, batch: Rollout, clock: Clock) -> Result:

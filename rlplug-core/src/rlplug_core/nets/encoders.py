@@ -88,7 +88,7 @@ class Image(nn.Module):
 
 
 class OneHot(nn.Module):
-    """Discrete observations [B] as one-hot vectors [B, n]."""
+    """Discrete observations [B] as one-hot vectors [B, n]; the next layer's weights are their embedding."""
 
     def __init__(self, space: spaces.Discrete) -> None:
         super().__init__()
