@@ -34,7 +34,10 @@ RuleName = Literal["adam", "rmsprop"]
 
 @dataclass(frozen=True)
 class Context:
-    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks."""
+    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks.
+
+    `runner` is its name, for options that are not sound under every runner that the learner's class names.
+    """
 
     seeds: Seeds
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -43,6 +46,7 @@ class Context:
     ranks: int = 1
     acting: str = "auto"
     compile: bool = False
+    runner: str = "sync"
 
 
 class Algorithm(nn.Module, Generic[B]):

@@ -21,6 +21,7 @@ from rlplug_core.nets.encoders import MLP, Normalised
 from rlplug_core.nets.heads import LogStd
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.popart import PopArt
 from rlplug_core.normalise import RunningNorm
 from rlplug_core.types import Array, Obs
 
@@ -130,7 +131,11 @@ def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activa
 
 
 def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
-    return _layers(hidden, activate, _arrays(module.output), lambda values: values[:, 0])
+    output = module.output
+    if not isinstance(output, PopArt):
+        return _layers(hidden, activate, _arrays(output), lambda values: values[:, 0])
+    shift, scale = output.shift.numpy(), output.scale.numpy()
+    return _layers(hidden, activate, _arrays(output.linear), lambda values: values[:, 0] * scale + shift)
 
 
 def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:
