@@ -1,4 +1,4 @@
-"""Environments for one question each: where a rollout bootstraps from, and what an observation may be made of."""
+"""Environments that ask one thing of a learner: true successors, observations of any kind or scale, large rewards."""
 
 from __future__ import annotations
 
@@ -46,3 +46,42 @@ class Late(Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         late = self.state["length"] >= 5
         return late.astype(np.float64), np.zeros(self.rows, np.bool_), self.state["length"] + 1 >= 10
+
+
+class Far(Vector):
+    """One action per episode, 1 for the right one: 1 where x in [-1, 1] is above 0, else 0. Seen is 1000 (3 + x).
+
+    To units that saturate all observations look the same.
+    """
+
+    obs = spaces.Box(2000, 4000, (1,), np.float32)
+
+    def open(self, rows: Array) -> None:
+        seen = self.state.setdefault("x", np.zeros(self.rows))
+        seen[rows] = self.generator.uniform(-1, 1, self.rows)[rows]
+
+    def observe(self) -> Array:
+        return (1000 * (3 + self.state["x"][:, None])).astype(np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        right = action == (self.state["x"] > 0)
+        return right.astype(np.float64), np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class FarContinuous(Far):
+    """The same x; the reward is -(a - x / 2)²."""
+
+    action = spaces.Box(-1, 1, (1,), np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        taken = np.clip(action[:, 0], -1, 1)
+        reward = -np.square(taken - self.state["x"] / 2)
+        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class Rich(Late):
+    """Late with rewards of 1000."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward, terminated, truncated = super().move(action)
+        return 1000 * reward, terminated, truncated

@@ -180,6 +180,7 @@ COMMON = {
 }  # fmt: skip
 REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
 OFF_POLICY = {"every": 16, "updates": 3, "start": 32, "warmup": 40, "batch": 16, "net.hidden": [16], "capacity": 400}
+SCALED = {"net.normalise": True, "scale_rewards": True}
 RAINBOW = {
     **REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorised",
     "priority.alpha": 0.5, "net.hidden": [16, 16], "warmup": 60,
@@ -243,6 +244,17 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
     "sac-discrete": ("SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "warmup"}, [("update", 62)]),
+    "ppo-scaled": (
+        "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, **SCALED, "popart": True},
+        [("update", 1), ("update", 7), ("step", 139)],
+    ),
+    "a2c-scaled": ("A2C", "Continuous", {"rows": 3, "steps": 4, **SCALED, "popart": True}, [("update", 50)]),
+    "a3c-scaled": (
+        "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, **SCALED},
+        [("update", 20), ("step", 101)],
+    ),
+    "dqn-scaled": ("DQN", "Masked", {**REPLAY, "net.normalise": True}, [("update", 2), ("step", 610)]),
+    "sac-scaled": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "net.normalise": True}, [("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

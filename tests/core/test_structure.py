@@ -24,6 +24,7 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 LAYERS = (
     ("errors", "hooks", "journal", "losses", "schedules", "types"),
     ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
+    ("normalise",),
     ("buffers", "controllers", "estimators", "kfac", "nets", "optimiser", "options", "protocols"),
     (
         "accelerate",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
@@ -17,6 +17,7 @@ from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, l
 from rlplug_core.estimators import gae
 from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import RewardScale
 from rlplug_core.optimiser import host
 from rlplug_core.schedules import constant, linear
 from rlplug_core.types import Result
@@ -40,6 +41,8 @@ class PPOConfig(Config):
     value: NonNegative = 0.5  # weight of the value loss
     gradient_clip: Positive = 0.5  # largest gradient norm
     standardise: bool = True  # scale advantages to mean 0, deviation 1 in each minibatch
+    scale_rewards: bool = False  # divide rewards by the running deviation of the discounted return
+    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
     net: Net = Net()
 
     search = {"lr": log(1e-5, 1e-2), "clip": uniform(0.1, 0.3), "entropy": log(1e-5, 0.1), "lam": uniform(0.8, 1.0)}
@@ -55,8 +58,9 @@ class PPO(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.networks = PolicyAndCritic(self.spec, c.net)
+        self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
         lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
         self.optim = self.optimiser([self.policy, self.critic], lr, c.gradient_clip)
         self.values = forward(self.critic, self.acting)
@@ -69,6 +73,7 @@ class PPO(Algorithm[Rollout]):
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         c = self.config
+        batch = self.rewards(batch)
         value, successor = batch.values(self.values)
         samples = batch.samples(*gae(batch, value, successor, c.gamma, c.lam), self.device)
         metrics: dict[str, Tensor] = {}
@@ -78,6 +83,7 @@ class PPO(Algorithm[Rollout]):
                 metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
             if c.kl_stop is not None and host(metrics["loss/kl"]) > c.kl_stop:
                 break
+        self.critic.absorb(samples)
         return Result(metrics)
 
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
@@ -87,10 +93,10 @@ class PPO(Algorithm[Rollout]):
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()
-        advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
+        advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage / self.critic.unit
         policy = -(ratio * advantage).minimum(ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
         value = value_error(values, batch.target, batch.target - batch.advantage, c.value_clip)
-        loss = batch.mean(policy + c.value * value - c.entropy * entropy)
+        loss = batch.mean(policy + c.value / self.critic.unit**2 * value - c.entropy * entropy)
         kl = ratio - 1 - log_ratio
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy, "loss/kl": kl}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

@@ -7,7 +7,7 @@ of `loss`, and a `state_dict` that covers networks, targets, optimisers and the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -17,6 +17,7 @@ from torch import nn
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config
 from rlplug_core.errors import UsageError
+from rlplug_core.normalise import ObservationNorm, Running
 from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.schedules import Schedule
@@ -33,7 +34,10 @@ RuleName = Literal["adam", "rmsprop"]
 
 @dataclass(frozen=True)
 class Context:
-    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks."""
+    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks.
+
+    `runner` is its name, for options that are not sound under every runner that the learner's class names.
+    """
 
     seeds: Seeds
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -42,6 +46,7 @@ class Context:
     ranks: int = 1
     acting: str = "auto"
     compile: bool = False
+    runner: str = "sync"
 
 
 class Algorithm(nn.Module, Generic[B]):
@@ -62,6 +67,9 @@ class Algorithm(nn.Module, Generic[B]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.seeds.child("networks").integer())
             self.build()
+        self._share_norms()
+        if running := [module for module in self.modules() if isinstance(module, Running)]:
+            self.update = _absorbing(self.update, running)  # type: ignore[method-assign, assignment]
         if context.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
 
@@ -114,6 +122,25 @@ class Algorithm(nn.Module, Generic[B]):
             optimiser.load_state_dict(saved)
         self.generator.bit_generator.state = state["generator"]
 
+    def _share_norms(self) -> None:
+        """Let all networks, targets too, scale observations by the same moments, those of the first.
+
+        Raises:
+            UsageError: a network looks at other observations than the environment's.
+        """
+        first: ObservationNorm | None = None
+        for holder in list(self.modules()):
+            for name, norm in list(holder.named_children()):
+                if not isinstance(norm, ObservationNorm):
+                    continue
+                if norm.space != self.spec.obs:
+                    raise UsageError(
+                        f"{type(self).__name__} cannot scale what one of its networks sees, {norm.space}, because that "
+                        f"is not what {self.spec.id} shows, {self.spec.obs}; leave normalise at false"
+                    )
+                first = first or norm
+                setattr(holder, name, first)
+
     def _check_spaces(self) -> None:
         kind = type(self.spec.action).__name__
         if self.actions and kind not in self.actions:
@@ -123,9 +150,22 @@ class Algorithm(nn.Module, Generic[B]):
             )
 
 
+def _absorbing(update: Callable[[B, Clock], Result], running: list[Running]) -> Callable[[B, Clock], Result]:
+    """An update at whose end moments run on."""
+
+    def absorbing(batch: B, clock: Clock) -> Result:
+        result = update(batch, clock)
+        for module in running:
+            module.absorb(batch)
+        return result
+
+    return absorbing
+
+
 def target_network(network: M) -> M:
-    """A copy that no gradient reaches; it changes only when the learner says so."""
-    target = copy.deepcopy(network)
+    """A copy that no gradient reaches; it changes only when the learner says so. Moments of observations are shared."""
+    shared = {id(module): module for module in network.modules() if isinstance(module, ObservationNorm)}
+    target = copy.deepcopy(network, dict(shared))
     for parameter in target.parameters():
         parameter.grad = None
         parameter.requires_grad_(False)

@@ -102,6 +102,8 @@ class Plan:
     ) -> Learner[Any]:
         """A learner with freshly initialised networks, the same for every rank."""
         o = self.options
-        context = Context(self.seeds(), torch.device(o.device), optimiser, rank, ranks, o.acting, o.compile)
+        context = Context(
+            self.seeds(), torch.device(o.device), optimiser, rank, ranks, o.acting, o.compile, self.runner
+        )
         learner: Learner[Any] = self.learner(spec, self.config, context)
         return learner

@@ -17,10 +17,12 @@ from rlplug_core.batches import to_tensors
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
-from rlplug_core.nets.encoders import MLP
+from rlplug_core.nets.encoders import MLP, Normalised
 from rlplug_core.nets.heads import LogStd
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.popart import PopArt
+from rlplug_core.normalise import RunningNorm
 from rlplug_core.types import Array, Obs
 
 #: A plain network, and its parts: weights [in, out] with biases, and what is done between layers.
@@ -93,11 +95,28 @@ def _plain(module: nn.Module) -> Function | None:
     """A policy, critic or Q-network (without its noise), or None where some part has no numpy form."""
     if type(module) not in FORMS or next(module.parameters()).device.type != "cpu":
         return None
-    encoder = module.encoder
+    encoder, norm = module.encoder, None
+    if isinstance(encoder, Normalised):
+        encoder, norm = encoder.encoder, encoder.norm.norm
     if type(encoder) is not MLP or encoder.vectors is not None:
         return None
     activate = ACTIVATIONS[encoder.activation]
-    return FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+    plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+    return _normalised(norm, plain) if isinstance(norm, RunningNorm) else plain
+
+
+def _normalised(norm: RunningNorm, plain: Function) -> Function:
+    """Observations scaled as by `norm`, whose buffers it views, and then `plain`."""
+    shift, scale, clip = norm.shift.numpy().reshape(-1), norm.scale.numpy().reshape(-1), norm.clip
+
+    def normalised(values: Array) -> Array:
+        values = values - shift
+        values *= scale
+        np.minimum(values, clip, out=values)
+        np.maximum(values, -clip, out=values)
+        return plain(values)
+
+    return normalised
 
 
 def _policy(module: Policy, hidden: Layers, activate: Activation) -> Function:
@@ -112,7 +131,11 @@ def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activa
 
 
 def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
-    return _layers(hidden, activate, _arrays(module.output), lambda values: values[:, 0])
+    output = module.output
+    if not isinstance(output, PopArt):
+        return _layers(hidden, activate, _arrays(output), lambda values: values[:, 0])
+    shift, scale = output.shift.numpy(), output.scale.numpy()
+    return _layers(hidden, activate, _arrays(output.linear), lambda values: values[:, 0] * scale + shift)
 
 
 def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:

@@ -11,9 +11,10 @@ import gymnasium.spaces as spaces
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets.encoders import MLP, encoder, linear
+from rlplug_core.nets.encoders import MLP, encoder, linear, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import ObservationNorm
 from rlplug_core.types import Obs, Spec
 
 
@@ -39,9 +40,24 @@ class DeterministicPolicy(nn.Module):
 def beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
     """Puts observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
 
-    Images go through convolutions first. No hidden layer is passed.
+    Images go through convolutions first, and the observation is scaled with `net.normalise`. No hidden layer is passed.
     """
-    return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), replace(net, hidden=()))
+    both = spaces.Dict({"obs": spec.obs, "action": spec.action})
+    vectors, features = encoder(both, replace(net, hidden=(), normalise=False))
+    norm = observation_norm(spec.obs) if net.normalise else None
+    return (vectors if norm is None else NormalisedBeside(norm, vectors)), features
+
+
+class NormalisedBeside(nn.Module):
+    """What puts observation and action side by side, after the observation is scaled."""
+
+    def __init__(self, norm: ObservationNorm, vectors: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.vectors = norm, vectors
+
+    def forward(self, both: dict[str, Any]) -> Tensor:
+        vectors: Tensor = self.vectors({**both, "obs": self.norm(both["obs"])})
+        return vectors
 
 
 class ActionCritic(nn.Module):

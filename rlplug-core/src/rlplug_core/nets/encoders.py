@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeGuard
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import ObservationNorm, PartNorms, RunningNorm
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
 MASK = "action_mask"
@@ -116,11 +118,23 @@ class Concat(nn.Module):
         return torch.cat([part(obs[name]) for name, part in self.parts.items()], dim=1)
 
 
+class Normalised(nn.Module):
+    """An encoder that sees scaled observations."""
+
+    def __init__(self, norm: ObservationNorm, encoder: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.encoder = norm, encoder
+
+    def forward(self, obs: Any) -> Tensor:
+        features: Tensor = self.encoder(self.norm(obs))
+        return features
+
+
 def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     """The encoder for an observation space, and how many features it gives.
 
     Images (three dimensions) go through convolutions, Discrete as one-hot, other arrays flattened, Dict part by part;
-    all but plain images then pass the hidden layers of `net`.
+    all but plain images then pass the hidden layers of `net`. With `net.normalise` observations are scaled before.
 
     Raises:
         UsageError: the space is none of these, or a trunk shall be shared that this network has for itself.
@@ -130,12 +144,33 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
             "net.shared puts policy and critic on one trunk, and this algorithm trains its networks apart; leave it at "
             "false, or use a2c, a3c, ppo or another that has one loss for both"
         )
+    if net.normalise:
+        module, features = encoder(space, replace(net, normalise=False))
+        norm = observation_norm(space)
+        return (module if norm is None else Normalised(norm, module)), features
     if _is_image(space):
         image = Image(space, net)
         return image, image.features
     vectors, width = _vectors(space, net)
     layers = MLP(width, net, None if isinstance(vectors, Vector) else vectors)
     return layers, layers.features
+
+
+def observation_norm(space: spaces.Space[Any]) -> ObservationNorm | None:
+    """What scales the observations of a space; None where there is no Box vector among them.
+
+    Images and one-hot numbers have their scale already, action masks and MultiBinary have none.
+    """
+    norm = _norm(space)
+    return None if norm is None else ObservationNorm(space, norm)
+
+
+def _norm(space: spaces.Space[Any]) -> RunningNorm | PartNorms | None:
+    if isinstance(space, spaces.Dict):
+        norms = {name: _norm(part) for name, part in space.spaces.items() if name != MASK}
+        parts = {name: norm for name, norm in norms.items() if norm is not None}
+        return PartNorms(parts) if parts else None
+    return RunningNorm(space.shape) if isinstance(space, spaces.Box) and not _is_image(space) else None
 
 
 def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:

@@ -10,10 +10,12 @@ import gymnasium.spaces as spaces
 import numpy as np
 from torch import Tensor, nn
 
+from rlplug_core.batches import Samples
 from rlplug_core.nets.encoders import activation, encoder, linear
 from rlplug_core.nets.heads import Head, HeadFactory, head, masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise, NoisyLinear
+from rlplug_core.nets.popart import PopArt
 from rlplug_core.types import Array, Obs, Spec
 
 
@@ -37,12 +39,16 @@ class Policy(nn.Module):
 
 
 class Critic(nn.Module):
-    """Observations to state values [B]."""
+    """Observations to state values [B]; with `popart` values of any size are learned as those of size 1 are.
 
-    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None) -> None:
+    What losses and learners do about PopArt is the same without it: they divide the errors of values by `unit`,
+    and advantages (Hessel et al., 2019, arXiv:1809.04474), and give `absorb` the targets when an update ends.
+    """
+
+    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, popart: bool = False) -> None:
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net)
-        self.output = linear(features, 1, gain=1.0)
+        self.output = PopArt(features) if popart else linear(features, 1, gain=1.0)
 
     def forward(self, obs: Obs) -> Tensor:
         return self.on(self.encoder(obs))
@@ -52,6 +58,16 @@ class Critic(nn.Module):
         value: Tensor = self.output(features)
         return value.squeeze(-1)
 
+    @property
+    def unit(self) -> Tensor | float:
+        """What errors of values are measured in."""
+        return self.output.scale if isinstance(self.output, PopArt) else 1.0
+
+    def absorb(self, batch: Samples) -> None:
+        """Learn the size of values from a batch's targets; no value changes by it, up to rounding."""
+        if isinstance(self.output, PopArt):
+            self.output.absorb(batch.target, batch.weight)
+
 
 class PolicyAndCritic:
     """A policy and a critic that one loss trains; with `net.shared` both on one trunk, which a call passes once.
@@ -59,10 +75,10 @@ class PolicyAndCritic:
     It is no module: the learner holds `policy` and `critic` as its own. Optimisers count shared parameters once.
     """
 
-    def __init__(self, spec: Spec, net: Net) -> None:
+    def __init__(self, spec: Spec, net: Net, popart: bool = False) -> None:
         self.shared, net = net.shared, replace(net, shared=False)
         trunk = encoder(spec.obs, net) if self.shared else None
-        self.policy, self.critic = Policy(spec, net, trunk), Critic(spec, net, trunk)
+        self.policy, self.critic = Policy(spec, net, trunk), Critic(spec, net, trunk, popart)
 
     def __call__(self, obs: Obs) -> tuple[Tensor, Tensor]:
         """Outputs of the action head [B, size] and values [B]."""

@@ -15,3 +15,4 @@ class Net:
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
     activation: Literal["tanh", "relu"] = "tanh"  # between layers
     shared: bool = False  # policy and critic on one trunk, where both are trained by one loss
+    normalise: bool = False  # scale observations by their running mean and deviation; images and Discrete stay

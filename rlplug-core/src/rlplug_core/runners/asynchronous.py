@@ -58,9 +58,9 @@ def share(learner: Learner[Any], place: Callable[[Tensor], Tensor]) -> Shared:
 
 
 def _others(learner: nn.Module) -> dict[str, Tensor]:
-    """Targets and moments: the tensors of a learner that no optimiser trains."""
-    fixed = {name: p for name, p in learner.named_parameters() if not p.requires_grad}
-    return {**fixed, **dict(learner.named_buffers())}
+    """Targets and moments: the tensors of a learner that no optimiser trains, under each of their names."""
+    fixed = {name: p for name, p in learner.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    return {**fixed, **dict(learner.named_buffers(remove_duplicate=False))}
 
 
 class Worker:
