@@ -17,7 +17,7 @@ from torch import nn
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config
 from rlplug_core.errors import UsageError
-from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule
+from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule, flatten, joined
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.schedules import Schedule
 from rlplug_core.seeds import Seeds
@@ -124,15 +124,35 @@ class Algorithm(nn.Module, Generic[B]):
 
 
 def target_network(network: M) -> M:
-    """A copy that no gradient reaches; it changes only when the learner says so."""
+    """A copy that no gradient reaches, flat in memory; it changes only when the learner says so."""
     target = copy.deepcopy(network)
-    for parameter in target.parameters():
+    parameters = list(target.parameters())
+    if parameters:
+        flatten(parameters)
+    for parameter in parameters:
         parameter.grad = None
         parameter.requires_grad_(False)
     return target
 
 
+class Follower:
+    """Moves a target network towards the one that it follows; made once both lie in memory where they will stay."""
+
+    def __init__(self, target: nn.Module, online: nn.Module) -> None:
+        self.target, self.online = joined(list(target.parameters())), joined(list(online.parameters()))
+        if len(self.target) != len(self.online):
+            self.target, self.online = list(target.parameters()), list(online.parameters())
+
+    def move(self, tau: float = 1.0) -> None:
+        """By the share `tau` of the way, in place; 1 copies."""
+        with torch.no_grad():
+            torch._foreach_lerp_(self.target, self.online, tau)
+
+
 def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
-    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them."""
+    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them.
+
+    Who does so at every update saves time with a `Follower`.
+    """
     with torch.no_grad():
         torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
