@@ -58,7 +58,7 @@ def check(algorithm: str, mine: dict[str, Any]) -> None:
     setting = ours.measure.stored(algorithm)
     theirs = ours.options(algorithm, setting | {"seed": 0})
     for name in COMPARED:
-        if name in theirs and mine[name] != (tuple(theirs[name]) if name == "net.hidden" else theirs[name]):
+        if name in theirs and mine[name] != theirs[name]:
             raise SystemExit(f"{algorithm}: the preset has {name} {mine[name]}, settings.json {theirs[name]}")
 
 
