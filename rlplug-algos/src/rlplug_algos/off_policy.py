@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.algorithm import Algorithm, move_target
+from rlplug_core.algorithm import Algorithm, Follower
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
@@ -84,6 +84,7 @@ class OffPolicy(Algorithm[Transitions]):
         self.to(self.device)
         self.critic_optimiser = self._adam([self.critics], self.config.critic_lr)
         self.policy_optimiser = self._adam(self.policy_modules(), self.config.lr)
+        self.followers = [Follower(target, online) for target, online in self.pairs()]
         if self.context.compile:
             self.policy_loss = torch.compile(self.policy_loss)  # type: ignore[method-assign]
 
@@ -106,8 +107,8 @@ class OffPolicy(Algorithm[Transitions]):
         if due(clock.updates, clock.updates + 1, self.config.policy_every):
             loss, further = self.policy_loss(batch)
             metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimiser.minimise(loss, clock)}
-            for target, online in self.pairs():
-                move_target(target, online, self.config.tau)
+            for follower in self.followers:
+                follower.move(self.config.tau)
         return Result(metrics)
 
     def gaussian(self, batch: Transitions, *names: str) -> dict[str, Tensor]:

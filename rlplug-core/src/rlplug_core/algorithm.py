@@ -18,7 +18,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config import Config
 from rlplug_core.errors import UsageError
 from rlplug_core.normalise import ObservationNorm, Running
-from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule
+from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule, flatten, joined
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.schedules import Schedule
 from rlplug_core.seeds import Seeds
@@ -163,16 +163,39 @@ def _absorbing(update: Callable[[B, Clock], Result], running: list[Running]) -> 
 
 
 def target_network(network: M) -> M:
-    """A copy that no gradient reaches; it changes only when the learner says so. Moments of observations are shared."""
+    """A copy that no gradient reaches, flat in memory; it changes only when the learner says so.
+
+    Moments of observations are shared with the network.
+    """
     shared = {id(module): module for module in network.modules() if isinstance(module, ObservationNorm)}
     target = copy.deepcopy(network, dict(shared))
-    for parameter in target.parameters():
+    parameters = list(target.parameters())
+    if parameters:
+        flatten(parameters)
+    for parameter in parameters:
         parameter.grad = None
         parameter.requires_grad_(False)
     return target
 
 
+class Follower:
+    """Moves a target network towards the one that it follows; made once both lie in memory where they will stay."""
+
+    def __init__(self, target: nn.Module, online: nn.Module) -> None:
+        self.target, self.online = joined(list(target.parameters())), joined(list(online.parameters()))
+        if len(self.target) != len(self.online):
+            self.target, self.online = list(target.parameters()), list(online.parameters())
+
+    def move(self, tau: float = 1.0) -> None:
+        """By the share `tau` of the way, in place; 1 copies."""
+        with torch.no_grad():
+            torch._foreach_lerp_(self.target, self.online, tau)
+
+
 def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
-    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them."""
+    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them.
+
+    Who does so at every update saves time with a `Follower`.
+    """
     with torch.no_grad():
         torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)

@@ -59,7 +59,9 @@ class Capture(TorchFunctionMode):
             stride, padding, dilation = args[3:6]  # as nn.Conv2d passes them
             patches = functional.unfold(args[0].detach(), args[1].shape[2:], dilation, padding, stride)
             self.seen.append((self.numbers[id(args[1])], patches.transpose(1, 2), output))
-        return output
+        else:
+            return output
+        return output.clone()  # which whoever called may change in place
 
 
 class KFAC:

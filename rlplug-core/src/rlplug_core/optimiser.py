@@ -151,6 +151,18 @@ def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
     return flat, gradient
 
 
+def joined(tensors: list[Tensor]) -> list[Tensor]:
+    """One flat view of tensors that follow one another in memory, as `flatten` lays them; others as they are."""
+    first = tensors[0].detach()
+    end = first.storage_offset()
+    for tensor in tensors:
+        memory = tensor.untyped_storage().data_ptr()
+        if memory != first.untyped_storage().data_ptr() or tensor.storage_offset() != end or not tensor.is_contiguous():
+            return tensors
+        end += tensor.numel()
+    return [first.as_strided((end - first.storage_offset(),), (1,))]
+
+
 def host(value: Tensor) -> float:
     """Read a number from the device: the one declared way to do so inside an update, because it has to wait."""
     return float(value)

@@ -71,7 +71,11 @@ class ActionCritic(nn.Module):
         self.atoms = atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        values: Tensor = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
+        return self.judge(self.vectors({"obs": obs, "action": action}))
+
+    def judge(self, vectors: Tensor) -> Tensor:
+        """Values of observations and actions that are side by side already."""
+        values: Tensor = self.output(self.layers(vectors))
         return values.squeeze(-1) if self.atoms is None else values
 
 
@@ -90,3 +94,20 @@ class Ensemble(nn.Module):
 
     def forward(self, *inputs: Any) -> Tensor:
         return torch.stack([member(*inputs) for member in self.members])
+
+
+class ActionCritics(Ensemble):
+    """Critics that are `ActionCritic`s: where observation and action need only be put side by side, once for all."""
+
+    def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
+        super().__init__(make, count)
+        first = self.members[0]
+        assert isinstance(first, ActionCritic)
+        self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
+
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        members: Any = self.members
+        if self.apart:
+            return super().forward(obs, action)
+        vectors = members[0].vectors({"obs": obs, "action": action})
+        return torch.stack([member.judge(vectors) for member in members])

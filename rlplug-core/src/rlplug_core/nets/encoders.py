@@ -18,6 +18,8 @@ from rlplug_core.normalise import ObservationNorm, PartNorms, RunningNorm
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
 MASK = "action_mask"
+#: What may be done in place to a layer's outputs, which no one else sees.
+IN_PLACE: dict[Any, Callable[[Tensor], Tensor]] = {torch.tanh: torch.tanh_, torch.relu: torch.relu_}
 
 
 def linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
@@ -55,8 +57,9 @@ class MLP(nn.Module):
             values: Tensor = self.vectors(obs)
         else:
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
+        activate = IN_PLACE.get(self.activation, self.activation)
         for part in self._parts:
-            values = self.activation(nn.functional.linear(values, part["weight"], part["bias"]))
+            values = activate(nn.functional.linear(values, part["weight"], part["bias"]))
         return values
 
 
@@ -104,7 +107,7 @@ class Vector(nn.Module):
     """Any array as a float vector [B, F]."""
 
     def forward(self, obs: Tensor) -> Tensor:
-        return obs.flatten(1).float()
+        return obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
 
 
 class Concat(nn.Module):
