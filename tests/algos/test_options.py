@@ -97,8 +97,8 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     [
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
         (SAC, spaces.Discrete(2), "Box"),
-        (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
-        (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
+        (SAC, spaces.Dict({"lever": BOX}), "Box"),
+        *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, A3C, PPO)),
     ],
 )  # fmt: skip
 def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:

@@ -15,3 +15,4 @@ class Net:
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
     activation: Literal["tanh", "relu"] = "tanh"  # between layers
     shared: bool = False  # policy and critic on one trunk, where both are trained by one loss
+    std: Literal["free", "state"] = "free"  # deviation of a Gaussian without a tanh: a free parameter or the state's
