@@ -108,7 +108,7 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
     kind = type(space).__name__
     assert str(caught.value) == (
         f"{algorithm.__name__} needs {needs} actions and Some-v1 has {kind}; "
-        f"`rlplug list` shows the algorithms for {kind}"
+        f"`rlplug list --actions {kind}` shows those that take {kind}"
     )
 
 

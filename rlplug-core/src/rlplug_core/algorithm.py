@@ -120,7 +120,7 @@ class Algorithm(nn.Module, Generic[B]):
             needed = ", ".join(self.actions[:-1]) + " or " * (len(self.actions) > 1) + self.actions[-1]
             raise UsageError(
                 f"{type(self).__name__} needs {needed} actions and {self.spec.id} has {kind}; "
-                f"`rlplug list` shows the algorithms for {kind}"
+                f"`rlplug list --actions {kind}` shows those that take {kind}"
             )
 
 
