@@ -93,6 +93,9 @@ def test_a_long_tuple_keeps_its_order() -> None:
     one, other = given(WIDE, [number + 1 for number in range(12)], [0] * 12)
     assert list(one) == [number + 1 for number in range(12)]
     assert list(other) == [0] * 12
+    canonical = Rows(lambda: Car(WIDE), 1, inexact="").spec.action
+    assert isinstance(canonical, spaces.Dict)
+    assert list(canonical.spaces) == [str(number) for number in range(12)]
 
 
 @pytest.mark.parametrize(
