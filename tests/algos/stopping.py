@@ -43,7 +43,7 @@ from rlplug_core.run import Run, plan_of, resume, train
 from rlplug_core.rundir import RunDirectory
 from rlplug_core.runners.build import build
 from rlplug_core.settings import set_torch
-from rlplug_core.testing import envs
+from rlplug_core.testing import envs, panels
 
 
 class Stop:
@@ -174,6 +174,14 @@ class Continuous(CountedSteps, envs.Continuous):
     pass
 
 
+class MaskedDials(CountedSteps, panels.MaskedDials):
+    pass
+
+
+class Panel(CountedSteps, panels.Panel):
+    pass
+
+
 COMMON = {
     "total_steps": 1200, "eval_every": 400, "eval_episodes": EVALUATION, "verdict_episodes": 0, "log_every": 120,
     "checkpoint_every": 5000, "seed": 3,
@@ -197,6 +205,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "kl_stop": 0.01},
         [("update", 1), ("update", 7), ("step", 1), ("step", 139), ("step", 300)],
     ),
+    "ppo-panel": (
+        "PPO", "Panel", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "net.std": "state"},
+        [("update", 7), ("step", 139)],
+    ),
+    "a2c-masked-dials": ("A2C", "MaskedDials", {"rows": 3, "steps": 4}, [("update", 50), ("step", 202)]),
     "dqn": (
         "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],

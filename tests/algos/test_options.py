@@ -143,8 +143,8 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     [
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
         (SAC, spaces.Discrete(2), "Box"),
-        (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
-        (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
+        (SAC, spaces.Dict({"lever": BOX}), "Box"),
+        *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, A3C, PPO)),
     ],
 )  # fmt: skip
 def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
@@ -154,7 +154,7 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
     kind = type(space).__name__
     assert str(caught.value) == (
         f"{algorithm.__name__} needs {needs} actions and Some-v1 has {kind}; "
-        f"`rlplug list` shows the algorithms for {kind}"
+        f"`rlplug list --actions {kind}` shows those that take {kind}"
     )
 
 

@@ -30,7 +30,8 @@ LEAVES = {
     "accelerate/forward.py": "the network as a function of numpy arrays",
     "nets/modules.py": "the network as a function of tensors",
     "nets/encoders.py": "its layers",
-    "nets/heads.py": "outputs as a distribution: sample, log-probability, entropy",
+    "nets/heads/categorical.py": "outputs as a distribution: sample, log-probability, entropy",
+    "nets/heads/masks.py": "illegal actions left out of it",
 }
 MAX_FILES, MAX_LINES = 8, 1000
 

@@ -16,6 +16,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
 from rlplug_core.errors import UsageError
 from rlplug_core.estimators import gae
+from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.normalise import RewardScale
@@ -48,7 +49,7 @@ class ActorCritic(Algorithm[Rollout]):
     """Subclasses say which optimiser minimises the loss, and which rollouts they learn from."""
 
     Config = ActorCriticConfig
-    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    actions: ClassVar[tuple[str, ...]] = SPACES
     config: ActorCriticConfig
 
     def build(self) -> None:

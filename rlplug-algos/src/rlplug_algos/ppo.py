@@ -15,6 +15,7 @@ from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
 from rlplug_core.estimators import gae
+from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.normalise import RewardScale
@@ -53,7 +54,7 @@ class PPO(Algorithm[Rollout]):
 
     Config = PPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
-    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    actions: ClassVar[tuple[str, ...]] = SPACES
     config: PPOConfig
 
     def build(self) -> None:

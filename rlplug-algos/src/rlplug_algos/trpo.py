@@ -17,6 +17,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
 from rlplug_core.estimators import gae
 from rlplug_core.natural import TrustRegion
+from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.modules import Critic, Policy
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant
@@ -49,7 +50,7 @@ class TRPO(Algorithm[Rollout]):
 
     Config = TRPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
-    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    actions: ClassVar[tuple[str, ...]] = SPACES
     config: TRPOConfig
 
     def build(self) -> None:

@@ -144,9 +144,10 @@ class Algorithm(nn.Module, Generic[B]):
     def _check_spaces(self) -> None:
         kind = type(self.spec.action).__name__
         if self.actions and kind not in self.actions:
+            needed = ", ".join(self.actions[:-1]) + " or " * (len(self.actions) > 1) + self.actions[-1]
             raise UsageError(
-                f"{type(self).__name__} needs {' or '.join(self.actions)} actions and {self.spec.id} has {kind}; "
-                f"`rlplug list` shows the algorithms for {kind}"
+                f"{type(self).__name__} needs {needed} actions and {self.spec.id} has {kind}; "
+                f"`rlplug list --actions {kind}` shows those that take {kind}"
             )
 
 

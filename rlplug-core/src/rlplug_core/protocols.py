@@ -143,8 +143,8 @@ class SupportsFinish(Protocol):
 class SupportsTranslate(Protocol):
     """An environment whose own actions differ from the canonical ones that agents give."""
 
-    def translate(self, action: Array) -> Array:
-        """Canonical actions [N, ...] as the environment's documentation means them."""
+    def translate(self, action: Array) -> Any:
+        """Canonical actions [N, ...] as the environment's documentation means them; dictionaries, tuples as such."""
         ...
 
 

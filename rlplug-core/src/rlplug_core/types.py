@@ -31,6 +31,7 @@ class Spec:
     """What an environment offers: one row's spaces, how many rows, and its id.
 
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
+    An action is always one array; `rlplug_core.actions` says where the parts of a Dict lie in it.
     `inexact` says why the environment's state cannot be captured; it is empty where it can.
     """
 

@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from rlplug_core.actions import sample
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, State, Timestep
@@ -339,7 +340,7 @@ def self_test(make: Callable[[], Env], steps: int = 64) -> str:
 def _compare(first: Env, second: Env, steps: int) -> str:
     space = deepcopy(first.spec.action)
     space.seed(0)
-    actions = [np.stack([np.asarray(space.sample()) for _ in range(first.spec.rows)]) for _ in range(steps)]
+    actions = [sample(space, first.spec.rows) for _ in range(steps)]
     first.reset(1)  # restoring begins with a reset to seed 0, which must not bring back what was not captured
     for action in actions[: steps // 2]:
         first.step(action)

@@ -18,7 +18,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalised
-from rlplug_core.nets.heads import LogStd
+from rlplug_core.nets.heads import Beside, LogStd
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.popart import PopArt
@@ -102,7 +102,7 @@ def _plain(module: nn.Module) -> Function | None:
         return None
     activate = ACTIVATIONS[encoder.activation]
     plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
-    return _normalised(norm, plain) if isinstance(norm, RunningNorm) else plain
+    return plain if plain is None or not isinstance(norm, RunningNorm) else _normalised(norm, plain)
 
 
 def _normalised(norm: RunningNorm, plain: Function) -> Function:
@@ -119,11 +119,30 @@ def _normalised(norm: RunningNorm, plain: Function) -> Function:
     return normalised
 
 
-def _policy(module: Policy, hidden: Layers, activate: Activation) -> Function:
-    if isinstance(module.outputs, nn.Linear):
-        return _layers(hidden, activate, _arrays(module.outputs))
-    output, log_std = module.outputs.children()
-    return _layers(hidden, activate, _arrays(output), _with_log_std(log_std))
+def _policy(module: Policy, hidden: Layers, activate: Activation) -> Function | None:
+    """A mask needs no numpy form: it comes in a dictionary, and those go through torch."""
+    parts = module.outputs.layers if type(module.outputs) is Beside else [module.outputs]
+    lasts = [last for part in parts if (last := _last(part)) is not None]
+    if len(lasts) < len(parts):
+        return None
+    if len(lasts) == 1:
+        return _layers(hidden, activate, *lasts[0])
+    each = [_layers([], activate, *last) for last in lasts]
+
+    def beside(obs: Array) -> Array:
+        features = _activated(obs, hidden, activate)
+        return np.concatenate([outputs(features) for outputs in each], -1)
+
+    return beside
+
+
+def _last(module: nn.Module) -> tuple[Layer, Function | None] | None:
+    """The layer that feeds a head and what is done at the end, or None where it is none of ours."""
+    if type(module) is nn.Linear:
+        return _arrays(module), None
+    if type(module) is nn.Sequential and [type(part) for part in module] == [nn.Linear, LogStd]:
+        return _arrays(module[0]), _with_log_std(module[1])
+    return None
 
 
 def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
@@ -219,7 +238,7 @@ def _with_log_std(module: nn.Module) -> Function:
 #: The numpy form of each activation: from the first array into the second.
 ACTIVATIONS: dict[Any, Activation] = {torch.tanh: np.tanh, torch.relu: _relu}
 #: What makes the numpy form of each network from the arrays of its encoder.
-FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function]] = {
+FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function | None]] = {
     Policy: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,
     CategoricalQ: _categorical, QuantileQ: _quantile,
 }  # fmt: skip

@@ -56,7 +56,7 @@ class MLP(nn.Module):
         if self.vectors is not None:
             values: Tensor = self.vectors(obs)
         else:
-            values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
+            values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
         activate = IN_PLACE.get(self.activation, self.activation)
         for part in self._parts:
             values = activate(nn.functional.linear(values, part["weight"], part["bias"]))
@@ -93,21 +93,30 @@ class Image(nn.Module):
 
 
 class OneHot(nn.Module):
-    """Discrete observations [B] as one-hot vectors [B, n]; the next layer's weights are their embedding."""
+    """Discrete or MultiDiscrete observations [B, ...] as one-hot vectors, those of all places side by side [B, F].
 
-    def __init__(self, space: spaces.Discrete) -> None:
+    The next layer's weights are their embedding.
+    """
+
+    offset: Tensor
+
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__()
-        self.size, self.start = int(space.n), int(space.start)
+        sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1).astype(np.int64)
+        self.features = int(sizes.sum())
+        offset = np.cumsum(sizes) - sizes - np.reshape(space.start, -1)
+        self.register_buffer("offset", torch.from_numpy(offset), persistent=False)
 
     def forward(self, obs: Tensor) -> Tensor:
-        return nn.functional.one_hot(obs.long() - self.start, self.size).float()
+        columns = obs.reshape(obs.shape[0], -1).long() + self.offset
+        return torch.zeros(len(columns), self.features, device=obs.device).scatter_(1, columns, 1.0)
 
 
 class Vector(nn.Module):
     """Any array as a float vector [B, F]."""
 
     def forward(self, obs: Tensor) -> Tensor:
-        return obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
+        return obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
 
 
 class Concat(nn.Module):
@@ -115,10 +124,11 @@ class Concat(nn.Module):
 
     def __init__(self, parts: dict[str, nn.Module]) -> None:
         super().__init__()
-        self.parts = nn.ModuleDict(parts)
+        self.names = list(parts)
+        self.parts = nn.ModuleList(parts.values())  # a ModuleDict would refuse names such as "keys" and "arm.angle"
 
     def forward(self, obs: dict[str, Any]) -> Tensor:
-        return torch.cat([part(obs[name]) for name, part in self.parts.items()], dim=1)
+        return torch.cat([part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)], dim=1)
 
 
 class Normalised(nn.Module):
@@ -136,8 +146,9 @@ class Normalised(nn.Module):
 def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     """The encoder for an observation space, and how many features it gives.
 
-    Images (three dimensions) go through convolutions, Discrete as one-hot, other arrays flattened, Dict part by part;
-    all but plain images then pass the hidden layers of `net`. With `net.normalise` observations are scaled before.
+    Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
+    Dict part by part; all but plain images then pass the hidden layers of `net`. With `net.normalise` observations are
+    scaled before.
 
     Raises:
         UsageError: the space is none of these, or a trunk shall be shared that this network has for itself.
@@ -192,8 +203,9 @@ def _part(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
         return _vectors(space, net)
     if _is_image(space):
         return encoder(space, net)
-    if isinstance(space, spaces.Discrete):
-        return OneHot(space), int(space.n)
-    if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        hot = OneHot(space)
+        return hot, hot.features
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
         return Vector(), int(np.prod(space.shape))
     raise UsageError(f"no encoder for observations in {space}; flatten it with a wrapper or bring your own network")

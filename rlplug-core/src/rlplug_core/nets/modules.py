@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from rlplug_core.batches import Samples
 from rlplug_core.nets.encoders import activation, encoder, linear
-from rlplug_core.nets.heads import Head, HeadFactory, head, masked
+from rlplug_core.nets.heads import Head, HeadFactory, Product, check_mask, head, masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise, NoisyLinear
 from rlplug_core.nets.popart import PopArt
@@ -20,22 +21,31 @@ from rlplug_core.types import Array, Obs, Spec
 
 
 class Policy(nn.Module):
-    """Observations to the outputs [B, size] of an action head, illegal actions masked; `make` builds the head."""
+    """Observations to the outputs [B, size] of an action head, illegal actions masked.
+
+    `make` builds the head; without it that is `head`, with the deviation that `net` says.
+    """
+
+    columns: Tensor | None
 
     def __init__(
-        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory = head
+        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory | None = None
     ) -> None:
         super().__init__()
+        check_mask(spec)
+        make = make or partial(head, std=net.std)
         self.encoder, features = trunk or encoder(spec.obs, net)
         self.head: Head
         self.head, self.outputs = make(spec.action, features)
+        columns = self.head.columns if isinstance(self.head, Product) else None
+        self.register_buffer("columns", columns, persistent=False)
 
     def forward(self, obs: Obs) -> Tensor:
         return self.on(self.encoder(obs), obs)
 
     def on(self, features: Tensor, obs: Obs) -> Tensor:
         """The outputs from what the encoder made of `obs`."""
-        return masked(self.outputs(features), obs)
+        return masked(self.outputs(features), obs, self.columns)
 
 
 class Critic(nn.Module):
@@ -137,6 +147,7 @@ class QNetwork(nn.Module):
         atoms: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
+        check_mask(spec)
         self.actions, self.atoms = actions_of(spec.action), atoms
         self.encoder, self.features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)

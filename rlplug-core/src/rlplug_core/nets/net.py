@@ -16,3 +16,4 @@ class Net:
     activation: Literal["tanh", "relu"] = "tanh"  # between layers
     shared: bool = False  # policy and critic on one trunk, where both are trained by one loss
     normalise: bool = False  # scale observations by their running mean and deviation; images and Discrete stay
+    std: Literal["free", "state"] = "free"  # deviation of a Gaussian without a tanh: a free parameter or the state's

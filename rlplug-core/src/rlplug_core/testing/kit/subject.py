@@ -18,15 +18,18 @@ from rlplug_core.presets import preset
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds, untouched
 from rlplug_core.settings import torch_settings
-from rlplug_core.testing import envs
+from rlplug_core.testing import envs, panels
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Spec
 
 T = TypeVar("T")
 
-#: The environments of the kit, the first choice first: actions of both kinds, then other observations.
-PROBES: tuple[type[envs.Vector], ...] = (envs.Chain, envs.Continuous, envs.Recall, envs.Pixels, envs.Masked)
+#: The environments of the kit, the first choice first: actions of the usual kinds, other observations, other actions.
+PROBES: tuple[type[envs.Vector], ...] = (
+    envs.Chain, envs.Continuous, envs.Recall, envs.Pixels, envs.Masked, panels.Dials, panels.MaskedDials,
+    panels.Switches, panels.Panel,
+)  # fmt: skip
 #: Rows of a small run; several, so that one vector step may make several batches due.
 ROWS = 8
 #: Env steps within which there must be updates.
