@@ -118,7 +118,7 @@ def test_metrics_are_kept_without_a_look_at_them(trace: Trace) -> None:
 
 
 def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
-    """Every file that is on the stack while the actor steps, a step is stored or the parameters change."""
+    """Every file, but leaves, that is on the stack while the actor steps, a step is stored or the parameters change."""
     from rlplug_core.actor import Actor
     from rlplug_core.buffers.rollout import RolloutBuffer
     from rlplug_core.rules import Adam
@@ -139,6 +139,7 @@ def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     assert {"run.py", "runners/sync.py", "actor.py", "buffers/rollout.py", "ppo.py", "optimiser.py"} <= found
+    found -= LEAVES.keys()
     assert len(found) <= MAX_FILES, found
     assert sum(len(source(name).read_text(encoding="utf-8").splitlines()) for name in found) <= MAX_LINES, found
 
