@@ -20,7 +20,8 @@ from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.heads import Beside, Categorical
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.net import Net
-from rlplug_core.optimiser import Adam, Optimiser
+from rlplug_core.optimiser import Optimiser
+from rlplug_core.rules import Adam
 from rlplug_core.schedules import constant
 from rlplug_core.types import Spec
 from tests.core.fakes import ENVS, TINY, make_runner

@@ -22,7 +22,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.normalise import RewardScale
 from rlplug_core.optimiser import Optimiser
 from rlplug_core.protocols import Buffer
-from rlplug_core.schedules import Schedule, constant, linear
+from rlplug_core.schedules import Schedule
 from rlplug_core.types import Result
 
 
@@ -62,7 +62,7 @@ class ActorCritic(Algorithm[Rollout]):
         self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
-        self.optim = self.minimiser(linear(c.lr, 0.0) if c.anneal else constant(c.lr))
+        self.optim = self.minimiser(self.step_size("lr", c.anneal))
         self.values = forward(self.critic, self.acting)
 
     def minimiser(self, lr: Schedule) -> Optimiser:

@@ -15,7 +15,7 @@ from rlplug_core.config import Count, Natural, Positive, log
 from rlplug_core.nets.actor_critic import Ensemble
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.renorm import Moments, RenormCritic, RenormPolicy, absorb
-from rlplug_core.optimiser import Adam
+from rlplug_core.rules import Rule
 from rlplug_core.types import Result, tree_map
 
 
@@ -51,9 +51,9 @@ class CrossQ(SAC):
     def pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         return []
 
-    def rule(self) -> Adam:
+    def rule(self) -> Rule:
         """With the paper's lower momentum."""
-        return Adam(betas=(0.5, 0.999), epsilon=1e-8)
+        return self.config.optimiser.rule(self.config.rule, betas=(0.5, 0.999), epsilon=1e-8)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
         batch.extras = batch.extras | self.draws(batch)

@@ -9,13 +9,14 @@ import numpy as np
 
 from rlplug_algos.vqn import VQN, VQNConfig
 from rlplug_core.accelerate.forward import forward
-from rlplug_core.algorithm import RuleName, target_network
+from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Count, Fraction, NonNegative, integer, log
 from rlplug_core.protocols import Buffer
+from rlplug_core.rules import RuleName
 from rlplug_core.schedules import Schedule, linear
 from rlplug_core.types import Array, Obs, Result
 

@@ -20,7 +20,7 @@ from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.normalise import RewardScale
 from rlplug_core.optimiser import host
-from rlplug_core.schedules import constant, linear
+from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.types import Result
 
 
@@ -36,8 +36,10 @@ class PPOConfig(Config):
     clip: Positive = 0.2  # how far the new policy may move, as a probability ratio
     value_clip: Positive | None = None  # how far a value may move from the rollout's, if there is a limit
     kl_stop: Positive | None = None  # stop a rollout's epochs when the policy's mean KL divergence exceeds this
-    lr: Positive = 3e-4  # step size of Adam
+    lr: Positive = 3e-4  # step size of the optimiser
     anneal: bool = True  # let the step size fall to 0 over the run
+    rule: RuleName = "adam"  # the optimiser of policy and critic
+    optimiser: OptimiserOptions = OptimiserOptions()
     entropy: NonNegative = 0.0  # weight of the entropy bonus
     value: NonNegative = 0.5  # weight of the value loss
     gradient_clip: Positive = 0.5  # largest gradient norm
@@ -62,8 +64,8 @@ class PPO(Algorithm[Rollout]):
         self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
-        lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
-        self.optim = self.optimiser([self.policy, self.critic], lr, c.gradient_clip)
+        lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
+        self.optim = self.optimiser([self.policy, self.critic], lr, c.gradient_clip, rule)
         self.values = forward(self.critic, self.acting)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:

@@ -7,9 +7,9 @@ of `loss`, and a `state_dict` that covers networks, targets, optimisers and the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -18,25 +18,24 @@ from rlplug_core.clock import Clock
 from rlplug_core.config import Config
 from rlplug_core.errors import UsageError
 from rlplug_core.normalise import ObservationNorm, Running
-from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule, flatten, joined
+from rlplug_core.optimiser import Optimiser, OptimiserFactory, flatten, joined
 from rlplug_core.protocols import Agent, Buffer
-from rlplug_core.schedules import Schedule
+from rlplug_core.rules import Adam, Rule
+from rlplug_core.scheduled import at, unguarded
+from rlplug_core.schedules import Schedule, constant, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
 
 B = TypeVar("B")
 M = TypeVar("M", bound=nn.Module)
 
-#: The optimisers that a config can name.
-RULES: dict[str, type[Rule]] = {"adam": Adam, "rmsprop": RMSProp}
-RuleName = Literal["adam", "rmsprop"]
-
 
 @dataclass(frozen=True)
 class Context:
     """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks.
 
-    `runner` is its name, for options that are not sound under every runner that the learner's class names.
+    `runner` is its name, for options that are not sound under every runner that the learner's class names. `schedules`
+    are those of the options that follow one, by dotted name; the config guards these (`scheduled.guarded`).
     """
 
     seeds: Seeds
@@ -47,6 +46,7 @@ class Context:
     acting: str = "auto"
     compile: bool = False
     runner: str = "sync"
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 class Algorithm(nn.Module, Generic[B]):
@@ -70,8 +70,26 @@ class Algorithm(nn.Module, Generic[B]):
         self._share_norms()
         if running := [module for module in self.modules() if isinstance(module, Running)]:
             self.update = _absorbing(self.update, running)  # type: ignore[method-assign, assignment]
+        for name, value in vars(self).items():
+            if isinstance(value, Optimiser):
+                value.name = f"{type(self).__name__}.{name}"
         if context.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
+        if context.schedules:
+            self.update = self._scheduled(self.update)  # type: ignore[method-assign,assignment]
+
+    def _scheduled(self, update: Callable[[B, Clock], Result]) -> Callable[[B, Clock], Result]:
+        """`update`, during which `config` holds what the schedules say at the clock's progress."""
+        guard, whole = self.config, unguarded(self.config)
+
+        def scheduled(batch: B, clock: Clock) -> Result:
+            self.config = at(whole, self.context.schedules, clock.progress)
+            try:
+                return update(batch, clock)
+            finally:
+                self.config = guard
+
+        return scheduled
 
     def build(self) -> None:
         """Make networks, then optimisers; called once, with the seed for initial weights set."""
@@ -105,6 +123,13 @@ class Algorithm(nn.Module, Generic[B]):
         for each in self.optimisers:  # a single one need not choose, which takes 10 microseconds a step
             each.inputs = None if len(self.optimisers) == 1 else each.parameters
         return made
+
+    def step_size(self, name: str = "lr", anneal: bool = False) -> Schedule:
+        """The step size that the option `name` says: its schedule, or else itself, falling to 0 with `anneal`."""
+        if name in self.context.schedules:
+            return self.context.schedules[name]
+        value = getattr(self.config, name)
+        return linear(value, 0.0) if anneal else constant(value)
 
     def agent_seeds(self, rank: int) -> Seeds:
         """Where an agent's random numbers come from: its rank, so that agents of one learner draw apart."""

@@ -180,8 +180,13 @@ class SupportsRestart(Protocol):
 
 @runtime_checkable
 class Controller(Stateful, Protocol):
-    """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else."""
+    """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else.
 
+    `reason` says why it stopped the run; it is empty as long as it has not.
+    """
+
+    @property
+    def reason(self) -> str: ...
     def evaluated(self, mean_return: float, clock: Clock) -> None: ...
 
 

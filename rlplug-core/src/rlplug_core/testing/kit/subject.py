@@ -61,7 +61,7 @@ class Subject:
         self.cls: type[Any] = algorithm(name)
         self.notes: dict[Any, Any] = {}
         if given and not self._schema_error():
-            convert(self.cls.Config, given, name)
+            convert(self.cls.Config, given, name, follows=True)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, worked out the first time; several checks look at the same thing."""
@@ -81,7 +81,7 @@ class Subject:
         """The configuration: the given options over the preset for all environments over the defaults."""
         own = {option.name for option in schema(self.cls.Config)}
         usual = {name: value for name, value in preset(self.name, "").items() if name in own}
-        return convert(self.cls.Config, {**usual, **self.given}, self.name)
+        return convert(self.cls.Config, {**usual, **self.given}, self.name, follows=True)
 
     def learner(self, spec: Spec, seeds: Seeds, optimiser: OptimiserFactory = Optimiser) -> Learner[Any]:
         """A fresh learner."""
