@@ -12,6 +12,7 @@ from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.nets.heads import ILLEGAL
+from rlplug_core.nets.memory import RecurrentPolicy
 from rlplug_core.nets.modules import Policy
 from rlplug_core.schedules import Schedule, constant
 from rlplug_core.seeds import Draws, Seeds
@@ -54,7 +55,9 @@ class PolicyAgent(NetworkAgent):
     With `log_prob`, the log-probability of each action travels in `extras["log_prob"]` [N]: only the actor knows it.
     """
 
-    def __init__(self, policy: Policy, seeds: Seeds, acting: str = "auto", log_prob: bool = False) -> None:
+    def __init__(
+        self, policy: Policy | RecurrentPolicy, seeds: Seeds, acting: str = "auto", log_prob: bool = False
+    ) -> None:
         self.head, self.log_prob = policy.head, log_prob
         super().__init__(policy, seeds, acting)
 
@@ -62,13 +65,16 @@ class PolicyAgent(NetworkAgent):
         return self.head.noise(generator, shape)
 
     def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        outputs = self.forward(obs)
+        return self.choose(self.forward(obs), None, explore)
+
+    def choose(self, outputs: Array, carry: Carry, explore: bool) -> Act:
+        """Actions by the outputs of the head [N, size]."""
         if not explore or self.draws is None:
-            return Act(self.head.mode(outputs), None, NO_EXTRAS)
+            return Act(self.head.mode(outputs), carry, NO_EXTRAS)
         action = self.head.sample(outputs, self.draws.next())
         if self.log_prob:
-            return Act(action, None, {"log_prob": self.head.host_log_prob(outputs, action)})
-        return Act(action, None, NO_EXTRAS)
+            return Act(action, carry, {"log_prob": self.head.host_log_prob(outputs, action)})
+        return Act(action, carry, NO_EXTRAS)
 
 
 class EpsilonGreedy(NetworkAgent):
