@@ -166,6 +166,10 @@ class Chain(CountedSteps, envs.Chain):
     pass
 
 
+class Recall(CountedSteps, envs.Recall):
+    pass
+
+
 class Masked(CountedSteps, envs.Masked):
     pass
 
@@ -195,6 +199,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "ppo": (
         "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "kl_stop": 0.01},
         [("update", 1), ("update", 7), ("step", 1), ("step", 139), ("step", 300)],
+    ),
+    "ppo-recurrent": (
+        "PPO", "Recall", {"rows": 3, "steps": 48, "batch": 100, "epochs": 2, "memory": "lstm", "units": 16},
+        [("update", 1), ("update", 4), ("step", 3), ("step", 139)],
     ),
     "dqn": (
         "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
