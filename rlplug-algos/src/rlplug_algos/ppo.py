@@ -43,7 +43,7 @@ class PPOConfig(Config):
     gradient_clip: Positive = 0.5  # largest gradient norm
     standardise: bool = True  # scale advantages to mean 0, deviation 1 in each minibatch
     memory: CellName | None = None  # a recurrent cell on the network's last layer, shared by policy and critic
-    units: Count = 64  # of the memory
+    units: Count = 64  # units of that cell
     net: Net = Net()
 
     search = {"lr": log(1e-5, 1e-2), "clip": uniform(0.1, 0.3), "entropy": log(1e-5, 0.1), "lam": uniform(0.8, 1.0)}
