@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from rlplug_core.actor import Actor, Lane
-from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.buffers.prioritised import PrioritisedReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig
+from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.testing.envs import Chain
 from tests.algos.test_dqn_loss import random_transitions, scatter
 

@@ -38,7 +38,7 @@ LAYERS = (
         "transform",
     ),
     ("agents", "events", "plan", "presets", "sources"),
-    ("continuous",),
+    ("continuous", "exploration", "recurrent"),
     ("runners",),
     ("session",),
     ("run",),
