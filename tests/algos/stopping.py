@@ -166,6 +166,10 @@ class Chain(CountedSteps, envs.Chain):
     pass
 
 
+class Recall(CountedSteps, envs.Recall):
+    pass
+
+
 class Masked(CountedSteps, envs.Masked):
     pass
 
@@ -210,6 +214,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         [("update", 7), ("step", 139)],
     ),
     "a2c-masked-dials": ("A2C", "MaskedDials", {"rows": 3, "steps": 4}, [("update", 50), ("step", 202)]),
+    "ppo-recurrent": (
+        "PPO", "Recall", {"rows": 3, "steps": 48, "batch": 100, "epochs": 2, "memory": "lstm", "units": 16},
+        [("update", 1), ("update", 4), ("step", 3), ("step", 139)],
+    ),
     "dqn": (
         "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],

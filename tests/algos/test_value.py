@@ -13,10 +13,10 @@ import torch
 from rlplug_algos.value import ValueLearner
 from rlplug_algos.vqn import VQN
 from rlplug_core.actor import Actor, Lane
-from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.buffers.prioritised import PrioritisedReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.testing.envs import Chain
 from tests.algos.conftest import make_learner
 from tests.algos.test_dqn_loss import random_transitions, scatter

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.accelerate.forward import forward
-from rlplug_core.agents import EpsilonGreedy, PolicyAgent
+from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Algorithm, target_network
 from rlplug_core.batches import Rollout, Samples, Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
@@ -28,6 +28,7 @@ from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Config, Count, Positive
 from rlplug_core.estimators import gae
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.plan import Plan

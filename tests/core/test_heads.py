@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor
 
-from rlplug_core.agents import EpsilonGreedy, PolicyAgent
+from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, head, masked
 from rlplug_core.nets.modules import Policy, QNetwork
 from rlplug_core.nets.net import Net

@@ -42,7 +42,7 @@ LAYERS = (
         "transform",
     ),
     ("agents", "events", "plan", "presets", "sources"),
-    ("advice", "continuous"),
+    ("advice", "continuous", "exploration", "recurrent"),
     ("runners",),
     ("session",),
     ("run",),

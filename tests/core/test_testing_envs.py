@@ -113,12 +113,13 @@ def test_truncated_never_terminates() -> None:
     assert steps[-1].episodes[0].total == 10
 
 
-def test_recall_pays_memory_only() -> None:
-    env = envs.Recall(50)
+@pytest.mark.parametrize(("kind", "length"), [(envs.Recall, 5), (envs.LongRecall, 12)])
+def test_recall_pays_memory_only(kind: type[envs.Recall], length: int) -> None:
+    env = kind(50)
     now = env.reset(0)
     cue, paid = now.obs["cue"][:, 0].copy(), np.zeros(50)
-    for number in range(5):
-        assert (now.obs["asked"] == (number == 4)).all()
+    for number in range(length):
+        assert (now.obs["asked"] == (number == length - 1)).all()
         assert number == 0 or not now.obs["cue"].any()
         now = env.step((cue > 0).astype(np.int64))
         paid += now.reward

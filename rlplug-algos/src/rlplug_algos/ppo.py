@@ -16,10 +16,12 @@ from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
 from rlplug_core.estimators import gae
 from rlplug_core.nets.heads import SPACES
+from rlplug_core.nets.memory import CellName, RecurrentPolicy, RecurrentPolicyAndCritic
 from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.normalise import RewardScale
 from rlplug_core.optimiser import host
+from rlplug_core.recurrent import MemoryAgent, check_whole_rows, recurrent_values, sequences
 from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.types import Result
 
@@ -46,6 +48,8 @@ class PPOConfig(Config):
     standardise: bool = True  # scale advantages to mean 0, deviation 1 in each minibatch
     scale_rewards: bool = False  # divide rewards by the running deviation of the discounted return
     popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    memory: CellName | None = None  # a recurrent cell on the network's last layer, shared by policy and critic
+    units: Count = 64  # units of that cell
     net: Net = Net()
 
     search = {"lr": log(1e-5, 1e-2), "clip": uniform(0.1, 0.3), "entropy": log(1e-5, 0.1), "lam": uniform(0.8, 1.0)}
@@ -61,7 +65,12 @@ class PPO(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
+        self.networks: PolicyAndCritic | RecurrentPolicyAndCritic
+        if c.memory is None:
+            self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
+        else:
+            check_whole_rows(c.steps, c.batch)
+            self.networks = RecurrentPolicyAndCritic(self.spec, c.net, c.memory, c.units, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
         lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
@@ -69,6 +78,8 @@ class PPO(Algorithm[Rollout]):
         self.values = forward(self.critic, self.acting)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        if isinstance(self.policy, RecurrentPolicy):
+            return MemoryAgent(self.policy, self.agent_seeds(rank), self.acting, log_prob=True)
         return PolicyAgent(self.policy, self.agent_seeds(rank), self.acting, log_prob=True)
 
     def buffer(self) -> RolloutBuffer:
@@ -76,9 +87,7 @@ class PPO(Algorithm[Rollout]):
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         c = self.config
-        batch = self.rewards(batch)
-        value, successor = batch.values(self.values)
-        samples = batch.samples(*gae(batch, value, successor, c.gamma, c.lam), self.device)
+        samples = self.samples(self.rewards(batch))
         metrics: dict[str, Tensor] = {}
         for _ in range(c.epochs):
             for minibatch in samples.minibatches(c.batch, self.generator):
@@ -89,10 +98,19 @@ class PPO(Algorithm[Rollout]):
         self.critic.absorb(samples)
         return Result(metrics)
 
+    def samples(self, batch: Rollout) -> Samples:
+        """The rollout's rows with their advantages and value targets; with a memory they stay whole."""
+        c = self.config
+        if isinstance(self.networks, RecurrentPolicyAndCritic):
+            value, successor = recurrent_values(batch, self.networks, self.device)
+            return sequences(batch, *gae(batch, value, successor, c.gamma, c.lam), self.device)
+        value, successor = batch.values(self.values)
+        return batch.samples(*gae(batch, value, successor, c.gamma, c.lam), self.device)
+
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped surrogate (eq. 7) with squared value error and entropy bonus (eq. 9)."""
         c = self.config
-        outputs, values = self.networks(batch.obs)
+        outputs, values = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from rlplug_algos.value_config import ValueConfig
-from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.algorithm import Algorithm, move_target, target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritised import PrioritisedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
+from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.schedules import linear

@@ -8,13 +8,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from rlplug_core.accelerate.forward import forward
-from rlplug_core.agents import EpsilonGreedy
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Fraction, Positive, log
 from rlplug_core.estimators import gae
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.protocols import Buffer

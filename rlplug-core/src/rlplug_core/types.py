@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import gymnasium.spaces as spaces
+import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
@@ -135,6 +136,16 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if tree is None:
         return None
     return function(tree, *others)
+
+
+def tree_where(rows: Array, one: Any, other: Any) -> Any:
+    """Nested dictionaries of arrays [N, ...]: the rows of the mask `rows` [N] from `one`, the others from `other`."""
+
+    def chosen(a: Array, b: Array) -> Array:
+        found: Array = np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+        return found
+
+    return tree_map(chosen, one, other)
 
 
 def first_leaf(tree: Any) -> Any:

@@ -48,23 +48,17 @@ class Policy(nn.Module):
         return masked(self.outputs(features), obs, self.columns)
 
 
-class Critic(nn.Module):
-    """Observations to state values [B]; with `popart` values of any size are learned as those of size 1 are.
+class Valued(nn.Module):
+    """The base of critics: features to state values [B]; with PopArt values of any size are learned as those of size 1.
 
     What losses and learners do about PopArt is the same without it: they divide the errors of values by `unit`,
     and advantages (Hessel et al., 2019, arXiv:1809.04474), and give `absorb` the targets when an update ends.
     """
 
-    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, popart: bool = False) -> None:
-        super().__init__()
-        self.encoder, features = trunk or encoder(spec.obs, net)
-        self.output = PopArt(features) if popart else linear(features, 1, gain=1.0)
-
-    def forward(self, obs: Obs) -> Tensor:
-        return self.on(self.encoder(obs))
+    output: nn.Module
 
     def on(self, features: Tensor) -> Tensor:
-        """The values from what the encoder made of observations."""
+        """The values from features [B, F]."""
         value: Tensor = self.output(features)
         return value.squeeze(-1)
 
@@ -77,6 +71,23 @@ class Critic(nn.Module):
         """Learn the size of values from a batch's targets; no value changes by it, up to rounding."""
         if isinstance(self.output, PopArt):
             self.output.absorb(batch.target, batch.weight)
+
+
+class Critic(Valued):
+    """Observations to state values [B], with PopArt if asked for."""
+
+    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, popart: bool = False) -> None:
+        super().__init__()
+        self.encoder, features = trunk or encoder(spec.obs, net)
+        self.output = value_layer(features, popart)
+
+    def forward(self, obs: Obs) -> Tensor:
+        return self.on(self.encoder(obs))
+
+
+def value_layer(features: int, popart: bool) -> nn.Module:
+    """The last layer of a critic."""
+    return PopArt(features) if popart else linear(features, 1, gain=1.0)
 
 
 class PolicyAndCritic:
