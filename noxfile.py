@@ -86,8 +86,8 @@ def tests_algos(session: nox.Session) -> None:
 
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
 def tests_envs(session: nox.Session) -> None:
-    """Test rlplug-envs with rlplug-core."""
-    test(session, "tests/envs", "rlplug-core", "rlplug-envs")
+    """Test rlplug-envs with rlplug-core, on MuJoCo's environments too."""
+    test(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco]")
 
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
@@ -145,8 +145,15 @@ def test(session: nox.Session, folder: str, *packages: str) -> None:
 
 
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
-    """Fill the environment in one pip command; byte code is left to the first import, which halves the time."""
-    found = [str(wheel) for package in packages for wheel in WHEELS.glob(f"{package.replace('-', '_')}-*.whl")]
+    """Fill the environment in one pip command; byte code is left to the first import, which halves the time.
+
+    Packages may name extras in brackets.
+    """
+    found = [
+        f"{wheel}{bracket}{extras}"
+        for name, bracket, extras in (package.partition("[") for package in packages)
+        for wheel in WHEELS.glob(f"{name.replace('-', '_')}-*.whl")
+    ]
     with timed(session, installs):
         session.install("--no-compile", "--constraint", "constraints.txt", *found, *requirements)
 

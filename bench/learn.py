@@ -57,6 +57,13 @@ A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the inte
 
 {pixels}
 
+## Memory
+
+A cue in the first observation, ten that say nothing, then the question (`rlplug_core.testing.envs:LongRecall`): who
+remembers gets 1, who does not 0.5 in the mean. Without memory the bar is a bound from above: no one else may pass.
+
+{memory}
+
 Seconds are of a whole run with its evaluations, the median of the seeds, beside other work on the same machine:
 {machine}. The last column says which commits trained the seeds.
 """
@@ -66,6 +73,7 @@ REPLAY = (
     "dqn", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "qrdqn", "iqn", "rainbow", "rainbow-iqn",
 )  # fmt: skip
 SEEDS = (1, 2, 3, 4, 5)
+RECALL = "rlplug_core.testing.envs:LongRecall"
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
 
@@ -74,7 +82,8 @@ class Goal:
     """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps.
 
     Without a bar the preset is there to start from, and the table says how far it gets. `judge` makes one number of the
-    seeds' verdicts, `options` are given on top of the presets, `part` is the table it belongs to.
+    seeds' verdicts, `options` are given on top of the presets, `part` is the table it belongs to. With `at_most` no
+    seed may pass the bar, which says what cannot be had.
     """
 
     algorithm: str
@@ -84,6 +93,7 @@ class Goal:
     judge: Judge = "every seed"
     options: tuple[tuple[str, Any], ...] = ()
     part: str = "learning"
+    at_most: bool = False
 
     @property
     def name(self) -> str:
@@ -119,6 +129,8 @@ GOALS = (
     *(Goal(name, "CartPole-v0", 10_000, 200, options=(("verdict_episodes", 1),), part="classic") for name in REPLAY),
     *(Goal(name, PIXELS, 100_000, judge="interquartile mean", part="pixels") for name in ("dqn", "rainbow")),
     Goal("acer-continuous", "Pendulum-v1", 100_000),
+    Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
+    Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
 )
 
 
@@ -146,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             outcome = outcome_of(goal, seed, run_of(goal, seed, given.out))
             with OUTCOMES.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
-            print(f"{goal.name} seed {seed}: {outcome.verdict:.1f} in {outcome.seconds:.0f} s", flush=True)
+            print(f"{goal.name} seed {seed}: {number(goal, outcome.verdict)} in {outcome.seconds:.0f} s", flush=True)
     write(outcomes())
 
 
@@ -197,7 +209,7 @@ def outcomes() -> dict[str, dict[int, Outcome]]:
 
 def write(found: dict[str, dict[int, Outcome]]) -> None:
     """LEARNING.md from what is known."""
-    rows: dict[str, list[list[str]]] = {"learning": [], "classic": [], "pixels": []}
+    rows: dict[str, list[list[str]]] = {"learning": [], "classic": [], "pixels": [], "memory": []}
     for goal in GOALS:
         if goal.name in found:
             rows[goal.part].append(row(goal, found[goal.name]))
@@ -208,24 +220,32 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
 
 
 def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
-    verdicts = [f"{found[seed].verdict:.1f}" if seed in found else "-" for seed in SEEDS]
-    judged = judge(goal.judge, [outcome.verdict for outcome in found.values()])
+    verdicts = [number(goal, found[seed].verdict) if seed in found else "-" for seed in SEEDS]
+    judged = judge(goal, [outcome.verdict for outcome in found.values()])
     steps = [outcome.reached for outcome in found.values() if outcome.reached is not None]
     reached = f"{statistics.median(steps):,.0f}" if len(steps) == len(found) else f"{len(steps)} of {len(found)}"
     seconds = statistics.median(outcome.seconds for outcome in found.values())
     beside = "" if goal.judge == "every seed" else f" ({goal.judge})"
-    passed = "no" if goal.bar is not None and judged < goal.bar else "yes" if len(found) == len(SEEDS) else "so far"
-    aim = ["-", "-", "-"] if goal.bar is None else [f"{goal.bar:g}", passed, reached]
     what = [f"`{goal.algorithm}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
     by = ", ".join(sorted({outcome.revision for outcome in found.values()}))
-    return [*what, *verdicts, f"{judged:.1f}{beside}", *aim, f"{seconds:.0f}", by]
+    aim = ["-", "-", "-"]
+    if goal.bar is not None:
+        missed = judged > goal.bar if goal.at_most else judged < goal.bar
+        passed = "no" if missed else "yes" if len(found) == len(SEEDS) else "so far"
+        aim = [f"≤ {goal.bar:g}", passed, "-"] if goal.at_most else [f"{goal.bar:g}", passed, reached]
+    return [*what, *verdicts, f"{number(goal, judged)}{beside}", *aim, f"{seconds:.0f}", by]
 
 
-def judge(how: Judge, verdicts: Sequence[float]) -> float:
-    """One number of the seeds' verdicts: the lowest, the median, or the mean without a quarter at either end."""
-    if how == "every seed":
-        return min(verdicts)
-    if how == "median":
+def number(goal: Goal, value: float) -> str:
+    """A return as the table has it: shares of right answers need two digits."""
+    return f"{value:.2f}" if goal.part == "memory" else f"{value:.1f}"
+
+
+def judge(goal: Goal, verdicts: Sequence[float]) -> float:
+    """One number of the seeds' verdicts: the worst, the median, or the mean without a quarter at either end."""
+    if goal.judge == "every seed":
+        return max(verdicts) if goal.at_most else min(verdicts)
+    if goal.judge == "median":
         return statistics.median(verdicts)
     cut = len(verdicts) // 4
     return statistics.mean(sorted(verdicts)[cut : len(verdicts) - cut])

@@ -40,6 +40,11 @@ NAMES = {
     },
 }  # fmt: skip
 NAMES["qrdqn"] = {**NAMES["dqn"], "quantiles": "quantiles"}
+NAMES["sac"] = {
+    "every": "every", "gradient_steps": "updates", "batch": "batch", "replay": "capacity", "tau": "tau",
+    "learning_starts": "start",
+}  # fmt: skip
+NAMES["td3"] = {**NAMES["sac"], "sigma": "sigma", "delay": "policy_every"}
 #: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
 FIXED: dict[str, dict[str, Any]] = {
     "a2c": {"rule": "rmsprop", "standardise": False, "net.activation": "tanh", "runner": "sync"},
@@ -48,16 +53,27 @@ FIXED: dict[str, dict[str, Any]] = {
     "dqn": {"net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync"},
 }
 FIXED["qrdqn"] = FIXED["dqn"]
+FIXED["sac"] = {"net.activation": "relu", "n_step": 1, "critics": 2, "policy_every": 1, "runner": "sync"}
+FIXED["td3"] = {"net.activation": "relu", "n_step": 1, "critics": 2, "noise": "gaussian", "runner": "sync"}
+
+
+def algorithm(pair: str) -> str:
+    """Of rlplug, that a pair compares: the pair's name up to what tells it from others of the same one."""
+    return pair.partition("-")[0]
 
 
 def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
     """The settings of a pair as rlplug's options; some more steps than are timed, as reports come by wall time."""
-    named = {ours: setting[theirs] for theirs, ours in NAMES[pair].items()}
+    name = algorithm(pair)
+    named = {ours: setting[theirs] for theirs, ours in NAMES[name].items()}
     named |= {key: setting[key] for key in ("rows", "seed", "lr", "gamma")}
-    if pair in ("dqn", "qrdqn"):  # the other side counts in env steps
+    if name in ("dqn", "qrdqn"):  # the other side counts in env steps
         named["target_every"] = setting["target_every"] * setting["gradient_steps"] // setting["every"]
-    total = setting["warmup"] + setting["steps"] + SPARE
-    return {**QUIET, **FIXED[pair], **named, "anneal": False, "net.hidden": setting["hidden"], "total_steps": total}
+    if name in ("sac", "td3"):  # the other side has one number for both
+        named |= {"critic_lr": setting["lr"], "warmup": setting["learning_starts"]}
+    total = setting["warmup"] + setting["steps"] + setting.get("spare", SPARE)
+    named["threads"] = measure.THREADS
+    return {**QUIET, **FIXED[name], **named, "anneal": False, "net.hidden": setting["hidden"], "total_steps": total}
 
 
 class Stopwatch:
@@ -89,7 +105,9 @@ def main() -> None:
     setting = measure.settings(pair)
     watch = Stopwatch(setting["warmup"], setting["steps"])
     with tempfile.TemporaryDirectory() as directory:
-        run = rlplug_core.train(pair, setting["env"], options(pair, setting), out=directory, hooks=False, watch=watch)
+        run = rlplug_core.train(
+            algorithm(pair), setting["env"], options(pair, setting), out=directory, hooks=False, watch=watch
+        )
         last = [record for record in read(run.journal) if record.kind == "evaluation"][-1]
     packages = ["rlplug-core", "gymnasium", "torch", "numpy"]
     measure.report(pair, "rlplug", *watch.result(), last.data["eval/return_mean"], packages)

@@ -43,8 +43,11 @@ class Pair:
     bar: float
     what: str
     processes: int = 1
+    threads: int = 1  # of torch, in each process
 
 
+ROLLING = "HalfCheetah-v5, 1 row x 2048 steps, batch 64, 10 epochs, 64-64 tanh"
+REPLAYING = "HalfCheetah-v5, a gradient step per env step, batch 256, 256-256 ReLU, 2 threads"
 PAIRS = [
     Pair("a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", 3.0, "2 processes x 1 row, t_max 20, 64-64 tanh, shared RMSProp", 2),
     Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", 2.0, "8 rows x 5 steps, 64-64 tanh, RMSProp"),
@@ -58,6 +61,16 @@ PAIRS = [
         1.5,
         "128 gradient steps per 256 env steps, batch 64, 256-256 ReLU, 200 quantiles",
     ),
+    Pair(
+        "ppo-halfcheetah",
+        "sb3",
+        "SB3 PPO",
+        "sb3_ppo.py",
+        1.5,
+        "HalfCheetah-v5, 1 row x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
+    ),
+    Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", 1.3, REPLAYING, threads=2),
+    Pair("td3", "sb3", "SB3 TD3", "sb3_td3.py", 1.3, REPLAYING, threads=2),
 ]
 
 
@@ -122,15 +135,15 @@ def processor_time(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def measured(command: Sequence[str]) -> dict[str, Any]:
+def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
     """Run one script to its end: its JSON line, and what its process tree used.
 
     Raises:
         SystemExit: it failed; its own messages are printed.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        single = os.environ | {"OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=single)
+        limited = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=limited)
         tree = Tree(process.pid)
         tree.start()
         try:
@@ -149,9 +162,9 @@ def measured(command: Sequence[str]) -> dict[str, Any]:
 def run_pair(pair: Pair, index: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The peer, then rlplug, with the same seed; for the pairs' medians, one after the other is what counts."""
     extra = ["--seed", str(index + 1)] + (["--steps", str(arguments.steps)] if arguments.steps else [])
-    peer = [peer_python(pair.peer, arguments.cache), str(HERE / "peers" / pair.script), *extra]
+    peer = [peer_python(pair.peer, arguments.cache), str(HERE / "peers" / pair.script), "--pair", pair.name, *extra]
     ours = [sys.executable, str(HERE / "ours.py"), pair.name, *extra]
-    lines = [measured(peer + (["--tuned"] if arguments.tuned else [])), measured(ours)]
+    lines = [measured(peer + (["--tuned"] if arguments.tuned else []), pair.threads), measured(ours, pair.threads)]
     for line in lines:
         speed = f"{line['steps_per_s']} steps/s on {line['cores']} cores"
         print(f"{pair.name} {index + 1}: {line['side']} {speed}", file=sys.stderr)
@@ -187,9 +200,9 @@ HEADER = [
     "peak memory, MiB (peer / rlplug)", "cores busy (peer / rlplug)", "return after (peer / rlplug)", "pairs",
 ]  # fmt: skip
 NOTE = """Medians, smallest and largest in brackets; the ratio is taken within each pair of runs and then its median.
-CartPole-v1; the peer runs first, then rlplug, and so on; one thread per process; {steps:,} timed env steps after a
-warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of both
-sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
+CartPole-v1 and one thread per process where nothing else is said; the peer runs first, then rlplug, and so on; timed
+after a warm-up in which all workers have stepped; no log, evaluation or checkpoint while the clock runs. Settings of
+both sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
 with shared pages counted once. Rows are *disturbed* where a run had less than 85 % of a core for each process at work.
 The return is of 20 greedy episodes after training, to show that both sides learn.
 {tuned}
@@ -210,7 +223,7 @@ def section(records: list[dict[str, Any]], tuned: bool) -> str:
     heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
     by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
     note = NOTE.format(
-        steps=last[0]["steps"], machine=machine(), revision=revision(), tuned=by_hand if tuned else "",
+        machine=machine(), revision=revision(), tuned=by_hand if tuned else "",
         versions=", ".join(f"{name} {number}" for name, number in sorted(versions.items()) if name != "python"),
     )  # fmt: skip
     command = "python bench/peers.py" + (" --tuned" if tuned else "")
@@ -220,7 +233,7 @@ def section(records: list[dict[str, Any]], tuned: bool) -> str:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5, help="how many pairs of runs for each algorithm")
-    parser.add_argument("--only", default="a3c,a2c,ppo,dqn,qrdqn", help="which algorithms, with commas")
+    parser.add_argument("--only", default=",".join(pair.name for pair in PAIRS), help="which algorithms, with commas")
     parser.add_argument("--steps", type=int, help="timed env steps instead of the settings' (for trying things out)")
     parser.add_argument("--tuned", action="store_true", help="peers with what a user could still speed up by hand")
     parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for environments and raw results")

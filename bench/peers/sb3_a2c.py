@@ -20,4 +20,4 @@ if __name__ == "__main__":
         seed=setting["seed"],
         device="cpu",
     )
-    train("a2c", setting, model)
+    train(setting, model)

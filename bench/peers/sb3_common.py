@@ -14,7 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-torch.set_num_threads(1)
+torch.set_num_threads(measure.THREADS)
 
 
 def environments(setting: dict[str, Any]) -> DummyVecEnv:
@@ -42,7 +42,7 @@ class Stopwatch(BaseCallback):
         self.ended = (time.perf_counter(), self.num_timesteps)
 
 
-def train(pair: str, setting: dict[str, Any], model: BaseAlgorithm) -> None:
+def train(setting: dict[str, Any], model: BaseAlgorithm) -> None:
     """Train without logging or evaluation, and report."""
     watch = Stopwatch(setting["warmup"])
     model.learn(setting["warmup"] + setting["steps"], callback=watch, log_interval=None)
@@ -50,10 +50,10 @@ def train(pair: str, setting: dict[str, Any], model: BaseAlgorithm) -> None:
     mean, _ = evaluate_policy(model, Monitor(gym.make(setting["env"])), n_eval_episodes=20)
     steps, seconds = watch.ended[1] - watch.started[1], watch.ended[0] - watch.started[0]
     packages = ["stable-baselines3", "gymnasium", "torch", "numpy"]
-    measure.report(pair, "stable-baselines3", steps, seconds, float(mean), packages)
+    measure.report(setting["pair"], "stable-baselines3", steps, seconds, float(mean), packages)
 
 
-def by_hand(setting: dict[str, Any], adam: bool = True) -> dict[str, Any]:
+def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -> dict[str, Any]:
     """Keyword arguments for the policy; with `--tuned`, what a user can set without touching the library.
 
     That is torch's fused Adam, no argument checks in its distributions, and denormal numbers taken as zero.
@@ -62,4 +62,15 @@ def by_hand(setting: dict[str, Any], adam: bool = True) -> dict[str, Any]:
         return {}
     torch.set_flush_denormal(True)
     torch.distributions.Distribution.set_default_validate_args(False)
-    return {"optimizer_kwargs": {"fused": True, "eps": 1e-5}} if adam else {}
+    return {"optimizer_kwargs": {"fused": True, "eps": epsilon}} if adam else {}
+
+
+def replaying(setting: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments that the algorithms for continuous actions share."""
+    return {
+        "learning_rate": setting["lr"], "buffer_size": setting["replay"], "learning_starts": setting["learning_starts"],
+        "batch_size": setting["batch"], "tau": setting["tau"], "gamma": setting["gamma"],
+        "train_freq": setting["every"], "gradient_steps": setting["gradient_steps"],
+        "policy_kwargs": {"net_arch": setting["hidden"], **by_hand(setting, epsilon=1e-8)}, "seed": setting["seed"],
+        "device": "cpu",
+    }  # fmt: skip

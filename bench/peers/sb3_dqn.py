@@ -23,4 +23,4 @@ if __name__ == "__main__":
         seed=setting["seed"],
         device="cpu",
     )
-    train("dqn", setting, model)
+    train(setting, model)

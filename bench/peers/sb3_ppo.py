@@ -1,4 +1,4 @@
-"""PPO of Stable-Baselines3."""
+"""PPO of Stable-Baselines3, on CartPole or with `--pair ppo-halfcheetah`."""
 
 from sb3_common import by_hand, environments, measure, train
 from stable_baselines3 import PPO
@@ -22,4 +22,4 @@ if __name__ == "__main__":
         seed=setting["seed"],
         device="cpu",
     )
-    train("ppo", setting, model)
+    train(setting, model)

@@ -30,12 +30,12 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core import Algorithm, Config
-from rlplug_core.agents import EpsilonGreedy
 from rlplug_core.algorithm import move_target, target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Count, Fraction, Positive
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant, linear

@@ -23,9 +23,9 @@ from chapter_01_dqn import chosen
 from chapter_04_dueling import DuelingDQN
 from torch import Tensor
 
-from rlplug_core.agents import EpsilonGreedy, NoisyGreedy
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
+from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.types import Result

@@ -101,10 +101,9 @@ def by_hand() -> None:
 # ## What came out
 #
 # The packaged `rainbow-iqn` with the settings of this guide is this learner, bit for bit. As it is, its preset for
-# CartPole has smaller layers, quieter noise and a random start, because noise alone may choose one action for whole
-# episodes.
+# CartPole has smaller layers, and epsilon in place of noise, which alone may choose one action for whole episodes.
 #
-#     rlplug run rainbow-iqn CartPole-v1 --warmup 0 --noisy factorised --lr 2.3e-3 --net.hidden 256,256 --acting-quantiles 8
+#     rlplug run rainbow-iqn CartPole-v1 --warmup 0 --noisy factorised --lr 2.3e-3 --net.hidden 256,256
 #
 # You have now seen every idea in it: ten files, one in each.
 #

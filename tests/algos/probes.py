@@ -1,12 +1,34 @@
-"""An environment that tells a rollout's true successors from the observations that open the next episodes."""
+"""Environments that ask one thing of a learner: true successors, observations of any kind or scale, large rewards."""
 
 from __future__ import annotations
 
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.testing.envs import Vector
-from rlplug_core.types import Array
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.testing.envs import Chain, Vector
+from rlplug_core.types import Array, Obs
+
+
+class Mixed(Chain):
+    """The chain as a dictionary: the place as a number from 3 on, a nested vector that says nothing, and a mask.
+
+    To the left one may go from even places only, so that place 0 is never reached.
+    """
+
+    obs = spaces.Dict({
+        "place": spaces.Discrete(7, start=3), "further": spaces.Dict({"vector": spaces.Box(0, 1, (2,), np.float32)}),
+        MASK: spaces.MultiBinary(2),
+    })  # fmt: skip
+
+    def observe(self) -> Obs:
+        place = self.state["place"]
+        legal = np.stack([place % 2 == 0, np.ones_like(place)], -1).astype(np.int8)
+        return {"place": place + 4, "further": {"vector": np.zeros((self.rows, 2), np.float32)}, MASK: legal}
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        assert ((action == 1) | (self.state["place"] % 2 == 0)).all(), "a forbidden action was taken"
+        return super().move(action)
 
 
 class Late(Vector):
@@ -24,3 +46,42 @@ class Late(Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         late = self.state["length"] >= 5
         return late.astype(np.float64), np.zeros(self.rows, np.bool_), self.state["length"] + 1 >= 10
+
+
+class Far(Vector):
+    """One action per episode, 1 for the right one: 1 where x in [-1, 1] is above 0, else 0. Seen is 1000 (3 + x).
+
+    To units that saturate all observations look the same.
+    """
+
+    obs = spaces.Box(2000, 4000, (1,), np.float32)
+
+    def open(self, rows: Array) -> None:
+        seen = self.state.setdefault("x", np.zeros(self.rows))
+        seen[rows] = self.generator.uniform(-1, 1, self.rows)[rows]
+
+    def observe(self) -> Array:
+        return (1000 * (3 + self.state["x"][:, None])).astype(np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        right = action == (self.state["x"] > 0)
+        return right.astype(np.float64), np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class FarContinuous(Far):
+    """The same x; the reward is -(a - x / 2)²."""
+
+    action = spaces.Box(-1, 1, (1,), np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        taken = np.clip(action[:, 0], -1, 1)
+        reward = -np.square(taken - self.state["x"] / 2)
+        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class Rich(Late):
+    """Late with rewards of 1000."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward, terminated, truncated = super().move(action)
+        return 1000 * reward, terminated, truncated

@@ -43,7 +43,7 @@ from rlplug_core.run import Run, plan_of, resume, train
 from rlplug_core.rundir import RunDirectory
 from rlplug_core.runners.build import build
 from rlplug_core.settings import set_torch
-from rlplug_core.testing import envs
+from rlplug_core.testing import envs, panels
 
 
 class Stop:
@@ -166,11 +166,23 @@ class Chain(CountedSteps, envs.Chain):
     pass
 
 
+class Recall(CountedSteps, envs.Recall):
+    pass
+
+
 class Masked(CountedSteps, envs.Masked):
     pass
 
 
 class Continuous(CountedSteps, envs.Continuous):
+    pass
+
+
+class MaskedDials(CountedSteps, panels.MaskedDials):
+    pass
+
+
+class Panel(CountedSteps, panels.Panel):
     pass
 
 
@@ -180,6 +192,7 @@ COMMON = {
 }  # fmt: skip
 REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
 OFF_POLICY = {"every": 16, "updates": 3, "start": 32, "warmup": 40, "batch": 16, "net.hidden": [16], "capacity": 400}
+SCALED = {"net.normalise": True, "scale_rewards": True}
 RAINBOW = {
     **REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorised",
     "priority.alpha": 0.5, "net.hidden": [16, 16], "warmup": 60,
@@ -196,11 +209,20 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "kl_stop": 0.01},
         [("update", 1), ("update", 7), ("step", 1), ("step", 139), ("step", 300)],
     ),
+    "ppo-panel": (
+        "PPO", "Panel", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "net.std": "state"},
+        [("update", 7), ("step", 139)],
+    ),
+    "a2c-masked-dials": ("A2C", "MaskedDials", {"rows": 3, "steps": 4}, [("update", 50), ("step", 202)]),
+    "ppo-recurrent": (
+        "PPO", "Recall", {"rows": 3, "steps": 48, "batch": 100, "epochs": 2, "memory": "lstm", "units": 16},
+        [("update", 1), ("update", 4), ("step", 3), ("step", 139)],
+    ),
     "dqn": (
         "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],
     ),
-    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000}, [("update", 201), ("step", 610)]),
+    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000, "store": "disk"}, [("update", 201), ("step", 610)]),
     "rainbow": ("C51", "Masked", {**RAINBOW, "atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
     "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
     "a3c-inline": (
@@ -226,14 +248,34 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
+    "nstep-q-replay-inline": (
+        "NStepQ", "Masked",
+        {"inline": True, "workers": 2, "rows": 2, "steps": 5, "target_every": 7, "replay": 1.5, "capacity": 60},
+        [("update", 9), ("update", 130), ("step", 101)],
+    ),
+    "nstep-q-replay-sync": (
+        "NStepQ", "Chain", {"runner": "sync", "rows": 2, "steps": 5, "replay": 2.0, "capacity": 100},
+        [("update", 10), ("update", 200), ("step", 303)],
+    ),
     "ddpg": (
         "DDPG", "Continuous", {**OFF_POLICY, "rows": 2, "noise": "ornstein-uhlenbeck"}, [("update", 6), ("step", 9)],
     ),
-    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True}, [("update", 1), ("update", 62)]),
+    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True, "store": "disk"}, [("update", 1), ("update", 62)]),
     "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
-    "sac-discrete": ("SACDiscrete", "Masked", {**OFF_POLICY, "warmup": 0}, [("update", 62)]),
+    "sac-discrete": ("SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "warmup"}, [("update", 62)]),
+    "ppo-scaled": (
+        "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, **SCALED, "popart": True},
+        [("update", 1), ("update", 7), ("step", 139)],
+    ),
+    "a2c-scaled": ("A2C", "Continuous", {"rows": 3, "steps": 4, **SCALED, "popart": True}, [("update", 50)]),
+    "a3c-scaled": (
+        "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, **SCALED},
+        [("update", 20), ("step", 101)],
+    ),
+    "dqn-scaled": ("DQN", "Masked", {**REPLAY, "net.normalise": True}, [("update", 2), ("step", 610)]),
+    "sac-scaled": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "net.normalise": True}, [("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
 }  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.algos.conftest import make_runner
 from tests.algos.test_dqn_loss import random_transitions
 
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
@@ -54,3 +55,23 @@ def test_compiled_run_equals_the_eager_one(
     assert not counters["graph_break"]
     torch.testing.assert_close(compiled.optim.flat, eager.optim.flat, rtol=1e-3, atol=1e-5)
     assert compiled.state_dict().keys() == eager.state_dict().keys()
+
+
+def test_a_traced_loss_follows_its_schedules() -> None:
+    """Traced twice: once for the first numbers, once for numbers that change; not once for every update."""
+    options: dict[str, Any] = {"rows": 4, "steps": 8, "batch": 32, "epochs": 2, "total_steps": 512, "lr": 1e-2}
+    moving = {"clip": "cosine(0.3,0.01)", "entropy": "linear(0.5,0)", "value": "piecewise(0:0.5,0.5:1,1:0.1)"}
+
+    def weights(traced: bool, **more: Any) -> torch.Tensor:
+        runner = make_runner("ppo", "Chain", {**options, **more})
+        if traced:
+            runner.learner.loss = torch.compile(runner.learner.loss, backend="eager", fullgraph=True)
+        runner.run(lambda: None)
+        flat: torch.Tensor = runner.learner.optim.flat
+        return flat
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    assert torch.equal(weights(True, **moving), weights(False, **moving))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    assert not torch.equal(weights(False, **moving), weights(False, clip=0.3, entropy=0.5, value=0.5))

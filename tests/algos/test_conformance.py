@@ -13,6 +13,7 @@ NAMES: dict[str, dict[str, object]] = {
     "qrdqn": {**SMALL, "quantiles": 8}, "iqn": SMALL, "rainbow": SMALL, "acer": {}, "acer-continuous": {}, "acktr": {},
     "trpo": {}, "vac": {}, "vpg": {}, "ddpg": SMALL, "td3": SMALL, "sac": SMALL,
     "tqc": SMALL, "crossq": SMALL, "sac-discrete": SMALL,
+    "ppo-recurrent": {"net.hidden": [16], "units": 16, "steps": 32, "batch": 64},
 }  # fmt: skip
 EVERY = [
     pytest.param(check, id=f"{name}-{check}")

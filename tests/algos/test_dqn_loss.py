@@ -123,6 +123,17 @@ def test_gradient_of_one_transition_by_hand(learner: Callable[..., Any]) -> None
         torch.testing.assert_close(made.online.advantage.linears[-1].weight.grad, expected)
 
 
+@pytest.mark.parametrize(("loss", "wanted"), [("huber", [0.125, 6.5]), ("mse", [0.25, 49.0])])
+def test_the_error_is_huberised_or_squared(learner: Callable[..., Any], loss: str, wanted: list[float]) -> None:
+    """Errors of 0.5 and 7; the priority is the error itself under both."""
+    made = learner("dqn", "Chain", loss=loss, **TABLE)
+    set_table(made.online, [[0.0, 0.0]] * 5)
+    batch = transitions(torch.eye(5)[[2, 3]], [1, 0], [0.5, 7.0], [0.0, 0.0], torch.eye(5)[[3, 4]])
+    losses, error, _ = made.losses(batch)
+    torch.testing.assert_close(losses, torch.tensor(wanted))
+    torch.testing.assert_close(error, torch.tensor([0.5, 7.0]))
+
+
 def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
     """Not its parameters, and with `double` not the online values of the next observation either."""
     made = learner("dqn", "Chain", double=True, **TABLE)

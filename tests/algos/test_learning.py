@@ -12,10 +12,11 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.evaluate import evaluate
-from rlplug_core.testing import envs
+from rlplug_core.testing import envs, panels
 
 GAMMA = 0.9
 LATE = f"{Path(__file__).with_name('probes.py')}:Late"
+PANELS = "rlplug_core.testing.panels"
 LATE_VALUES = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
 #: What suits these tiny problems.
 A2C = {"rows": 8, "steps": 5, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
@@ -138,6 +139,40 @@ def test_masks_are_kept_and_the_best_legal_action_is_learnt(
     """A forbidden action would raise in the environment; the best return is 4."""
     runner = trained(algorithm, "Masked", **{**options, "total_steps": 4_000})
     assert mean_return(runner, envs.Masked) == 4
+
+
+@pytest.mark.parametrize("env", [panels.Dials, panels.MaskedDials, panels.Switches], ids=lambda env: env.__name__)
+@pytest.mark.parametrize(("algorithm", "options"), [("a2c", A2C), ("ppo", PPO)], ids=["a2c", "ppo"])
+def test_actions_of_several_choices(
+    trained: Callable[..., Any], algorithm: str, options: dict[str, Any], env: type[envs.Vector]
+) -> None:
+    """Every one of them right; a forbidden one would raise in the environment."""
+    runner = trained(algorithm, f"{PANELS}:{env.__name__}", **{**options, "total_steps": 8_000})
+    assert mean_return(runner, env) == (4 if env is panels.MaskedDials else 1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"), [("a2c", A2C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR)],
+    ids=["a2c", "ppo", "trpo", "acktr"],
+)  # fmt: skip
+def test_actions_with_parts_of_every_kind(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    """A point for each of three parts, from which levers take little."""
+    runner = trained(algorithm, f"{PANELS}:Panel", **{**options, "total_steps": 12_000})
+    assert mean_return(runner, panels.Panel) > 2.8
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [("a2c", A2C), ("ppo", PPO)], ids=["a2c", "ppo"])
+def test_a_deviation_of_the_state_learns_where_to_be_sure(
+    trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
+) -> None:
+    options = {**options, "net.std": "state", "total_steps": 20_000}
+    learner = trained(algorithm, "Continuous", **options).snapshot()
+    seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
+    with torch.no_grad():
+        mean, log_std = learner.policy(seen).chunk(2, -1)
+    assert mean.ravel().tolist() == pytest.approx((seen.ravel() / 2).tolist(), abs=0.1)
+    assert float(log_std.exp().max()) < 0.5
+    assert float(log_std.std()) > 0
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("dqn", DQN)], ids=["ppo", "dqn"])

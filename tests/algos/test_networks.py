@@ -18,8 +18,8 @@ OWN = f"{Path(__file__).parents[1]}/core/own_nets.py:make"
 FACTORY = {"net.factory": OWN}
 CONTINUOUS = ("acer-continuous", "crossq", "ddpg", "sac", "td3", "tqc")
 ALGORITHMS = (
-    "a2c", "a3c", "acer", "acktr", "c51", "dqn", "dueling-dqn", "iqn", "nstep-q", "ppo", "qrdqn", "sac-discrete",
-    "trpo", "vac", "vpg", "vqn", "vsarsa", *CONTINUOUS,
+    "a2c", "a3c", "acer", "acktr", "c51", "dqn", "dueling-dqn", "iqn", "nstep-q", "ppo", "ppo-recurrent", "qrdqn",
+    "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa", *CONTINUOUS,
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_every_algorithm_learns_through_a_network_of_ones_own(
         options |= {"start": 50}
     if algorithm == "vpg":
         options |= {"steps": 20}
-    if algorithm in ("ppo", "trpo"):
+    if algorithm in ("ppo", "ppo-recurrent", "trpo"):
         options |= {"steps": 16}
     before = learner(algorithm, env(algorithm), **options)
     owns = [name for name, part in before.named_modules() if type(part).__name__ == "Own"]

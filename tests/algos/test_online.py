@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from rlplug_algos.vsarsa import PairBuffer, expectation
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.clock import Clock
 from rlplug_core.nets.heads import ILLEGAL
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Step
 from tests.algos.conftest import make_learner
 from tests.core.stories import Story, stories, value
 from tests.reference import returns
@@ -82,6 +84,77 @@ def test_nstep_q_sums_rewards_and_asks_the_target_network(story: Story, gamma: f
             expected = returns.n_step(moments[number * steps : (number + 1) * steps], best, gamma)
             for time, target in expected.items():
                 assert targets[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(stories(st.integers(4, 16)), GAMMAS, st.integers(1, 4))
+def test_replayed_rollouts_get_targets_of_the_present_networks(story: Story, gamma: float, steps: int) -> None:
+    """Each batch, fresh or kept, against the moments it is of and the values at the time it is handed out."""
+    options = {"gamma": gamma, "steps": steps, "replay": 2.0, "capacity": 3 * steps * story.rows}
+    made = make_learner("nstep-q", "Bandit", options)
+    made.spec = replace(made.spec, rows=story.rows)
+    buffer, handed = made.buffer(), 0
+    windows = [
+        [moments[begin : begin + steps] for moments in story.moments] for begin in range(0, len(story), steps)
+    ]  # fmt: skip
+    for step in story.steps():
+        buffer.add(step)
+        for rollout in buffer.batches(Clock(100)):
+            made.target_values, now = partial(table, shift=handed), handed
+            handed += 1
+            (window,) = (each for each in windows if each[0][0].obs == rollout.obs[0, 0, 0])
+            found = made.targets(rollout, Clock(100))
+            for which, moments in enumerate(window):
+                for time, target in returns.n_step(moments, lambda obs: max(row(obs, now)), gamma).items():  # noqa: B023
+                    assert found[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
+                assert rollout.weight[:, which].tolist() == [moment.valid for moment in moments]
+    assert handed >= len(story) // steps
+
+
+def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[..., Any]) -> None:
+    """Whatever stands in them, the gradient is the same."""
+    made = learner("nstep-q", "Bandit", steps=4, replay=3.0, **{"net.hidden": [8]})
+
+    def gradients(garbage: float) -> list[torch.Tensor]:
+        buffer, found = made.buffer(), []
+        for time in range(24):
+            absent, never = np.array([time % 3 == 1, False]), np.zeros(2, bool)
+            obs, reward = np.ones((2, 1), np.float32), np.array([time, 1], np.float32)
+            obs[absent] = reward[absent] = garbage
+            action, after = never.astype(np.int64), np.ones((2, 1), np.float32)
+            buffer.add(Step(obs, action, reward, after, never, never, never, ~absent, False, {}, None))
+            for rollout in buffer.batches(Clock(100)):
+                target = made.targets(rollout, Clock(100))
+                loss = made.loss(rollout.samples(target, target, made.device))[0]
+                found.append(torch.cat([part.ravel() for part in torch.autograd.grad(loss, made.optim.parameters)]))
+        return found
+
+    clean, dirty = gradients(0.0), gradients(1e6)
+    assert len(clean) == len(dirty) > 12
+    for one, other in zip(clean, dirty, strict=True):
+        assert torch.equal(one, other)
+        assert one.abs().sum() > 0
+
+
+@pytest.mark.parametrize("options", [{"runner": "sync"}, {"inline": True, "workers": 2}], ids=["sync", "async"])
+def test_replay_adds_updates_and_changes_no_other(trained: Callable[..., Any], options: dict[str, Any]) -> None:
+    """A ratio too small to ever draw gives the bits of none; one of 2, about three updates per rollout."""
+    common = {"rows": 2, "steps": 5, "total_steps": 2_000, **options}
+    plain, never, often = (trained("nstep-q", "Chain", replay=ratio, **common) for ratio in (0.0, 1e-12, 2.0))
+    assert torch.equal(plain.snapshot().optim.flat, never.snapshot().optim.flat)
+    assert plain.clock.updates == never.clock.updates == 200
+    assert often.clock.updates == pytest.approx(600, abs=4 * (2 * 200) ** 0.5)
+
+
+def test_workers_replay_apart(learner: Callable[..., Any]) -> None:
+    """Each draws from a generator of its own, and keeps whole rollouts, one at least."""
+    made = learner("nstep-q", "Chain", steps=10, replay=1.0, capacity=39)
+    first = made.buffer()
+    made.context = replace(made.context, rank=1)
+    second = made.buffer()
+    assert first.capacity == 3
+    assert first.generator.integers(1 << 60) != second.generator.integers(1 << 60)
+    assert learner("nstep-q", "Chain", steps=10, replay=1.0, capacity=1).buffer().capacity == 1
 
 
 def sarsa(moments: list[Moment], time: int, gamma: float, epsilon: float) -> float:
@@ -161,10 +234,12 @@ def samples(obs: Any, action: Any, target: Any, weight: Any) -> Any:
     return Samples(weight, None, obs, action, target, target, {})
 
 
-@pytest.mark.parametrize("name", ONLINE)
-def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "switches"), [*((name, {}) for name in ONLINE), ("nstep-q", {"double": True})], ids=[*ONLINE, "double"]
+)
+def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: dict[str, bool]) -> None:
     """Only action 0 is legal next, whatever the others are worth."""
-    made = learner(name, "Masked", **{"net.hidden": [], "epsilon_start": 0.5, "epsilon_end": 0.5})
+    made = learner(name, "Masked", **{"net.hidden": [], "epsilon_start": 0.5, "epsilon_end": 0.5, **switches})
     for network in made.modules():
         if hasattr(network, "bias"):
             with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,17 @@ from rlplug_algos.dqn import DQN
 from rlplug_algos.ppo import PPO
 from rlplug_algos.sac import SAC
 from rlplug_core.algorithm import Context
+from rlplug_core.clock import Clock
 from rlplug_core.config import Option, convert, flatten, parse, schema
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.options import RunOptions
 from rlplug_core.plugins import indexing, records
 from rlplug_core.plugins.records import Record
 from rlplug_core.presets import flat, preset
+from rlplug_core.runners.build import build
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
+from tests.algos.conftest import plan_of
 
 #: Every name of this distribution with its class; several names may have one class.
 ENTRIES = metadata.distribution("rlplug-algos").entry_points.select(group="rlplug.algorithms")
@@ -67,6 +71,48 @@ def test_every_config_converts(algorithm: str) -> None:
     assert convert(config, words, algorithm) == config()
 
 
+#: Short, and with everything on that other options belong to.
+BUSY = {
+    "start": 64, "batch": 16, "steps": 8, "every": 16, "target_every": 2, "replay": 1.0, "priority.alpha": 0.5,
+    "noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8],
+}  # fmt: skip
+
+
+def watched(config: Any, prefix: str, read: set[str]) -> None:
+    """From now on every field that is asked for goes into `read`, by its dotted name."""
+    nested = {field.name for field in fields(config) if is_dataclass(getattr(config, field.name))}
+    for name in nested:
+        watched(getattr(config, name), f"{prefix}{name}.", read)
+
+    def get(self: Any, name: str) -> Any:
+        read.add(prefix + name)
+        return object.__getattribute__(self, name)
+
+    kind = type(config)
+    object.__setattr__(config, "__class__", type(kind.__name__, (kind,), {"__getattribute__": get}))
+
+
+@pytest.mark.parametrize("algorithm", CLASSES)
+def test_every_option_is_read_by_someone(algorithm: str) -> None:
+    """An option that does nothing would be a promise that is not kept."""
+    names = {option.name for option in schema(ALGORITHMS[algorithm].Config)}
+    busy = {name: value for name, value in BUSY.items() if name in names}
+    env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
+    plan, read = plan_of(algorithm, env, {**busy, "inline": True, "total_steps": 300}), set[str]()
+    watched(plan.config, "", read)
+    runner = build(plan, Clock(300))
+    runner.run(lambda: None)
+    runner.close()
+    assert runner.clock.updates > 0
+    assert names - read == set()
+
+
+@pytest.mark.parametrize(("algorithm", "name"), [("crossq", "tau"), ("sac-discrete", "warmup")])
+def test_options_that_would_do_nothing_are_not_there(algorithm: str, name: str) -> None:
+    with pytest.raises(BadConfig, match=f"{algorithm} has no option '{name}'"):
+        convert(ALGORITHMS[algorithm].Config, {name: 1}, algorithm)
+
+
 @pytest.mark.parametrize(("algorithm", "option"), OPTIONS, ids=named)
 def test_every_option_refuses_nonsense(algorithm: str, option: Option) -> None:
     with pytest.raises(BadConfig, match=option.name.partition(".")[0]):
@@ -97,8 +143,8 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
     [
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
         (SAC, spaces.Discrete(2), "Box"),
-        (PPO, spaces.MultiBinary(2), "Discrete or Box"), (A2C, spaces.Tuple([BOX]), "Discrete or Box"),
-        (A3C, spaces.MultiDiscrete([2, 3]), "Discrete or Box"),
+        (SAC, spaces.Dict({"lever": BOX}), "Box"),
+        *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, A3C, PPO)),
     ],
 )  # fmt: skip
 def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
@@ -108,7 +154,7 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
     kind = type(space).__name__
     assert str(caught.value) == (
         f"{algorithm.__name__} needs {needs} actions and Some-v1 has {kind}; "
-        f"`rlplug list` shows the algorithms for {kind}"
+        f"`rlplug list --actions {kind}` shows those that take {kind}"
     )
 
 

@@ -124,6 +124,7 @@ def test_stops_fall_inside_bursts_and_rollouts(root: Path) -> None:
     assert {name: stopped[f"dqn-update-{name}"]["owed"] for name in (1, 2, 3, 4)} == {1: 3, 2: 2, 3: 1, 4: 0}
     assert stopped["dqn-update-186"]["owed"] == 2
     assert stopped["ppo-step-139"]["position"] == 139 % 48
+    assert stopped["ppo-recurrent-step-139"]["position"] == 139 % 48, "in the middle of episodes of five steps"
     assert stopped["a3c-inline-step-101"]["position"] > 0
 
 

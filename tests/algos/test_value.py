@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from rlplug_algos.value import ValueLearner
+from rlplug_algos.vqn import VQN
 from rlplug_core.actor import Actor, Lane
-from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.buffers.prioritised import PrioritisedReplay
 from rlplug_core.clock import Clock
-from rlplug_core.errors import BadConfig
+from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.testing.envs import Chain
+from tests.algos.conftest import make_learner
 from tests.algos.test_dqn_loss import random_transitions, scatter
+from tests.algos.test_options import ALGORITHMS
 
 NAMES = ["dqn", "c51", "qrdqn", "iqn"]
+REPLAYING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, ValueLearner)]
+EVERY = [*REPLAYING, *(name for name, cls in ALGORITHMS.items() if issubclass(cls, VQN))]
+MIXED = f"{Path(__file__).with_name('probes.py')}:Mixed"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,6 +62,19 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
     halved.extras = made.draws(halved)
     losses, _, _ = made.losses(halved)
     torch.testing.assert_close(made.loss(halved)[0], 0.5 * losses.mean())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_name_takes_dictionaries_and_numbers_and_keeps_to_masks(trained: Callable[..., Any], name: str) -> None:
+    """A forbidden action raises. Each place that was acted in has a column of weights for its own, and moved it."""
+    options = {"runner": "sync", "rows": 4, "net.hidden": [16, 16], "epsilon_end": 0.5, "lr": 1e-2}
+    if name in REPLAYING:
+        options |= {"start": 40, "batch": 16}
+    before = make_learner(name, MIXED, options).online.encoder.linears[0].weight
+    runner = trained(name, MIXED, **options, total_steps=400)
+    assert runner.clock.updates > 10
+    moved = (runner.snapshot().online.encoder.linears[0].weight != before).any(0)
+    assert moved.tolist() == [False, False, *(place in (1, 2, 3, 4) for place in range(-1, 6))]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,3 +131,20 @@ def test_epsilon_follows_its_bends(learner: Callable[..., Any]) -> None:
 def test_options_that_contradict_are_refused(learner: Callable[..., Any], options: Any, sentence: str) -> None:
     with pytest.raises(BadConfig, match=sentence):
         learner("dqn", "Chain", **options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("name", ["dqn", "per-dqn", "sac"])
+def test_a_store_that_is_not_there_is_refused_in_one_sentence(learner: Callable[..., Any], name: str) -> None:
+    with pytest.raises(UsageError, match=r"store 'cuda' is not available to this torch; use --store memory or disk"):
+        learner(name, "Continuous" if name == "sac" else "Chain", store="cuda").buffer()
+
+
+@pytest.mark.parametrize(("name", "env"), [("dqn", "Masked"), ("per-dqn", "Chain"), ("sac", "Continuous")])
+def test_where_observations_are_stored_changes_nothing(trained: Callable[..., Any], name: str, env: str) -> None:
+    options = {"start": 40, "batch": 16, "every": 8, "total_steps": 400, "capacity": 200, "net.hidden": [16]}
+    memory, disk = (trained(name, env, store=store, **options) for store in ("memory", "disk"))
+    assert memory.clock.updates == disk.clock.updates > 30
+    assert disk.actor.lane.buffer.store == "disk"
+    for one, other in zip(memory.snapshot().parameters(), disk.snapshot().parameters(), strict=True):
+        assert torch.equal(one, other)

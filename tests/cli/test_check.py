@@ -31,7 +31,7 @@ class Unnamed(Mine):
         return type(result)({"loss": result.metrics["loss/policy"]})
 
 class Nowhere(Mine):
-    actions = ("MultiDiscrete",)
+    actions = ("Text",)
 '''
 
 

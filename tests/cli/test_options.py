@@ -116,3 +116,16 @@ def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> 
     assert {row["id"] for row in found["wrappers"]} >= {"frame-stack", "time-limit"}
     text = rlplug("list").out
     assert all(word in text for word in ("a2c", "ppo", "gymnasium", "rlplug-algos 0.1.0"))
+
+
+def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any]) -> None:
+    """What the refusal of an environment says to type."""
+    text = rlplug("list", "--actions", "MultiBinary").out
+    assert "ppo" in text
+    assert "dqn" not in text
+    assert "gymnasium" not in text
+    found = json.loads(rlplug("list", "--actions", "Discrete", "--json").out)["algorithms"]
+    assert {"dqn", "ppo"} <= {row["id"] for row in found}
+    assert "sac" not in {row["id"] for row in found}
+    assert rlplug("list", "--actions", "Text").out == "no algorithm says that it takes Text\n"
+    assert "actions    Discrete, MultiDiscrete, MultiBinary, Box, Dict" in rlplug("info", "ppo").out

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from rlplug_core.accelerate.forward import forward
-from rlplug_core.agents import EpsilonGreedy, PolicyAgent
-from rlplug_core.algorithm import RULES, Algorithm, RuleName, target_network
+from rlplug_core.agents import PolicyAgent
+from rlplug_core.algorithm import Algorithm, target_network
 from rlplug_core.batches import Rollout, Samples, Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.buffers.rollout import RolloutBuffer
@@ -28,9 +28,11 @@ from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Config, Count, Positive
 from rlplug_core.estimators import gae
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.plan import Plan
+from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.runners.build import build
 from rlplug_core.schedules import constant, linear
 from rlplug_core.seeds import Seeds
@@ -82,7 +84,7 @@ class Tiny(Algorithm[Rollout]):
     def build(self) -> None:
         c = self.config
         self.policy, self.critic = Policy(self.spec, c.net), Critic(self.spec, c.net)
-        self.optim = self.optimiser([self.policy, self.critic], linear(c.lr, 0.0), 0.5, RULES[c.rule]())
+        self.optim = self.optimiser([self.policy, self.critic], linear(c.lr, 0.0), 0.5, OptimiserOptions().rule(c.rule))
         self.values = forward(self.critic, self.acting)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:

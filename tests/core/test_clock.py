@@ -115,4 +115,4 @@ def test_the_target_return_stops_the_run_when_it_is_reached() -> None:
     assert clock.stop
     other = TargetReturn(0.0)
     other.load_state_dict(stored(controller.state_dict()))
-    assert other.target == 10.0
+    assert other.reason == controller.reason == "an evaluation reached 10.0 (--target-return 10)"

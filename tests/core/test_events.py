@@ -160,7 +160,7 @@ def test_a_controller_hears_every_evaluation_and_can_stop_the_run() -> None:
     events = run(sink, [TargetReturn(20.0)], eval_every=20)
     assert events.clock.steps == 60
     assert sink.steps("evaluation") == [20, 40, 60]
-    assert events.state_dict()["controllers"] == [{"target": 20.0}]
+    assert events.state_dict()["controllers"] == [{"reason": "an evaluation reached 31.0 (--target-return 20)"}]
 
 
 def test_episodes_are_told_once_with_the_step_they_ended_at() -> None:

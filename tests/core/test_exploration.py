@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.clock import Clock
+from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant

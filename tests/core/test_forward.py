@@ -17,20 +17,25 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
 from rlplug_core.nets.encoders import encoder
+from rlplug_core.nets.heads import Beside, Categorical
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.net import Net
-from rlplug_core.optimiser import Adam, Optimiser
+from rlplug_core.optimiser import Optimiser
+from rlplug_core.rules import Adam
 from rlplug_core.schedules import constant
 from rlplug_core.types import Spec
 from tests.core.fakes import ENVS, TINY, make_runner
 
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
+DIALS, SWITCHES = spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(2)
+ACTIONS = [DISCRETE, BOX, DIALS, SWITCHES, spaces.Dict({"a": BOX, "b": spaces.Dict({"c": DIALS, "d": SWITCHES})})]
 PARTS = {"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Box(-1, 1, (2, 2), np.float32)}
 OBSERVATIONS = {
     "vector": spaces.Box(-1, 1, (4,), np.float32),
     "matrix": spaces.Box(-1, 1, (2, 3), np.float64),
     "bits": spaces.MultiBinary(5),
-    "numbers": spaces.MultiDiscrete([3, 4]),
+    "numbers": spaces.MultiDiscrete([3, 4], start=[5, -1]),
+    "scalar": spaces.Box(-1, 1, (), np.float32),
     "discrete": spaces.Discrete(5, start=2),
     "image": spaces.Box(0, 255, (1, 10, 10), np.uint8),
     "image-last": spaces.Box(0, 255, (40, 40, 3), np.uint8),
@@ -66,16 +71,19 @@ def batch(space: spaces.Space[Any], rows: int) -> Any:
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["policy", "critic", "q", "dueling", "categorical", "dueling categorical", "noisy quantile"]),
-    st.sampled_from([DISCRETE, BOX]),
+    st.sampled_from(ACTIONS),
     st.lists(st.integers(1, 40), max_size=3),
     st.sampled_from(["tanh", "relu", "elu", "silu", "leaky_relu"]),
+    st.sampled_from(["free", "state"]),
     st.integers(1, 9),
     st.integers(1, 70),
 )
-def test_numpy_is_torch(kind: str, action: Any, hidden: list[int], activation: Any, width: int, rows: int) -> None:
+def test_numpy_is_torch(
+    kind: str, action: Any, hidden: list[int], activation: Any, std: Any, width: int, rows: int
+) -> None:
     torch.manual_seed(width)
     action = action if kind == "policy" else DISCRETE
-    module = build(kind, spaces.Box(-1, 1, (width,), np.float32), Net(tuple(hidden), activation), action)
+    module = build(kind, spaces.Box(-1, 1, (width,), np.float32), Net(tuple(hidden), activation, std=std), action)
     for parameter in module.parameters():  # biases and deviations begin at 0, where much is the same
         nn.init.normal_(parameter, std=0.5)
     plain = forward(module)
@@ -155,6 +163,25 @@ def test_layers_that_are_not_called_in_a_row_are_not_taken_for_such() -> None:
     obs = batch(OBSERVATIONS["vector"], 3)
     for module in (policy, Doubled(spec, Net())):
         np.testing.assert_allclose(forward(module)(obs), TorchForward(module)(obs), rtol=1e-4, atol=1e-5)
+
+
+class Temperature(nn.Linear):
+    """A layer that is called like a plain one and is none."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(features)
+
+
+def test_a_head_fed_by_other_layers_goes_through_torch() -> None:
+    """Also where only one of the parts of an action is."""
+    spec, obs = Spec(OBSERVATIONS["vector"], DISCRETE, 1, "here"), batch(OBSERVATIONS["vector"], 3)
+    for layer in (
+        Temperature(8, 3), nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)),
+        Beside([nn.Linear(8, 1), Temperature(8, 2)]),
+    ):  # fmt: skip
+        policy = Policy(spec, Net((8,)), make=lambda space, features, layer=layer: (Categorical(3), layer))
+        assert forward(policy).backend == "torch"
+        np.testing.assert_array_equal(forward(policy)(obs), TorchForward(policy)(obs))
 
 
 def test_a_trunk_may_be_shared() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor
 
-from rlplug_core.agents import EpsilonGreedy, PolicyAgent
+from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, head, masked
 from rlplug_core.nets.modules import Policy, QNetwork
 from rlplug_core.nets.net import Net
@@ -100,11 +100,6 @@ def test_shapes_of_box_actions_are_kept() -> None:
     assert action.dtype == np.float32
     assert ours.host_log_prob(given, action).shape == (4,)
     assert ours.log_prob(torch.from_numpy(given), torch.from_numpy(action)).shape == (4,)
-
-
-def test_a_space_without_a_head_is_named() -> None:
-    with pytest.raises(UsageError, match=r"no policy head for actions in MultiBinary\(3\); Discrete and Box have one"):
-        head(spaces.MultiBinary(3), 4)
 
 
 # Masks.

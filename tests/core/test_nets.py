@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,10 +16,12 @@ from rlplug_core.config import convert, flatten
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.nets.actor_critic import ActionCritic, DeterministicPolicy
 from rlplug_core.nets.encoders import MLP, encoder, linear
-from rlplug_core.nets.heads import squashed
+from rlplug_core.nets.heads import Beside, squashed
+from rlplug_core.nets.memory import RecurrentCritic, RecurrentPolicy
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.renorm import RenormCritic
+from rlplug_core.normalise import RunningNorm
 from rlplug_core.types import Spec
 from tests.core import own_nets
 from tests.core.fakes import TinyConfig
@@ -104,21 +107,34 @@ def test_default_weights_are_those_of_before() -> None:
 def scales(module: nn.Module) -> list[float]:
     """The singular values of a layer's weights."""
     assert isinstance(module, nn.Linear)
-    return [float(value) for value in torch.linalg.svdvals(module.weight)]
+    return [float(value) for value in torch.linalg.svdvals(module.weight.detach())]
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 0.01), (0.3, 0.3)])
 def test_output_gain_scales_the_last_layer_of_every_policy(given: float | None, expected: float) -> None:
     net = Net(output_gain=given)
     gaussian = Policy(CONTINUOUS, net).outputs
+    several = Policy(Spec(VECTOR, spaces.Dict({"a": spaces.Discrete(3), "b": BOX}), 1, "here"), net).outputs
     assert isinstance(gaussian, nn.Sequential)
+    assert isinstance(several, Beside)
     for layer in (
         Policy(DISCRETE, net).outputs, gaussian[0], Policy(CONTINUOUS, net, make=squashed).outputs,
-        DeterministicPolicy(CONTINUOUS, net).outputs,
+        DeterministicPolicy(CONTINUOUS, net).outputs, Policy(CONTINUOUS, replace(net, std="state")).outputs,
+        RecurrentPolicy(DISCRETE, net, "gru", 9).policy.outputs, several.layers[0], several.layers[1][0],
     ):  # fmt: skip
         assert scales(layer) == pytest.approx([expected] * layer.weight.shape[0], rel=1e-4)
     for values in (Critic(DISCRETE, net).output, ActionCritic(CONTINUOUS, net).output):
         assert scales(values) == pytest.approx([1.0], rel=1e-4)
+
+
+@pytest.mark.parametrize("popart", [False, True])
+@pytest.mark.parametrize(("init", "begins"), [("torch", True), ("orthogonal", False)])
+def test_initial_weights_reach_the_last_layer_of_critics(init: Any, begins: bool, popart: bool) -> None:
+    """Torch's own layers begin with biases, all others without."""
+    net = Net(init=init)
+    for critic in (Critic(DISCRETE, net, popart=popart), RecurrentCritic(8, net, popart)):
+        (layer,) = (part for part in critic.output.modules() if isinstance(part, nn.Linear))
+        assert bool(layer.bias.any()) == begins
 
 
 def test_convolutions_are_those_that_are_named() -> None:
@@ -179,10 +195,25 @@ def test_critics_of_actions_see_features_and_action() -> None:
     torch.manual_seed(0)
     critic = ActionCritic(CONTINUOUS, Net((8,), factory="tests.core.own_nets:make"))
     obs, action = torch.randn(3, 5), torch.randn(3, 2)
-    features = critic.vectors.parts["obs"](obs)
+    features = critic.vectors.parts[0](obs)
     expected = critic.output(critic.layers(torch.cat([features, action], 1))).squeeze(-1)
     torch.testing.assert_close(critic(obs, action), expected)
     assert critic.layers.linears[0].in_features == 6 + 2
+
+
+def test_a_factory_sees_scaled_observations() -> None:
+    """The running moments are around what a factory makes, for encoders and for critics of actions."""
+    net, obs, action = Net((8,), factory=f"{own_nets.HERE}:make", normalise=True), torch.randn(3, 5), torch.randn(3, 2)
+    policy, critic = Policy(CONTINUOUS, net), ActionCritic(CONTINUOUS, net)
+    norms = [part for network in (policy, critic) for part in network.modules() if isinstance(part, RunningNorm)]
+    assert len(norms) == 2
+    for norm in norms:
+        norm.update(7 + 3 * torch.randn(50, 5), torch.ones(50))
+    seen = ((obs - norms[0].mean) / norms[0].variance.sqrt()).float()
+    torch.testing.assert_close(policy.encoder(obs), policy.encoder.encoder(seen))
+    seen = ((obs - norms[1].mean) / norms[1].variance.sqrt()).float()
+    beside = torch.cat([critic.vectors.vectors.parts[0](seen), action], 1)
+    torch.testing.assert_close(critic(obs, action), critic.judge(beside))
 
 
 def test_a_factory_is_told_the_layers_that_are_left_to_it() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.optimiser import Adam, Optimiser, RMSProp, Rule, SharedState
+from rlplug_core.optimiser import Optimiser, SharedState
+from rlplug_core.rules import Adam, RMSProp, Rule
 from rlplug_core.schedules import Schedule, constant, linear
 from tests.core.fakes import assert_same, stored
 

@@ -22,15 +22,18 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 #: Modules and subpackages of rlplug_core from the ground up: each imports only from rows above its own, and two of one
 #: row know nothing of each other.
 LAYERS = (
-    ("errors", "hooks", "journal", "losses", "schedules", "types"),
-    ("batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
-    ("buffers", "controllers", "estimators", "kfac", "optimiser", "options", "protocols"),
-    ("plugins",),
+    ("errors",),
+    ("hooks", "journal", "losses", "schedules", "types"),
+    ("actions", "batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
+    ("normalise",),
+    ("buffers", "estimators", "kfac", "options", "protocols", "rules", "scheduled"),
+    ("optimiser", "plugins"),
     ("nets",),
     (
         "accelerate",
         "actor",
         "algorithm",
+        "controllers",
         "corrections",
         "evaluate",
         "links",
@@ -39,7 +42,7 @@ LAYERS = (
         "transform",
     ),
     ("agents", "events", "plan", "presets", "sources"),
-    ("continuous",),
+    ("advice", "continuous", "exploration", "recurrent"),
     ("runners",),
     ("session",),
     ("run",),

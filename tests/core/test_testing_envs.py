@@ -8,21 +8,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
+from rlplug_core.actions import join, sample
 from rlplug_core.protocols import Env
-from rlplug_core.testing import envs
+from rlplug_core.testing import envs, panels
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import Array, first_leaf, tree_map
 
 KINDS: list[type[Vector]] = [
     envs.Chain, envs.Truncated, envs.Recall, envs.Masked, envs.Pixels, envs.Bandit, envs.Continuous, envs.Exiting,
+    panels.Dials, panels.MaskedDials, panels.Switches, panels.Panel,
 ]  # fmt: skip
 
 
 def choose(env: Vector, obs: Any, rng: np.random.Generator) -> Array:
     """Random legal actions."""
-    if env.spec.action.shape:
-        return rng.uniform(-1, 1, (env.rows, 1)).astype(np.float32)
+    if isinstance(env, panels.MaskedDials):
+        return lowest(obs)
+    if not isinstance(env.spec.action, spaces.Discrete):
+        env.spec.action.seed(int(rng.integers(1000)))
+        return sample(env.spec.action, env.rows)
     preference = rng.random((env.rows, int(env.spec.action.n)))  # type: ignore[attr-defined]
     if isinstance(obs, dict) and "action_mask" in obs:
         preference *= obs["action_mask"]
@@ -107,12 +113,13 @@ def test_truncated_never_terminates() -> None:
     assert steps[-1].episodes[0].total == 10
 
 
-def test_recall_pays_memory_only() -> None:
-    env = envs.Recall(50)
+@pytest.mark.parametrize(("kind", "length"), [(envs.Recall, 5), (envs.LongRecall, 12)])
+def test_recall_pays_memory_only(kind: type[envs.Recall], length: int) -> None:
+    env = kind(50)
     now = env.reset(0)
     cue, paid = now.obs["cue"][:, 0].copy(), np.zeros(50)
-    for number in range(5):
-        assert (now.obs["asked"] == (number == 4)).all()
+    for number in range(length):
+        assert (now.obs["asked"] == (number == length - 1)).all()
         assert number == 0 or not now.obs["cue"].any()
         now = env.step((cue > 0).astype(np.int64))
         paid += now.reward
@@ -138,6 +145,53 @@ def test_one_step_problems() -> None:
     assert totals(envs.Continuous(8), 9, lambda obs: obs / 2 + 0.1)[0] == pytest.approx(-0.01, abs=1e-6)
 
 
+def lowest(obs: Any) -> Array:
+    """The lowest allowed position of each dial."""
+    return np.stack([obs["action_mask"][:, :3].argmax(1), obs["action_mask"][:, 3:].argmax(1)], 1)
+
+
+def test_dials_and_switches_pay_for_each_part() -> None:
+    assert totals(panels.Dials(8), 9, lambda obs: obs.copy())[0] == 1
+    assert totals(panels.Switches(8), 9, lambda obs: obs.copy())[0] == 1
+    assert totals(panels.Switches(8), 9, lambda obs: 1 - obs)[0] == 0
+    for kind, chance in ((panels.Dials, 5 / 12), (panels.Switches, 1 / 2)):
+        mean, error = totals(kind(100), 20, lambda obs, kind=kind: sample(kind.action, 100))
+        assert abs(mean - chance) < 4 * error
+
+
+def test_masked_dials_pay_the_lowest_allowed_position_and_refuse_the_forbidden() -> None:
+    env = panels.MaskedDials(4)
+    assert totals(env, 8, lowest)[0] == 4
+    obs = env.reset(0).obs
+    with pytest.raises(ValueError, match="forbidden actions were taken in the rows"):
+        env.step(np.stack([obs["action_mask"][:, :3].argmin(1), obs["action_mask"][:, 3:].argmax(1)], 1))
+
+
+def test_a_panel_pays_for_each_part() -> None:
+    def doing(button: int = 0, levers: float = 0.0, dials: int = 0, switches: int = 0) -> float:
+        """The return of what is right, but for what is added."""
+
+        def act(obs: Any) -> Array:
+            places = obs["places"]
+            more = {"dials": (places[:, 1:3] + dials) % (3, 2), "switches": (places[:, 3:] + switches) % 2}
+            tree = {"button": (places[:, 0] + button) % 3, "levers": obs["levers"] / 2 + levers, "more": more}
+            return join(panels.Panel.action, tree)
+
+        return totals(panels.Panel(8), 9, act)[0]
+
+    assert doing() == pytest.approx(3)
+    assert [doing(button=1), doing(dials=1), doing(switches=1)] == pytest.approx([2, 2, 2])
+    assert doing(levers=0.1) == pytest.approx(3 - 0.01)
+
+    def idle(obs: Any) -> Array:
+        action = sample(panels.Panel.action, 100)
+        action[:, 1:3] = 0
+        return action
+
+    mean, error = totals(panels.Panel(100), 20, idle)
+    assert abs(mean - 7 / 6) < 4 * error
+
+
 def test_crashing_raises_when_it_says() -> None:
     env = envs.Crashing(1)
     env.reset(0)
@@ -151,7 +205,8 @@ WORKERS = """
 import sys
 from multiprocessing import get_context
 import numpy as np
-from rlplug_core.testing import envs
+from rlplug_core.actions import join, sample
+from rlplug_core.testing import envs, panels
 
 def play(name):
     env = getattr(envs, name)(1)

@@ -24,7 +24,7 @@ from rlplug_core.estimators import gae
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.nets.modules import Critic, Policy
 from rlplug_core.nets.net import Net
-from rlplug_core.optimiser import RMSProp
+from rlplug_core.rules import RMSProp
 from rlplug_core.schedules import constant
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step

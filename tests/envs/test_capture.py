@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import enum
 import itertools
-import json
 import os
 import random
 import re
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +26,7 @@ from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.classic import Gymnasium
 from rlplug_envs.vector import Rows
+from tests.envs.continuing import continued_afresh, run
 
 EXACT = [
     ("CartPole-v1", 3), ("CartPole-v1", 16), ("MountainCar-v0", 2), ("MountainCarContinuous-v0", 2), ("Pendulum-v1", 2),
@@ -36,77 +34,10 @@ EXACT = [
     ("Blackjack-v1", 3),
 ]  # fmt: skip
 
-#: Continues every environment whose state lies in the checkpoint, and prints what happened.
-FRESH = """
-import json, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from rlplug_core import checkpoint
-from rlplug_envs.classic import Gymnasium
-from continuing import run
-states, _ = checkpoint.read(Path(sys.argv[1]))
-told = {}
-for name, state in states.items():
-    id, rows = name.rsplit("_", 1)
-    env = Gymnasium().make(id, int(rows))
-    env.load_state_dict(state)
-    told[name] = run(env, 300)
-print(json.dumps(told))
-"""
-
-CONTINUING = '''
-import hashlib
-import numpy as np
-
-def run(env, steps):
-    """A digest of all that the next steps say, and how many episodes ended in them."""
-    digest, ended = hashlib.sha256(), 0
-    rng = np.random.default_rng(9)
-    for _ in range(steps):
-        shape = (env.spec.rows, *(env.spec.action.shape or ()))
-        if shape[1:]:
-            action = rng.uniform(-1, 1, shape).astype(np.float32)
-        else:
-            action = rng.integers(0, env.spec.action.n, shape)
-        now = env.step(action)
-        ended += len(now.episodes)
-        trees = [now.obs, now.final, now.reward, now.terminated, now.truncated, now.first, now.valid]
-        while trees:
-            tree = trees.pop()
-            if isinstance(tree, dict):
-                trees += [tree[name] for name in sorted(tree)]
-            else:
-                digest.update(np.ascontiguousarray(tree).tobytes())
-        digest.update(repr([(e.row, e.total, e.length) for e in now.episodes]).encode())
-    return [digest.hexdigest(), ended]
-'''
-
-
-def run(env: Env, steps: int) -> list[Any]:
-    scope: dict[str, Any] = {}
-    exec(CONTINUING, scope)
-    result: list[Any] = scope["run"](env, steps)
-    return result
-
 
 def test_known_environments_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
-    (tmp_path / "continuing.py").write_text(CONTINUING)
-    states, expected = {}, {}
-    for id, rows in EXACT:
-        env = Gymnasium().make(id, rows)
-        assert env.spec.inexact == ""
-        env.reset(3)
-        run(env, 77)
-        states[f"{id}_{rows}"] = env.state_dict()
-        expected[f"{id}_{rows}"] = run(env, 300)
-    saved = checkpoint.Checkpoints(tmp_path / "checkpoints").save("step", 77, states, {})
-    process = subprocess.run(
-        [sys.executable, "-c", FRESH, str(saved.path), str(tmp_path)], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    assert json.loads(process.stdout) == expected
-    assert sum(ended for _, ended in expected.values()) > 20
+    told = continued_afresh(EXACT, tmp_path)
+    assert sum(ended for _, ended in told.values()) > 20
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

@@ -241,7 +241,7 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
             "the observation lacks the entry 'a'",
         ),
         (lambda: stepped(Echo(obs=spaces.Text(5), value="hm")), "observations of type Text have no fixed shape"),
-        (lambda: stepped(Echo(spaces.Tuple([spaces.Discrete(2)]))), "actions of type Tuple are not supported"),
+        (lambda: stepped(Echo(spaces.Text(3))), "actions of type Text are not supported"),
         (lambda: stepped(Echo(spaces.Box(0, 3, (1,), np.int64))), "actions of type Box of integers are not"),
         (lambda: stepped(Echo(reward=np.nan, length=1)), "the rewards of an episode in row 0 add up to nan"),
         (lambda: stepped(Echo(reward=-np.inf, length=1)), "the rewards of an episode in row 0 add up to -inf"),

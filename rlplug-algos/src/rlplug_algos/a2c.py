@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlplug_algos.actor_critic import ActorCritic, ActorCriticConfig
-from rlplug_core.algorithm import RULES, RuleName
 from rlplug_core.config import Positive
 from rlplug_core.optimiser import Optimiser
+from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.schedules import Schedule
 
 
@@ -17,6 +17,7 @@ class A2CConfig(ActorCriticConfig):
     """Options of A2C."""
 
     rule: RuleName = "rmsprop"  # optimiser; rmsprop as in the paper
+    optimiser: OptimiserOptions = OptimiserOptions()
     clip: Positive = 0.5  # largest gradient norm
 
 
@@ -29,4 +30,4 @@ class A2C(ActorCritic):
 
     def minimiser(self, lr: Schedule) -> Optimiser:
         c = self.config
-        return self.optimiser([self.policy, self.critic], lr, c.clip, RULES[c.rule]())
+        return self.optimiser([self.policy, self.critic], lr, c.clip, c.optimiser.rule(c.rule))

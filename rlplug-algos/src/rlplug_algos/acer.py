@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
-from rlplug_core.algorithm import RULES, Algorithm, RuleName, target_network
+from rlplug_core.algorithm import Algorithm, target_network
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.clock import Clock
@@ -20,7 +20,7 @@ from rlplug_core.corrections import retrace
 from rlplug_core.natural import within
 from rlplug_core.nets.modules import Policy, QNetwork
 from rlplug_core.nets.net import Net
-from rlplug_core.schedules import constant, linear
+from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.types import Act, Array, Carry, Obs, Result, tree_map
 
 TINY = 1e-8
@@ -38,6 +38,7 @@ class ACERConfig(Config):
     lr: Positive = 7e-4  # step size of the optimiser
     anneal: bool = False  # let the step size fall to 0 over the run
     rule: RuleName = "rmsprop"  # the optimiser of policy and values; rmsprop as in the paper
+    optimiser: OptimiserOptions = OptimiserOptions()
     clip: Positive = 10.0  # largest gradient norm
     truncate: Positive = 10.0  # where importance weights are cut; what is cut off is corrected by expectation
     region: Positive = 1.0  # how far from the average policy an update may push, as the slope of the KL divergence
@@ -71,8 +72,8 @@ class ACER(Algorithm[Rollout]):
         c = self.config
         self.policy = Policy(self.spec, c.net).to(self.device)
         self.average = target_network(self.policy)
-        lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
-        self.optim = self.optimiser([self.policy, *self.critics()], lr, c.clip, RULES[c.rule]())
+        lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
+        self.optim = self.optimiser([self.policy, *self.critics()], lr, c.clip, rule)
         self.host_policy = forward(self.policy, self.acting)
 
     def critics(self) -> list[nn.Module]:

@@ -52,6 +52,7 @@ class ACKTR(ActorCritic):
             self.kfac.refresh()
         loss, metrics = self.loss(samples)
         metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
+        self.critic.absorb(samples)
         return Result(metrics)
 
     def observe(self, batch: Samples) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
@@ -14,12 +14,15 @@ from rlplug_core.batches import Rollout, Samples, standardise
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
+from rlplug_core.errors import UsageError
 from rlplug_core.estimators import gae
+from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import RewardScale
 from rlplug_core.optimiser import Optimiser
 from rlplug_core.protocols import Buffer
-from rlplug_core.schedules import Schedule, constant, linear
+from rlplug_core.schedules import Schedule
 from rlplug_core.types import Result
 
 
@@ -35,6 +38,8 @@ class ActorCriticConfig(Config):
     entropy: NonNegative = 0.01  # weight of the entropy bonus
     value: NonNegative = 0.5  # weight of the value loss
     standardise: bool = False  # scale advantages to mean 0, deviation 1 in each batch
+    scale_rewards: bool = False  # divide rewards by the running deviation of the discounted return
+    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
     net: Net = Net()
 
     search = {"lr": log(1e-5, 1e-2), "entropy": log(1e-5, 0.1), "lam": uniform(0.8, 1.0)}
@@ -44,14 +49,20 @@ class ActorCritic(Algorithm[Rollout]):
     """Subclasses say which optimiser minimises the loss, and which rollouts they learn from."""
 
     Config = ActorCriticConfig
-    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    actions: ClassVar[tuple[str, ...]] = SPACES
     config: ActorCriticConfig
 
     def build(self) -> None:
         c = self.config
-        self.networks = PolicyAndCritic(self.spec, c.net)
+        if c.popart and self.context.runner != "sync":
+            raise UsageError(
+                f"{type(self).__name__} with popart does not run under '{self.context.runner}': it changes weights in "
+                "place, beside the optimiser that workers share; use --runner sync or leave popart at false"
+            )
+        self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
-        self.optim = self.minimiser(linear(c.lr, 0.0) if c.anneal else constant(c.lr))
+        self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
+        self.optim = self.minimiser(self.step_size("lr", c.anneal))
         self.values = forward(self.critic, self.acting)
 
     def minimiser(self, lr: Schedule) -> Optimiser:
@@ -65,12 +76,15 @@ class ActorCritic(Algorithm[Rollout]):
         return RolloutBuffer(self.config.steps)
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
-        loss, metrics = self.loss(self.samples(batch))
+        samples = self.samples(batch)
+        loss, metrics = self.loss(samples)
         metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
+        self.critic.absorb(samples)
         return Result(metrics)
 
     def samples(self, batch: Rollout) -> Samples:
         """The rollout's rows with their advantages and value targets."""
+        batch = self.rewards(batch)
         value, successor = batch.values(self.values)
         return batch.samples(*gae(batch, value, successor, self.config.gamma, self.config.lam), self.device)
 
@@ -79,9 +93,9 @@ class ActorCritic(Algorithm[Rollout]):
         c = self.config
         outputs, values = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
-        advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage
+        advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage / self.critic.unit
         policy = -log_prob * advantage
         value = (values - batch.target).square()
-        loss = batch.mean(policy + c.value * value - c.entropy * entropy)
+        loss = batch.mean(policy + c.value / self.critic.unit**2 * value - c.entropy * entropy)
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

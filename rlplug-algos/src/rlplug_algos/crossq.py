@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from rlplug_algos.sac import SAC, SACConfig
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock, due
-from rlplug_core.config import Count, Natural, Positive, Share, log
+from rlplug_core.config import Count, Natural, Positive, log
 from rlplug_core.nets.actor_critic import Ensemble
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.renorm import Moments, RenormCritic, RenormPolicy, absorb
-from rlplug_core.optimiser import Adam
+from rlplug_core.rules import Rule
 from rlplug_core.types import Result, tree_map
 
 
@@ -23,7 +23,7 @@ from rlplug_core.types import Result, tree_map
 class CrossQConfig(SACConfig):
     """Options of CrossQ."""
 
-    tau: Share = 1.0  # not used: there are no targets
+    tau: ClassVar[float] = 1.0  # type: ignore[misc]  # takes the option away: there are no targets to move
     policy_every: Count = 3
     lr: Positive = 1e-3
     critic_lr: Positive = 1e-3
@@ -51,9 +51,9 @@ class CrossQ(SAC):
     def pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         return []
 
-    def rule(self) -> Adam:
+    def rule(self) -> Rule:
         """With the paper's lower momentum."""
-        return Adam(betas=(0.5, 0.999), epsilon=1e-8)
+        return self.config.optimiser.rule(self.config.rule, betas=(0.5, 0.999), epsilon=1e-8)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
         batch.extras = batch.extras | self.draws(batch)

@@ -13,7 +13,7 @@ from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.config import Count, Fraction, NonNegative, Positive
 from rlplug_core.continuous import ActionNoise, GaussianNoise, NoiseAgent, OrnsteinUhlenbeck
-from rlplug_core.nets.actor_critic import ActionCritic, DeterministicPolicy, Ensemble
+from rlplug_core.nets.actor_critic import ActionCritic, ActionCritics, DeterministicPolicy
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class DDPG(OffPolicy):
     Config = DDPGConfig
     config: DDPGConfig
     policy: DeterministicPolicy
-    critics: Ensemble
+    critics: ActionCritics
 
     def networks(self) -> None:
         c = self.config
         self.policy = DeterministicPolicy(self.spec, c.net)
-        self.critics = Ensemble(lambda: ActionCritic(self.spec, c.net), c.critics)
+        self.critics = ActionCritics(lambda: ActionCritic(self.spec, c.net), c.critics)
         self.target_policy, self.target_critics = target_network(self.policy), target_network(self.critics)
 
     def pairs(self) -> list[tuple[nn.Module, nn.Module]]:

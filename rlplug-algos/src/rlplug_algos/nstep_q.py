@@ -9,11 +9,14 @@ import numpy as np
 
 from rlplug_algos.vqn import VQN, VQNConfig
 from rlplug_core.accelerate.forward import forward
-from rlplug_core.algorithm import RuleName, target_network
+from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.clock import Clock, due
-from rlplug_core.config import Count, Fraction, integer, log
+from rlplug_core.config import Count, Fraction, NonNegative, integer, log
+from rlplug_core.protocols import Buffer
+from rlplug_core.rules import RuleName
 from rlplug_core.schedules import Schedule, linear
 from rlplug_core.types import Array, Obs, Result
 
@@ -28,6 +31,8 @@ class NStepQConfig(VQNConfig):
     rule: RuleName = "rmsprop"  # optimiser; rmsprop as in the paper
     epsilon_end: Fraction = 0.1  # and at the end, for 4 workers in 10
     epsilon_others: tuple[Fraction, ...] = (0.01, 0.5)  # and at the end for the others, each as likely
+    replay: NonNegative = 0.0  # replayed rollouts per fresh one, on average; their number is Poisson distributed
+    capacity: Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
 
     search = {"lr": log(1e-5, 1e-2), "steps": integer(1, 20), "target_every": integer(20, 2000)}
 
@@ -51,8 +56,16 @@ class NStepQ(VQN):
         end = self.seeds.child("epsilon", rank).generator().choice([c.epsilon_end, *c.epsilon_others], p=chances)
         return linear(c.epsilon_start, float(end), c.epsilon_until)
 
-    def buffer(self) -> RolloutBuffer:
-        return RolloutBuffer(self.config.steps)
+    def buffer(self) -> Buffer[Rollout]:
+        """Fresh rollouts; with `replay` kept ones again, towards targets made anew (as in Wang et al., 2017)."""
+        c = self.config
+        if not c.replay:
+            return RolloutBuffer(c.steps)
+        capacity, seeds = (
+            max(1, c.capacity // (c.steps * self.spec.rows)),
+            self.seeds.child("buffer", self.context.rank),
+        )
+        return TrajectoryReplay(c.steps, capacity, c.replay, 1, seeds)
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         result = super().update(batch, clock)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.algorithm import Algorithm, move_target
+from rlplug_core.algorithm import Algorithm, Follower
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Config, Count, Fraction, Natural, Positive, Share, log
 from rlplug_core.nets.net import Net
-from rlplug_core.optimiser import Adam, Optimiser
-from rlplug_core.schedules import constant, linear
+from rlplug_core.optimiser import Optimiser
+from rlplug_core.rules import OptimiserOptions, Rule, RuleName
 from rlplug_core.types import Result
 
 
@@ -25,6 +25,7 @@ class OffPolicyConfig(Config):
     """Options that the algorithms for continuous actions share."""
 
     capacity: Count = 1_000_000  # transitions kept for replay
+    store: Literal["memory", "disk", "cuda"] = "memory"  # where their observations are kept
     batch: Count = 256  # transitions per gradient step
     every: Count = 1  # env steps between bursts of gradient steps
     updates: Count = 1  # gradient steps per burst
@@ -35,8 +36,10 @@ class OffPolicyConfig(Config):
     critics: Count = 2  # critics side by side
     tau: Share = 0.005  # how far targets move at a time (Polyak averaging); 1 copies
     policy_every: Count = 1  # gradient steps of the critics for one of the policy and a move of the targets
-    lr: Positive = 3e-4  # step size of Adam for the policy
-    critic_lr: Positive = 3e-4  # step size of Adam for the critics
+    lr: Positive = 3e-4  # step size of the policy's optimiser
+    critic_lr: Positive = 3e-4  # step size of the critics' optimiser
+    rule: RuleName = "adam"  # which optimiser steps
+    optimiser: OptimiserOptions = OptimiserOptions()
     anneal: bool = False  # let the step sizes fall to 0 over the run
     gradient_clip: Positive | None = None  # largest norm of a gradient; none leaves it
     net: Net = Net(hidden=(256, 256), activation="relu")
@@ -81,22 +84,23 @@ class OffPolicy(Algorithm[Transitions]):
     def build(self) -> None:
         self.networks()
         self.to(self.device)
-        self.critic_optimiser = self._adam([self.critics], self.config.critic_lr)
-        self.policy_optimiser = self._adam(self.policy_modules(), self.config.lr)
+        self.critic_optimiser = self._optimiser([self.critics], "critic_lr")
+        self.policy_optimiser = self._optimiser(self.policy_modules(), "lr")
+        self.followers = [Follower(target, online) for target, online in self.pairs()]
         if self.context.compile:
             self.policy_loss = torch.compile(self.policy_loss)  # type: ignore[method-assign]
 
-    def _adam(self, modules: list[nn.Module], lr: float) -> Optimiser:
+    def _optimiser(self, modules: list[nn.Module], lr: str) -> Optimiser:
         c = self.config
-        return self.optimiser(modules, linear(lr, 0.0) if c.anneal else constant(lr), c.gradient_clip, self.rule())
+        return self.optimiser(modules, self.step_size(lr, c.anneal), c.gradient_clip, self.rule())
 
-    def rule(self) -> Adam:
-        return Adam(epsilon=1e-8)
+    def rule(self) -> Rule:
+        return self.config.optimiser.rule(self.config.rule, epsilon=1e-8)
 
     def buffer(self) -> ReplayBuffer:
         c = self.config
         pace = Pace(c.batch, c.every, c.updates, c.start)
-        return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, self.seeds.child("buffer"), self.device)
+        return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, self.seeds.child("buffer"), self.device, c.store)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
         batch.extras = batch.extras | self.draws(batch)
@@ -105,8 +109,8 @@ class OffPolicy(Algorithm[Transitions]):
         if due(clock.updates, clock.updates + 1, self.config.policy_every):
             loss, further = self.policy_loss(batch)
             metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimiser.minimise(loss, clock)}
-            for target, online in self.pairs():
-                move_target(target, online, self.config.tau)
+            for follower in self.followers:
+                follower.move(self.config.tau)
         return Result(metrics)
 
     def gaussian(self, batch: Transitions, *names: str) -> dict[str, Tensor]:

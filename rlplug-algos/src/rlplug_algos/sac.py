@@ -14,7 +14,7 @@ from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.config import Positive
 from rlplug_core.continuous import SampleAgent
-from rlplug_core.nets.actor_critic import ActionCritic, Ensemble
+from rlplug_core.nets.actor_critic import ActionCritic, ActionCritics, Ensemble
 from rlplug_core.nets.heads import Head, SquashedGaussian, squashed
 from rlplug_core.nets.modules import Policy
 
@@ -51,7 +51,7 @@ class SAC(OffPolicy):
         c = self.config
         self.policy = Policy(self.spec, c.net, make=squashed)
         self.entropy(self.policy.head)
-        self.critics = Ensemble(self.critic, c.critics)
+        self.critics = ActionCritics(self.critic, c.critics)
         self.target_critics = target_network(self.critics)
 
     def entropy(self, head: Head) -> None:

@@ -13,7 +13,6 @@ from rlplug_algos.sac import SACConfig, Temperature
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Transitions
-from rlplug_core.config import Natural
 from rlplug_core.nets.actor_critic import Ensemble
 from rlplug_core.nets.heads import ILLEGAL
 from rlplug_core.nets.modules import Policy, QNetwork
@@ -23,7 +22,7 @@ from rlplug_core.nets.modules import Policy, QNetwork
 class SACDiscreteConfig(SACConfig):
     """Options of discrete SAC."""
 
-    warmup: Natural = 0  # not used: the policy begins almost uniform
+    warmup: ClassVar[int] = 0  # type: ignore[misc]  # takes the option away: the policy begins almost uniform
     target_entropy: float | None = None  # in nats; none takes 0.98 of the largest among the legal actions
 
 

@@ -17,9 +17,10 @@ from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
 from rlplug_core.estimators import gae
 from rlplug_core.natural import TrustRegion
+from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.modules import Critic, Policy
 from rlplug_core.nets.net import Net
-from rlplug_core.schedules import constant
+from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.types import Result
 
 
@@ -36,7 +37,9 @@ class TRPOConfig(Config):
     tries: Count = 10  # step sizes of the line search, each 0.8 of the one before
     thin: Count = 1  # Fisher products look at every so many samples
     entropy: NonNegative = 0.0  # weight of the entropy bonus
-    critic_lr: Positive = 1e-3  # step size of Adam for the critic
+    critic_lr: Positive = 1e-3  # step size of the critic's optimiser
+    rule: RuleName = "adam"  # the optimiser of the critic
+    optimiser: OptimiserOptions = OptimiserOptions()
     critic_epochs: Count = 10  # the critic's passes over each rollout
     batch: Count = 128  # samples per minibatch of the critic
     net: Net = Net()
@@ -49,14 +52,14 @@ class TRPO(Algorithm[Rollout]):
 
     Config = TRPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
-    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    actions: ClassVar[tuple[str, ...]] = SPACES
     config: TRPOConfig
 
     def build(self) -> None:
         c = self.config
         self.policy, self.critic = Policy(self.spec, c.net).to(self.device), Critic(self.spec, c.net)
         self.region = TrustRegion(self.policy, c.kl, c.damping, c.directions, c.tries)
-        self.optim = self.optimiser([self.critic], constant(c.critic_lr))
+        self.optim = self.optimiser([self.critic], self.step_size("critic_lr"), rule=c.optimiser.rule(c.rule))
         self.values = forward(self.critic, self.acting)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:

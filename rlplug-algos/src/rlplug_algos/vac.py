@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlplug_algos.a2c import A2C, A2CConfig
-from rlplug_core.algorithm import RuleName
 from rlplug_core.config import Count, Positive
+from rlplug_core.rules import RuleName
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from rlplug_algos.value_config import ValueConfig
-from rlplug_core.agents import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.algorithm import Algorithm, move_target, target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritised import PrioritisedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
+from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.modules import QNetwork
-from rlplug_core.schedules import constant, linear
+from rlplug_core.schedules import linear
 from rlplug_core.types import Result
 
 #: What noise is drawn for: the online network, its target, and the choice of the next action by the online network.
@@ -46,8 +46,8 @@ class ValueLearner(Algorithm[Transitions]):
         self.epsilon = c.epsilon()
         self.online = self.network().to(self.device)
         self.target = target_network(self.online)
-        lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
-        self.optim = self.optimiser([self.online], lr, c.gradient_clip)
+        lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
+        self.optim = self.optimiser([self.online], lr, c.gradient_clip, rule)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
         c, seeds = self.config, self.agent_seeds(rank)

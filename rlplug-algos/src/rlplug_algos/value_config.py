@@ -9,6 +9,7 @@ from rlplug_core.config import Config, Count, Fraction, Natural, NonNegative, Po
 from rlplug_core.errors import BadConfig
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
+from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.schedules import Schedule, piecewise
 
 
@@ -44,8 +45,10 @@ class ValueConfig(Config):
     epsilon_until: Positive = 0.2  # share of the run over which it falls
     epsilon_bends: tuple[float, ...] = ()  # points in between, each a share of the run and the chance there
     epsilon_evaluation: Fraction = 0.0  # chance of a random action in evaluation
-    lr: Positive = 5e-4  # step size of Adam
+    lr: Positive = 5e-4  # step size of the optimiser
     anneal: bool = False  # let the step size fall to 0 over the run
+    rule: RuleName = "adam"  # which optimiser steps
+    optimiser: OptimiserOptions = OptimiserOptions()
     target_every: Count = 250  # gradient steps between moves of the target network
     tau: Share = 1.0  # how far it moves to the online one: 1 copies, less is Polyak averaging
     gradient_clip: Positive = 10.0  # largest gradient norm

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rlplug_algos.a2c import A2C, A2CConfig
-from rlplug_core.algorithm import RuleName
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.episodes import EpisodeBuffer
 from rlplug_core.config import Count, Positive
 from rlplug_core.protocols import Buffer
+from rlplug_core.rules import RuleName
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,18 @@ from typing import ClassVar
 from torch import Tensor
 
 from rlplug_core.accelerate.forward import forward
-from rlplug_core.agents import EpsilonGreedy
-from rlplug_core.algorithm import RULES, Algorithm, RuleName
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Fraction, Positive, log
 from rlplug_core.estimators import gae
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
-from rlplug_core.schedules import Schedule, constant, linear
+from rlplug_core.protocols import Buffer
+from rlplug_core.rules import OptimiserOptions, RuleName
+from rlplug_core.schedules import Schedule, linear
 from rlplug_core.types import Array, Obs, Result
 
 
@@ -30,6 +32,7 @@ class VQNConfig(Config):
     lr: Positive = 1e-3  # step size of the optimiser
     anneal: bool = False  # let the step size fall to 0 over the run
     rule: RuleName = "adam"  # which optimiser steps
+    optimiser: OptimiserOptions = OptimiserOptions()
     epsilon_start: Fraction = 1.0  # chance of a random action at the beginning
     epsilon_end: Fraction = 0.02  # and at the end
     epsilon_until: Positive = 0.5  # share of the run over which it falls
@@ -50,8 +53,8 @@ class VQN(Algorithm[Rollout]):
     def build(self) -> None:
         c = self.config
         self.online = QNetwork(self.spec, c.net, c.dueling).to(self.device)
-        lr = linear(c.lr, 0.0) if c.anneal else constant(c.lr)
-        self.optim = self.optimiser([self.online], lr, c.clip, RULES[c.rule]())
+        lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
+        self.optim = self.optimiser([self.online], lr, c.clip, rule)
         self.values = forward(self.online, self.acting)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
@@ -62,7 +65,7 @@ class VQN(Algorithm[Rollout]):
         c = self.config
         return linear(c.epsilon_start, c.epsilon_end, c.epsilon_until)
 
-    def buffer(self) -> RolloutBuffer:
+    def buffer(self) -> Buffer[Rollout]:
         return RolloutBuffer(steps=1)
 
     def update(self, batch: Rollout, clock: Clock) -> Result:

@@ -27,6 +27,7 @@ def row(record: plugins.Record) -> dict[str, Any]:
         "indexed": found is not None,
         "index_reason": why,
         "summary": found.summary if found else record.summary,
+        "actions": list(found.actions) if found else [],
         "target": record.target,
     }
 

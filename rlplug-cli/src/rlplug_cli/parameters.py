@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_core.config import Option, parse
+from rlplug_core.config import Option, parse, tested
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.presets import flat, merge
+from rlplug_core.schedules import written
 
 #: How the help writes each type of a schema.
 TYPES = {
@@ -97,17 +98,22 @@ def shown(value: Any) -> str:
 
 
 def parsed(option: Option, text: str, owner: str) -> Any:
-    """The value of what was typed for an option.
+    """The value of what was typed for an option; a schedule in place of a number stays text.
 
     Raises:
-        BadConfig: it has the wrong type, is out of range or none of the choices.
+        BadConfig: it has the wrong type, is out of range, none of the choices or no schedule.
     """
     value = parse(option, text)
-    if wanted := _wrong(option, value):
-        raise BadConfig(
-            f"{owner}: option '{option.name}': expected {wanted}, got '{text}' "
-            f"('rlplug info {owner}' shows its type and default)"
-        )
+    try:
+        schedule = written(value) if option.type == "float" else None
+    except BadConfig as error:
+        raise BadConfig(f"{owner}: option '{option.name}': {error}") from error
+    for one in tested(option, schedule) if schedule else (value,):
+        if wanted := _wrong(option, one):
+            raise BadConfig(
+                f"{owner}: option '{option.name}': expected {wanted}, got '{text}' "
+                f"('rlplug info {owner}' shows its type and default)"
+            )
     return value
 
 

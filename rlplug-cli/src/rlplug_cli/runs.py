@@ -41,6 +41,12 @@ def verdict(run: Path) -> dict[str, Any] | None:
     return found[-1] if found else None
 
 
+def ended(run: Path) -> str:
+    """Why a run ended before its total, in words; empty where it did not."""
+    ends = [record.data for record in records(run) if record.kind == "end"]
+    return str(ends[-1].get("reason", "")) if ends else ""
+
+
 def summary(run: Path) -> dict[str, Any]:
     """One run in a few words: status, steps and best evaluation, from its configuration and its journal."""
     from rlplug_core.rundir import RunDirectory

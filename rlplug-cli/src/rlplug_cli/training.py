@@ -12,7 +12,7 @@ import click
 
 from rlplug_cli import episodes, mirror
 from rlplug_cli.render import display
-from rlplug_cli.runs import shortened, verdict
+from rlplug_cli.runs import ended, shortened, verdict
 
 if TYPE_CHECKING:
     from rlplug_core.events import Progress
@@ -46,7 +46,10 @@ def result(run: Run) -> dict[str, Any]:
     """What a script wants to know about a finished run."""
     state = mirror.State.read(run.path)
     sent = {"tracking_uri": state.tracking_uri, "run_id": state.run_id} if state else None
-    return {"run": str(run.path), "name": run.name, "status": run.status, "verdict": verdict(run.path), "mlflow": sent}
+    return {
+        "run": str(run.path), "name": run.name, "status": run.status, "reason": ended(run.path),
+        "verdict": verdict(run.path), "mlflow": sent,
+    }  # fmt: skip
 
 
 def conclusion(run: Run) -> str:
@@ -54,6 +57,8 @@ def conclusion(run: Run) -> str:
     lines = [f"run      {shortened(run.path)}"]
     if found := verdict(run.path):
         lines.insert(0, f"verdict  {said(found)}")
+    if reason := ended(run.path):
+        lines.insert(0, reason)
     if state := mirror.State.read(run.path):
         lines.append(f"mlflow   {way_to(state)}")
     return "\n".join(lines)

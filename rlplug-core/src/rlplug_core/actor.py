@@ -8,7 +8,7 @@ from typing import Any
 
 from rlplug_core.clock import Clock
 from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
-from rlplug_core.types import Episode, State, Step, tree_map
+from rlplug_core.types import Episode, State, Step, tree_map, tree_where
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class Actor:
         act = self.agent.act(obs, first, carry, self.clock)
         now = self.env.step(act.action)
         self.obs, self.first, self.carry = now.obs, now.first, act.carry
+        if carry is not None and now.count < len(now.valid):  # who was absent has seen nothing, and has yet to begin
+            self.first, self.carry = now.first | (first & ~now.valid), tree_where(now.valid, act.carry, carry)
         self.clock.advance(now.count)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from torch import nn
 
-from rlplug_core.accelerate.forward import TorchForward, forward
-from rlplug_core.batches import rows_of
+from rlplug_core.accelerate.forward import forward
 from rlplug_core.clock import Clock
-from rlplug_core.nets.encoders import MASK
-from rlplug_core.nets.heads import ILLEGAL
+from rlplug_core.nets.memory import RecurrentPolicy
 from rlplug_core.nets.modules import Policy
-from rlplug_core.schedules import Schedule, constant
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Carry, Obs, State
 
 
 class NetworkAgent:
-    """The base of agents that act through one network without memory.
+    """The base of agents that act through one network; without memory unless a subclass has one.
 
     Random numbers are drawn in blocks, for as many rows as `initial` was called with.
     """
@@ -54,7 +49,9 @@ class PolicyAgent(NetworkAgent):
     With `log_prob`, the log-probability of each action travels in `extras["log_prob"]` [N]: only the actor knows it.
     """
 
-    def __init__(self, policy: Policy, seeds: Seeds, acting: str = "auto", log_prob: bool = False) -> None:
+    def __init__(
+        self, policy: Policy | RecurrentPolicy, seeds: Seeds, acting: str = "auto", log_prob: bool = False
+    ) -> None:
         self.head, self.log_prob = policy.head, log_prob
         super().__init__(policy, seeds, acting)
 
@@ -62,112 +59,13 @@ class PolicyAgent(NetworkAgent):
         return self.head.noise(generator, shape)
 
     def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        outputs = self.forward(obs)
+        return self.choose(self.forward(obs), None, explore)
+
+    def choose(self, outputs: Array, carry: Carry, explore: bool) -> Act:
+        """Actions by the outputs of the head [N, size]."""
         if not explore or self.draws is None:
-            return Act(self.head.mode(outputs), None, NO_EXTRAS)
+            return Act(self.head.mode(outputs), carry, NO_EXTRAS)
         action = self.head.sample(outputs, self.draws.next())
         if self.log_prob:
-            return Act(action, None, {"log_prob": self.head.host_log_prob(outputs, action)})
-        return Act(action, None, NO_EXTRAS)
-
-
-class EpsilonGreedy(NetworkAgent):
-    """The action of highest value, or with probability epsilon any legal one.
-
-    Args:
-        epsilon: a schedule of progress.
-        warmup: so many env steps at the beginning are all random.
-        evaluation: epsilon when it must not explore.
-    """
-
-    def __init__(
-        self, network: nn.Module, epsilon: Schedule, seeds: Seeds, acting: str = "auto", warmup: int = 0,
-        evaluation: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.epsilon, self.warmup, self.evaluation = epsilon, warmup, evaluation
-        super().__init__(network, seeds, acting)
-
-    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
-        return generator.random((*shape, 2), dtype=np.float32)
-
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        if self.draws is None or not (explore or self.evaluation):
-            return Act(self.forward(obs).argmax(-1), None, NO_EXTRAS)
-        noise = self.draws.next()
-        values = self.values(obs) if explore else self.forward(obs)
-        action = self.choose(values, noise[:, 1]) if explore else values.argmax(-1)
-        exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
-        if exploring.any():
-            action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
-        return Act(action, None, NO_EXTRAS)
-
-    def chance(self, clock: Clock) -> float:
-        """Of a random action."""
-        return 1.0 if clock.steps < self.warmup else self.epsilon(clock.progress)
-
-    def values(self, obs: Obs) -> Array:
-        """Action values [N, A] to explore by."""
-        return self.forward(obs)
-
-    def choose(self, values: Array, uniform: Array) -> Array:
-        """Actions [N] by their values [N, A], with random numbers [N] in [0, 1) to do it."""
-        action: Array = values.argmax(-1)
-        return action
-
-    def any_legal(self, obs: Obs, uniform: Array, actions: int) -> Array:
-        """One legal action per row, each as likely, from uniform numbers [N] in [0, 1)."""
-        if not (isinstance(obs, dict) and MASK in obs):
-            return (uniform * actions).astype(np.int64)
-        legal = np.asarray(obs[MASK], dtype=bool).reshape(rows_of(obs), actions)
-        rank = np.cumsum(legal, -1)
-        action: Array = (rank > (uniform * rank[:, -1]).astype(np.int64)[:, None]).argmax(-1)
-        return action
-
-
-class Softmax(EpsilonGreedy):
-    """Each action with a probability proportional to exp(value / temperature) (Boltzmann exploration)."""
-
-    def __init__(
-        self, network: nn.Module, temperature: float, seeds: Seeds, acting: str = "auto", warmup: int = 0,
-        evaluation: float = 0.0,
-    ) -> None:  # fmt: skip
-        self.temperature = temperature
-        super().__init__(network, constant(0.0), seeds, acting, warmup, evaluation)
-
-    def choose(self, values: Array, uniform: Array) -> Array:
-        # In double precision: uniform * total stays below total, so that no action of probability 0 is taken.
-        shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / self.temperature
-        total = np.cumsum(np.where(values > ILLEGAL, np.exp(shifted), 0.0), -1)
-        action: Array = (total > uniform[:, None] * total[:, -1:]).argmax(-1)
-        return action
-
-
-class NoisyGreedy(EpsilonGreedy):
-    """The action of highest value under noise on the network's weights, drawn anew at every step for all rows.
-
-    Args:
-        network: takes the noise, as a tensor, as its second argument.
-        draw: makes fresh noise.
-    """
-
-    def __init__(
-        self, network: nn.Module, draw: Callable[[np.random.Generator], Array], seeds: Seeds, acting: str = "auto",
-        warmup: int = 0, evaluation: float = 0.0,
-    ) -> None:  # fmt: skip
-        super().__init__(network, constant(0.0), seeds, acting, warmup, evaluation)
-        self.draw, self.noisy = draw, TorchForward(network)
-        self.generator = seeds.child("weights").generator()
-
-    def initial(self, rows: int) -> Carry:
-        self.generator = self.seeds.child("weights").generator()
-        return super().initial(rows)
-
-    def values(self, obs: Obs) -> Array:
-        return self.noisy(obs, self.draw(self.generator))
-
-    def state_dict(self) -> State:
-        return {**super().state_dict(), "generator": self.generator.bit_generator.state}
-
-    def load_state_dict(self, state: State) -> None:
-        super().load_state_dict(state)
-        self.generator.bit_generator.state = state["generator"]
+            return Act(action, carry, {"log_prob": self.head.host_log_prob(outputs, action)})
+        return Act(action, carry, NO_EXTRAS)

@@ -7,9 +7,9 @@ of `loss`, and a `state_dict` that covers networks, targets, optimisers and the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import nn
@@ -17,23 +17,26 @@ from torch import nn
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config
 from rlplug_core.errors import UsageError
-from rlplug_core.optimiser import Adam, Optimiser, OptimiserFactory, RMSProp, Rule
+from rlplug_core.normalise import ObservationNorm, Running
+from rlplug_core.optimiser import Optimiser, OptimiserFactory, flatten, joined
 from rlplug_core.protocols import Agent, Buffer
-from rlplug_core.schedules import Schedule
+from rlplug_core.rules import Adam, Rule
+from rlplug_core.scheduled import at, unguarded
+from rlplug_core.schedules import Schedule, constant, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
 
 B = TypeVar("B")
 M = TypeVar("M", bound=nn.Module)
 
-#: The optimisers that a config can name.
-RULES: dict[str, type[Rule]] = {"adam": Adam, "rmsprop": RMSProp}
-RuleName = Literal["adam", "rmsprop"]
-
 
 @dataclass(frozen=True)
 class Context:
-    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks."""
+    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks.
+
+    `runner` is its name, for options that are not sound under every runner that the learner's class names. `schedules`
+    are those of the options that follow one, by dotted name; the config guards these (`scheduled.guarded`).
+    """
 
     seeds: Seeds
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -42,6 +45,8 @@ class Context:
     ranks: int = 1
     acting: str = "auto"
     compile: bool = False
+    runner: str = "sync"
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 class Algorithm(nn.Module, Generic[B]):
@@ -62,8 +67,29 @@ class Algorithm(nn.Module, Generic[B]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.seeds.child("networks").integer())
             self.build()
+        self._share_norms()
+        if running := [module for module in self.modules() if isinstance(module, Running)]:
+            self.update = _absorbing(self.update, running)  # type: ignore[method-assign, assignment]
+        for name, value in vars(self).items():
+            if isinstance(value, Optimiser):
+                value.name = f"{type(self).__name__}.{name}"
         if context.compile:
             self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
+        if context.schedules:
+            self.update = self._scheduled(self.update)  # type: ignore[method-assign,assignment]
+
+    def _scheduled(self, update: Callable[[B, Clock], Result]) -> Callable[[B, Clock], Result]:
+        """`update`, during which `config` holds what the schedules say at the clock's progress."""
+        guard, whole = self.config, unguarded(self.config)
+
+        def scheduled(batch: B, clock: Clock) -> Result:
+            self.config = at(whole, self.context.schedules, clock.progress)
+            try:
+                return update(batch, clock)
+            finally:
+                self.config = guard
+
+        return scheduled
 
     def build(self) -> None:
         """Make networks, then optimisers; called once, with the seed for initial weights set."""
@@ -98,6 +124,13 @@ class Algorithm(nn.Module, Generic[B]):
             each.inputs = None if len(self.optimisers) == 1 else each.parameters
         return made
 
+    def step_size(self, name: str = "lr", anneal: bool = False) -> Schedule:
+        """The step size that the option `name` says: its schedule, or else itself, falling to 0 with `anneal`."""
+        if name in self.context.schedules:
+            return self.context.schedules[name]
+        value = getattr(self.config, name)
+        return linear(value, 0.0) if anneal else constant(value)
+
     def agent_seeds(self, rank: int) -> Seeds:
         """Where an agent's random numbers come from: its rank, so that agents of one learner draw apart."""
         return self.seeds.child("agent", rank)
@@ -114,25 +147,81 @@ class Algorithm(nn.Module, Generic[B]):
             optimiser.load_state_dict(saved)
         self.generator.bit_generator.state = state["generator"]
 
+    def _share_norms(self) -> None:
+        """Let all networks, targets too, scale observations by the same moments, those of the first.
+
+        Raises:
+            UsageError: a network looks at other observations than the environment's.
+        """
+        first: ObservationNorm | None = None
+        for holder in list(self.modules()):
+            for name, norm in list(holder.named_children()):
+                if not isinstance(norm, ObservationNorm):
+                    continue
+                if norm.space != self.spec.obs:
+                    raise UsageError(
+                        f"{type(self).__name__} cannot scale what one of its networks sees, {norm.space}, because that "
+                        f"is not what {self.spec.id} shows, {self.spec.obs}; leave normalise at false"
+                    )
+                first = first or norm
+                setattr(holder, name, first)
+
     def _check_spaces(self) -> None:
         kind = type(self.spec.action).__name__
         if self.actions and kind not in self.actions:
+            needed = ", ".join(self.actions[:-1]) + " or " * (len(self.actions) > 1) + self.actions[-1]
             raise UsageError(
-                f"{type(self).__name__} needs {' or '.join(self.actions)} actions and {self.spec.id} has {kind}; "
-                f"`rlplug list` shows the algorithms for {kind}"
+                f"{type(self).__name__} needs {needed} actions and {self.spec.id} has {kind}; "
+                f"`rlplug list --actions {kind}` shows those that take {kind}"
             )
 
 
+def _absorbing(update: Callable[[B, Clock], Result], running: list[Running]) -> Callable[[B, Clock], Result]:
+    """An update at whose end moments run on."""
+
+    def absorbing(batch: B, clock: Clock) -> Result:
+        result = update(batch, clock)
+        for module in running:
+            module.absorb(batch)
+        return result
+
+    return absorbing
+
+
 def target_network(network: M) -> M:
-    """A copy that no gradient reaches; it changes only when the learner says so."""
-    target = copy.deepcopy(network)
-    for parameter in target.parameters():
+    """A copy that no gradient reaches, flat in memory; it changes only when the learner says so.
+
+    Moments of observations are shared with the network.
+    """
+    shared = {id(module): module for module in network.modules() if isinstance(module, ObservationNorm)}
+    target = copy.deepcopy(network, dict(shared))
+    parameters = list(target.parameters())
+    if parameters:
+        flatten(parameters)
+    for parameter in parameters:
         parameter.grad = None
         parameter.requires_grad_(False)
     return target
 
 
+class Follower:
+    """Moves a target network towards the one that it follows; made once both lie in memory where they will stay."""
+
+    def __init__(self, target: nn.Module, online: nn.Module) -> None:
+        self.target, self.online = joined(list(target.parameters())), joined(list(online.parameters()))
+        if len(self.target) != len(self.online):
+            self.target, self.online = list(target.parameters()), list(online.parameters())
+
+    def move(self, tau: float = 1.0) -> None:
+        """By the share `tau` of the way, in place; 1 copies."""
+        with torch.no_grad():
+            torch._foreach_lerp_(self.target, self.online, tau)
+
+
 def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
-    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them."""
+    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them.
+
+    Who does so at every update saves time with a `Follower`.
+    """
     with torch.no_grad():
         torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)

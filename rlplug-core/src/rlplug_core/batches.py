@@ -81,15 +81,14 @@ class Samples(Batch):
     target: Tensor
     extras: dict[str, Tensor]
 
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What a network takes for these samples."""
+        return (self.obs,)
+
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
         """The rows in random order, `size` at a time; all at once where `size` covers them."""
-        rows = self.weight.shape[0]
-        if size >= rows:
-            yield self
-            return
-        order = torch.from_numpy(generator.permutation(rows)).to(self.weight.device)
-        for start in range(0, rows - rows % size, size):
-            yield self.take(order[start : start + size])
+        return shuffled(self, self.weight.shape[0], size, generator)
 
 
 @dataclass(slots=True)
@@ -169,6 +168,16 @@ class Views:
         self.obs, self.extras = tree_map(flat, rollout.obs), tree_map(flat, rollout.extras)
         self.action, self.weight = flat(rollout.action), flat(rollout.weight)
         self.equal = torch.full((steps * rows,), 1 / (steps * rows))
+
+
+def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
+    """`batch` in parts: its `rows` in random order, `size` at a time; the batch itself where `size` covers them."""
+    if size >= rows:
+        yield batch
+        return
+    order = torch.from_numpy(generator.permutation(rows)).to(batch.weight.device)
+    for start in range(0, rows - rows % size, size):
+        yield batch.take(order[start : start + size])
 
 
 def rows_of(obs: Obs) -> int:

@@ -26,7 +26,7 @@ from rlplug_core.errors import BadCheckpoint
 from rlplug_core.types import Array, State
 
 #: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
-FORMAT = 2
+FORMAT = 3
 #: Before the name of a checkpoint that another is about to replace.
 ASIDE = ".old-"
 #: What arrays may hold.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from rlplug_core.types import State
@@ -72,12 +72,15 @@ class SharedClock(Clock):
         slots: the env steps of each worker; every worker writes its own alone.
         flags: one integer, not 0 when all shall stop.
         rank: whose slot is ours.
+        scales: one number that multiplies every step size; controllers set it in the whole run's clock, not here.
     """
 
-    __slots__ = ("flags", "rank", "slots")
+    __slots__ = ("flags", "rank", "scales", "slots")
 
-    def __init__(self, total: int, slots: Counters, flags: Counters, rank: int) -> None:
-        self.slots, self.flags, self.rank = slots, flags, rank
+    def __init__(
+        self, total: int, slots: Counters, flags: Counters, rank: int, scales: Sequence[float] = (1.0,)
+    ) -> None:
+        self.slots, self.flags, self.rank, self.scales = slots, flags, rank, scales
         super().__init__(total, sum(slots))
 
     def advance(self, count: int) -> None:
@@ -96,6 +99,14 @@ class SharedClock(Clock):
     def stop(self, value: bool) -> None:
         if value:
             self.flags[0] = 1
+
+    @property
+    def scale(self) -> float:
+        return self.scales[0]
+
+    @scale.setter
+    def scale(self, value: float) -> None:
+        """Nothing: a worker follows."""
 
 
 def due(before: int, after: int, every: int) -> bool:

@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from rlplug_core.errors import BadConfig, did_you_mean
+from rlplug_core.schedules import Written, written
 
 #: Integers of at least 1, 2 and 0; numbers > 0, >= 0, in [0, 1] and in (0, 1].
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -108,8 +109,11 @@ def schema(config: type[Any]) -> tuple[Option, ...]:
     return tuple(_options(config, None, "", getattr(config, "search", {})))
 
 
-def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
+def convert(config: type[C], values: Mapping[str, Any], where: str, follows: bool = False) -> C:
     """Build a configuration from dotted or nested `values`; missing ones take the dataclass's defaults.
+
+    With `follows` a number may be written as a schedule: the configuration holds its start, and all it runs through is
+    in range. A bound not to be touched may be reached behind the start, as by a step size that falls to 0.
 
     Raises:
         BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) says whose option.
@@ -123,10 +127,44 @@ def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
             )
         if options[name].optional and value == "none":  # as a TOML file says it, which has no null
             given[name] = None
+    found = schedules(config, values, where)
+    if found and not follows:
+        raise BadConfig(f"{where}: option '{min(found)}' cannot follow a schedule; give it a number")
+    start = {**flatten(config()), **given, **{name: one.values[0] for name, one in found.items()}}
     try:
-        return msgspec.convert(_nest({**flatten(config()), **given}), config, strict=True)
+        for name, one in found.items():
+            for value in tested(options[name], one):
+                msgspec.convert(_nest({**start, name: value}), config, strict=True)
+        return msgspec.convert(_nest(start), config, strict=True)
     except msgspec.ValidationError as error:
         raise BadConfig(_sentence(str(error), where)) from error
+
+
+def schedules(config: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Written]:
+    """The schedules among `values`, by dotted name.
+
+    Raises:
+        BadConfig: one is wrongly written, or stands for an option that is no number with a fraction.
+    """
+    kinds, found = {option.name: option.type for option in schema(config)}, {}
+    for name, value in _flat(values).items():
+        if kinds.get(name, "str") in ("str", "strs", "repeated", "choice", "target"):
+            continue
+        try:
+            one = written(value)
+        except BadConfig as error:
+            raise BadConfig(f"{where}: option '{name}': {error}") from error
+        if one is not None and kinds[name] != "float":
+            raise BadConfig(f"{where}: option '{name}' cannot follow a schedule: only numbers with a fraction can")
+        if one is not None:
+            found[name] = one
+    return found
+
+
+def tested(option: Option, one: Written) -> tuple[float, ...]:
+    """The values of a schedule that must be in range: all but those at an open bound behind the start."""
+    start, *rest = one.values
+    return (start, *(value for value in rest if not (option.open_minimum and value == option.minimum)))
 
 
 def parse(option: Option, text: str) -> Any:

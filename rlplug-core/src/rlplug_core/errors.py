@@ -6,6 +6,7 @@ The tree, with exit codes:
     ├── WorkerFailed      a worker process raised, hung or was killed
     ├── BadCheckpoint     no readable checkpoint is left
     ├── BadEnv            an environment broke its contract
+    ├── NonFinite         a loss or a gradient is infinite or no number
     ├── UsageError        what was typed cannot be done                     exit 2
     │   ├── UnknownEnv    no provider knows the environment id
     │   └── BadConfig     an option has a wrong name, type or range
@@ -39,6 +40,14 @@ class BadCheckpoint(RlplugError):
 
 class BadEnv(RlplugError):
     """An environment broke its contract (an ignored masked reset, a wrong shape, an undeclared autoreset mode)."""
+
+
+class NonFinite(RlplugError):
+    """A loss or a gradient is infinite or no number; `what` says whose and where, without what to do about it."""
+
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(f"{what}; {advice}" if advice else what)
+        self.what = what
 
 
 class UsageError(RlplugError):

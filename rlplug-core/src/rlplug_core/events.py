@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from rlplug_core.clock import Clock, due
+from rlplug_core.controllers import Limits, controllers_of
 from rlplug_core.evaluate import Evaluation
 from rlplug_core.options import RunOptions
 from rlplug_core.protocols import Controller, Learner
@@ -114,7 +115,10 @@ class Events:
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.runner, self.clock, self.sink, self.now = runner, runner.clock, sink, now
-        self.controllers = list(controllers)
+        self.controllers = [*controllers_of(options), *controllers]
+        self.limits = Limits(options.max_episodes, options.max_seconds)
+        #: Why a controller or a limit stopped the run.
+        self.ended = ""
         total = options.total_steps
         self.log_every = options.log_every or max(1, total // 100)
         self.eval_every = options.eval_every or max(1, total // 20)
@@ -133,6 +137,8 @@ class Events:
 
     def poll(self) -> None:
         """Do what is due at the clock's steps."""
+        if self.limits.episodes:  # at the very step that ends the last of them, so that a run can be repeated
+            self._spent()
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
             return
@@ -147,7 +153,7 @@ class Events:
                 self.checkpoint("step", "periodic")
         if self.now() >= self.wake:
             self.wake = self.now() + TICK
-            self._collect()
+            self._spent()
             self.sink.watch(self.progress("training"))
 
     def finish(self) -> None:
@@ -193,7 +199,9 @@ class Events:
             self.best = result.mean
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
         for controller in self.controllers:
+            before = controller.reason
             controller.evaluated(result.mean, self.clock)
+            self._note(before, controller.reason)
 
     def _point(self, every: int, at_end: bool) -> int:
         """Where a record stands: the last point of its grid, or the end, which workers overshoot by some steps."""
@@ -228,6 +236,7 @@ class Events:
             "lengths": list(self.lengths), "wall": self.now() - self.began,
             "pending": [[steps, worker, e.row, e.total, e.length] for steps, worker, e in self.pending],
             "controllers": [controller.state_dict() for controller in self.controllers],
+            "limits": self.limits.state_dict(), "ended": self.ended,
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
@@ -241,7 +250,20 @@ class Events:
         ]
         for controller, saved in zip(self.controllers, state["controllers"], strict=True):
             controller.load_state_dict(saved)
+        self.limits.load_state_dict(state["limits"])
+        self.ended = state["ended"]
         self._schedule()
+
+    def _spent(self) -> None:
+        self._collect()
+        before = self.limits.reason
+        self.limits.spent(self.episodes, self.now() - self.began, self.clock)
+        self._note(before, self.limits.reason)
+
+    def _note(self, before: str, after: str) -> None:
+        """Keep the first reason that is new."""
+        if after != before:
+            self.ended = self.ended or after
 
     def _collect(self) -> None:
         episodes = self.runner.episodes()

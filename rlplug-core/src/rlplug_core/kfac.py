@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from rlplug_core.errors import NonFinite
+
 TINY = 1e-12
 
 
@@ -59,7 +61,9 @@ class Capture(TorchFunctionMode):
             stride, padding, dilation = args[3:6]  # as nn.Conv2d passes them
             patches = functional.unfold(args[0].detach(), args[1].shape[2:], dilation, padding, stride)
             self.seen.append((self.numbers[id(args[1])], patches.transpose(1, 2), output))
-        return output
+        else:
+            return output
+        return output.clone()  # which whoever called may change in place
 
 
 class KFAC:
@@ -145,10 +149,17 @@ class KFAC:
                 self.state[f"{number}/{side}"].lerp_(moment, 1 - keep)
 
     def refresh(self) -> None:
-        """Use the moments as they are now, by their eigenvalues and eigenvectors."""
+        """Use the moments as they are now, by their eigenvalues and eigenvectors.
+
+        Raises:
+            NonFinite: a moment is.
+        """
         for number in range(len(self.layers)):
             for side in ("inputs", "outputs"):
-                values, vectors = torch.linalg.eigh(self.state[f"{number}/{side}"])
+                try:
+                    values, vectors = torch.linalg.eigh(self.state[f"{number}/{side}"])
+                except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+                    raise NonFinite(f"K-FAC's moments of the {side} of layer {number} are not finite") from error
                 self.state[f"{number}/{side}/values"].copy_(values.clamp_(min=0))
                 self.state[f"{number}/{side}/vectors"].copy_(vectors)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.errors import NonFinite
 from rlplug_core.optimiser import flatten, host
 
 TINY = 1e-12
@@ -56,6 +58,9 @@ class TrustRegion:
             loss: the scalar to minimise, at the present parameters.
             divergence: the mean KL divergence [] from the distribution before the step, whose Hessian is the Fisher.
             curvature: a cheaper estimate of the divergence for Fisher products; the divergence itself if None.
+
+        Raises:
+            NonFinite: the loss, its gradient or a Fisher product is; nothing has moved.
         """
         before = loss()
         gradient = self.gradient(before)
@@ -63,6 +68,8 @@ class TrustRegion:
         direction = conjugate_gradient(product, -gradient, self.directions)
         longest = (2 * self.radius / (direction @ product(direction)).clamp(min=TINY)).sqrt() * direction
         start, before = self.flat.clone(), before.detach()
+        if not isfinite(host(torch.linalg.vector_norm(longest) + before)):
+            raise NonFinite(f"the policy's trust region met the loss {host(before):g} or curvature that is not finite")
         for failed in range(self.tries):
             self.flat.copy_(start + self.shrink**failed * longest)
             with torch.no_grad():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlplug_core.config import Config, Count, Natural, Positive, Repeated
+from rlplug_core.config import Config, Count, Natural, NonNegative, Positive, Repeated, Share
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,13 @@ class RunOptions(Config):
     """How long, how parallel, how often. Steps are env steps, summed over all rows and workers."""
 
     total_steps: Count = 100_000  # env steps to train for
+    max_episodes: Natural = 0  # end once so many episodes have ended, over all rows and workers; 0 for no limit
+    max_seconds: NonNegative = 0.0  # end after so many seconds, those before a resume included; 0 for no limit
+    target_return: float | None = None  # end at the first evaluation whose mean return reaches this
+    stop_after: Natural = 0  # end after so many evaluations without improvement; 0 for never
+    plateau: Natural = 0  # shrink every step size after so many evaluations without improvement; 0 for never
+    plateau_factor: Share = 0.5  # what step sizes are multiplied by then
+    min_improvement: NonNegative = 0.0  # by how much an evaluation must exceed the best to be an improvement
     seed: Natural = 1  # the root of all randomness; 0 is a seed like any other
     rows: Count = 1  # environment rows stepped together (in each worker under async)
     wrap: Repeated = ()  # a wrapper, NAME or NAME:option=value,…; each further one goes around the ones before

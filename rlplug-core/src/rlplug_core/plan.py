@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rlplug_core.algorithm import Context
-from rlplug_core.config import convert, flatten, schema
+from rlplug_core.config import convert, flatten, schedules, schema
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.optimiser import Optimiser, OptimiserFactory
 from rlplug_core.options import RunOptions
@@ -17,6 +17,8 @@ from rlplug_core.plugins import absolute, make_env
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
+from rlplug_core.scheduled import guarded
+from rlplug_core.schedules import Written
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
@@ -37,6 +39,7 @@ class Plan:
     options: RunOptions
     config: Any
     wrappings: tuple[Wrapping, ...]
+    schedules: Mapping[str, Written]
 
     @classmethod
     def make(cls, algorithm: str, env: str, values: Mapping[str, Any]) -> Plan:
@@ -55,11 +58,12 @@ class Plan:
                 near = did_you_mean(name, names | own)
                 raise BadConfig(f"{algorithm} has no option '{name}'{near} (`rlplug info {algorithm}` lists them)")
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
-        places = {name: absolute(value) for name, value in values.items() if name in targets(learner, values)}
-        config = convert(learner.Config, {k: v for k, v in {**values, **places}.items() if k in own}, algorithm)
+        places = {name: absolute(values[name]) for name in targets(learner, values)}
+        given = {k: v for k, v in {**values, **places}.items() if k in own}
+        config = convert(learner.Config, given, algorithm, follows=True)
         wrappings = tuple(map(Wrapping.parse, options.wrap))
         options = replace(options, wrap=tuple(one.words for one in wrappings))
-        plan = cls(algorithm, env, learner, options, config, wrappings)
+        plan = cls(algorithm, env, learner, options, config, wrappings, schedules(learner.Config, given, algorithm))
         plan.check()
         return plan
 
@@ -70,8 +74,9 @@ class Plan:
 
     @property
     def flat(self) -> dict[str, Any]:
-        """All options by dotted name."""
-        return {**flatten(self.options), **flatten(self.config)}
+        """All options by dotted name, schedules as they were written."""
+        texts = {name: one.text for name, one in self.schedules.items()}
+        return {**flatten(self.options), **flatten(self.config), **texts}
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -106,10 +111,20 @@ class Plan:
     def make_learner(
         self, spec: Spec, optimiser: OptimiserFactory = Optimiser, rank: int = 0, ranks: int = 1
     ) -> Learner[Any]:
-        """A learner with freshly initialised networks, the same for every rank."""
-        o = self.options
-        context = Context(self.seeds(), torch.device(o.device), optimiser, rank, ranks, o.acting, o.compile)
-        learner: Learner[Any] = self.learner(spec, self.config, context)
+        """A learner with freshly initialised networks, the same for every rank.
+
+        Raises:
+            BadConfig: an option that it reads once, while it is made, was given a schedule.
+        """
+        o, follows = self.options, {name: one.schedule for name, one in self.schedules.items()}
+        device = torch.device(o.device)
+        context = Context(self.seeds(), device, optimiser, rank, ranks, o.acting, o.compile, self.runner, follows)
+        try:
+            learner: Learner[Any] = self.learner(spec, guarded(self.config, follows.keys()), context)
+            if follows:
+                learner.agent(rank, ranks), learner.buffer()  # before anything is written
+        except BadConfig as error:
+            raise BadConfig(f"{self.algorithm}: {error}") from error
         return learner
 
 

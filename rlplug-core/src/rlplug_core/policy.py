@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from rlplug_core.actions import one_of
 from rlplug_core.clock import Clock
 from rlplug_core.protocols import Agent, Env, SupportsObserve, SupportsTranslate
-from rlplug_core.types import Array, Obs, tree_map
+from rlplug_core.types import Obs, tree_map
 
 
 class Policy:
@@ -26,7 +29,7 @@ class Policy:
         """Forget what was seen; needed only by policies or wrappers with memory, between episodes."""
         self._carry, self._first = self._agent.initial(1), np.ones(1, dtype=bool)
 
-    def __call__(self, obs: Obs) -> Array:
+    def __call__(self, obs: Obs) -> Any:
         """The action for one observation (or [B, ...] of them, where neither policy nor wrappers have memory)."""
         single = self._is_single(obs)
         batch = tree_map(lambda array: np.asarray(array)[None], obs) if single else tree_map(np.asarray, obs)
@@ -35,7 +38,7 @@ class Policy:
         act = self._agent.act(batch, self._first, self._carry, self._clock, explore=False)
         self._carry, self._first = act.carry, np.zeros(1, dtype=bool)
         action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
-        return action[0] if single else action
+        return one_of(action, 0) if single else action
 
     def _is_single(self, obs: Obs) -> bool:
         space, part = self._space, obs

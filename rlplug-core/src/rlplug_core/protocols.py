@@ -143,8 +143,8 @@ class SupportsFinish(Protocol):
 class SupportsTranslate(Protocol):
     """An environment whose own actions differ from the canonical ones that agents give."""
 
-    def translate(self, action: Array) -> Array:
-        """Canonical actions [N, ...] as the environment's documentation means them."""
+    def translate(self, action: Array) -> Any:
+        """Canonical actions [N, ...] as the environment's documentation means them; dictionaries, tuples as such."""
         ...
 
 
@@ -180,8 +180,13 @@ class SupportsRestart(Protocol):
 
 @runtime_checkable
 class Controller(Stateful, Protocol):
-    """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else."""
+    """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else.
 
+    `reason` says why it stopped the run; it is empty as long as it has not.
+    """
+
+    @property
+    def reason(self) -> str: ...
     def evaluated(self, mean_return: float, clock: Clock) -> None: ...
 
 

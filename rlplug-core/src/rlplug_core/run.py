@@ -153,9 +153,14 @@ def resume(
             f"run {run.name} is finished at step {saved.step}; "
             f"`rlplug resume {run.path} --steps N` with a larger N goes on"
         )
+    if saved.kind == "final" and total_steps is None:
+        raise UsageError(
+            f"run {run.name} is finished, stopped at step {saved.step}: {components['events']['ended']}; "
+            f"`rlplug resume {run.path} --steps {limit}` goes on without this condition"
+        )
     for difference in _differences(manifest["environment"], environment(plan)):
         warn(f"this resume will not give the same bits: {difference}")
-    Session(plan, run, Hooks(enabled=hooks), watch).train((saved.step, components), limit, rescale)
+    Session(plan, run, Hooks(enabled=hooks), watch).train((saved.step, components), total_steps, rescale)
     return run
 
 

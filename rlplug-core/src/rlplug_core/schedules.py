@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
+from rlplug_core.errors import BadConfig
+
 Schedule: TypeAlias = Callable[[float], float]
+
+#: What a schedule looks like where a number is expected.
+WRITTEN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*)\)\s*", re.S)
+FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0:a,0.5:b,1:c)"
 
 
 def constant(value: float) -> Schedule:
@@ -38,3 +46,52 @@ def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
         return ordered[-1][1]
 
     return at
+
+
+@dataclass(frozen=True)
+class Written:
+    """A schedule as a user types it in place of a number; `values` are those between which it runs, its start first."""
+
+    text: str
+    schedule: Schedule
+    values: tuple[float, ...]
+
+
+def written(text: object) -> Written | None:
+    """The schedule that a value of an option stands for; None for what does not look like one.
+
+    Raises:
+        BadConfig: its arguments cannot be understood.
+    """
+    found = WRITTEN.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    kind, inside = found.groups()
+    try:
+        schedule, values = _piecewise(inside) if kind == "piecewise" else _line(kind, inside)
+    except (ValueError, TypeError) as error:
+        raise BadConfig(f"'{found.string.strip()}' is no schedule; write {FORMS}") from error
+    return Written(found.string.strip(), schedule, (schedule(0.0), *values))
+
+
+def _line(kind: str, inside: str) -> tuple[Schedule, tuple[float, ...]]:
+    numbers = tuple(map(_number, inside.split(",")))
+    makers: dict[str, Callable[..., Schedule]] = {"constant": constant, "linear": linear, "cosine": cosine}
+    if len(numbers) == 3 and not 0 < numbers[2] <= 1:
+        raise ValueError("a share of the run")
+    return makers[kind](*numbers), numbers[:2]
+
+
+def _piecewise(inside: str) -> tuple[Schedule, tuple[float, ...]]:
+    points = [(_number(at), _number(value)) for at, value in (point.split(":") for point in inside.split(","))]
+    shares = [at for at, _ in points]
+    if not all(0 <= at <= 1 for at in shares) or len(set(shares)) < len(shares):
+        raise ValueError("shares of the run, each once")
+    return piecewise(points), tuple(value for _, value in points)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

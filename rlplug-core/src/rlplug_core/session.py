@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlplug_core.advice import advice
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
-from rlplug_core.errors import Interrupted, WorkerFailed
+from rlplug_core.errors import Interrupted, NonFinite, WorkerFailed
 from rlplug_core.evaluate import Evaluation, evaluate
 from rlplug_core.events import Events, Progress, Runner
 from rlplug_core.journal import Journal
@@ -54,12 +55,14 @@ class Session:
         self.eval_env: Env | None = None
         self.clock = Clock(plan.options.total_steps)
         self.signal = 0
-        self.status = "failed"
+        self.status, self.ended = "failed", ""
 
     def train(
         self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False
     ) -> None:
         """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
+
+        What stopped the run early stops it again at once, unless there is a `limit`: then it has had its say.
 
         Raises:
             Interrupted: a signal stopped it, after a checkpoint. RlplugError: it failed.
@@ -103,6 +106,9 @@ class Session:
                 if rescale:
                     self.clock.total = self.clock.limit
                 self.events.load_state_dict(resumed[1]["events"])
+                if limit is not None:
+                    self.events.ended = ""
+                self.clock.stop = bool(self.events.ended)
             self.hooks.run_start(self.run)
             yield
         finally:
@@ -110,7 +116,11 @@ class Session:
 
     def _run(self) -> None:
         """Train; a signal that comes when all is trained stops nothing any more."""
-        self.runner.run(self.events.poll)
+        try:
+            self.runner.run(self.events.poll)
+        except NonFinite as error:
+            when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
+            raise NonFinite(f"{error.what} {when}", advice(self.plan, self.checkpoints)) from error
         if self.signal:
             self.events.checkpoint("step", "interrupted")
             self.status = "interrupted"
@@ -120,7 +130,7 @@ class Session:
             learner.finish(self.clock)
         self.events.finish()
         self.events.checkpoint("final", "final")
-        self.status = "finished"
+        self.status, self.ended = "finished", self.events.ended if self.clock.steps < self.clock.limit else ""
 
     def _verdict(self) -> None:
         self.watch(self.events.progress("verdict"))
@@ -142,7 +152,8 @@ class Session:
     def _end(self, status: str) -> None:
         if self.eval_env is not None:
             self.eval_env.close()
-        self.record("end", self.clock.steps, {"status": status})
+        early = {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
+        self.record("end", self.clock.steps, {"status": status, **early})
         self.journal.sync()
         self.hooks.run_end(self.run, status)
         self.journal.close()

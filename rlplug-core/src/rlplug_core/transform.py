@@ -62,7 +62,7 @@ class Transform:
         """The bare environment's observations [B, ...] as they leave this wrapper; a fresh array if it changes them."""
         return self.env.observe(obs, first) if isinstance(self.env, SupportsObserve) else obs
 
-    def translate(self, action: Array) -> Array:
+    def translate(self, action: Array) -> Any:
         """Canonical actions [N, ...] as the bare environment's documentation means them."""
         return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import gymnasium.spaces as spaces
+import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
@@ -31,6 +32,7 @@ class Spec:
     """What an environment offers: one row's spaces, how many rows, and its id.
 
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
+    An action is always one array; `rlplug_core.actions` says where the parts of a Dict lie in it.
     `inexact` says why the environment's state cannot be captured; it is empty where it can.
     """
 
@@ -134,6 +136,16 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if tree is None:
         return None
     return function(tree, *others)
+
+
+def tree_where(rows: Array, one: Any, other: Any) -> Any:
+    """Nested dictionaries of arrays [N, ...]: the rows of the mask `rows` [N] from `one`, the others from `other`."""
+
+    def chosen(a: Array, b: Array) -> Array:
+        found: Array = np.where(rows.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+        return found
+
+    return tree_map(chosen, one, other)
 
 
 def first_leaf(tree: Any) -> Any:

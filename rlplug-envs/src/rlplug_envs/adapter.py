@@ -115,7 +115,7 @@ class Adapter:
         self._limit = min(self._limit, steps)
         self._deadline = self._begun.min() + self._limit
 
-    def translate(self, action: Array) -> Array:
+    def translate(self, action: Array) -> Any:
         """Canonical actions [N, ...] as the environment takes them."""
         return action if self._view.to_env is None else self._view.to_env(action)
 

@@ -21,9 +21,11 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from rlplug_core.actions import sample
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, State, Timestep
+from rlplug_envs import mujoco
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -38,6 +40,8 @@ TABLES = IMMATERIAL | {"P"}
 BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
 #: Code, not state: the environment that is restored keeps its own.
 CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
+#: Code too, of classes that are not always there.
+KEPT = frozenset({mujoco.RENDERER})
 #: Instances of this size hold nothing but their `__dict__`; larger ones have slots or a part written in C.
 PLAIN_SIZE = type("Plain", (), {}).__basicsize__
 
@@ -75,7 +79,7 @@ class _Encoder:
             return {KIND: "scalar", "value": _encode_array(np.array([value]), path)}
         if isinstance(value, enum.Enum):
             return {KIND: "enum", "name": value.name}
-        if isinstance(value, CODE) or (kind is types.FunctionType and value.__closure__ is None):
+        if isinstance(value, CODE) or (kind is types.FunctionType and value.__closure__ is None) or _name(kind) in KEPT:
             return {KIND: "kept"}
         if kind is tuple:
             return {KIND: "tuple", "items": self._items(value, path)}
@@ -105,6 +109,10 @@ class _Encoder:
             return {KIND: "legacy", "state": self.encode(value.get_state(legacy=False), path)}
         if kind is random.Random:
             return {KIND: "random", "state": self.encode(value.getstate(), path)}
+        if _name(kind) == mujoco.DATA:
+            return {KIND: "simulation", **mujoco.capture_data(value)}
+        if _name(kind) == mujoco.MODEL:
+            return {KIND: "model", "digest": mujoco.fingerprint(value)}
         if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
             constant = _constant(kind)
             attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
@@ -211,6 +219,8 @@ class _Decoder:
             return self._fill(state, current, path)
         if kind == "space":
             return self._fill_space(state, current, path)
+        if kind in ("simulation", "model"):
+            return self._fill_mujoco(kind, state, current, path)
         if kind == "dict":
             return self._decode_keys(state, current, path)
         made: Any
@@ -249,6 +259,16 @@ class _Decoder:
         current._np_random = self.decode(state["random"], None, (*path, "random"))
         for number, (part, inner) in enumerate(zip(state["parts"], _parts(current), strict=True)):
             self.decode(part, inner, (*path, str(number)))
+        return current
+
+    def _fill_mujoco(self, kind: str, state: State, current: Any, path: Path) -> Any:
+        if _name(type(current)) != (mujoco.DATA if kind == "simulation" else mujoco.MODEL):
+            raise Uncapturable(f"{_where(path)} was a MuJoCo {kind}, here it is a {_name(type(current))}")
+        if kind == "simulation":
+            mujoco.restore_data(current, state)
+        elif mujoco.fingerprint(current) != state["digest"]:
+            raise Uncapturable(f"{_where(path)} is another MuJoCo model than was captured; it changes as it is used")
+        self.made[path] = current
         return current
 
     def _decode_keys(self, state: State, current: Any, path: Path) -> Any:
@@ -320,8 +340,8 @@ def self_test(make: Callable[[], Env], steps: int = 64) -> str:
 def _compare(first: Env, second: Env, steps: int) -> str:
     space = deepcopy(first.spec.action)
     space.seed(0)
-    actions = [np.stack([np.asarray(space.sample()) for _ in range(first.spec.rows)]) for _ in range(steps)]
-    first.reset(0)
+    actions = [sample(space, first.spec.rows) for _ in range(steps)]
+    first.reset(1)  # restoring begins with a reset to seed 0, which must not bring back what was not captured
     for action in actions[: steps // 2]:
         first.step(action)
     state, generators = first.state_dict(), global_state()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -13,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec, parse_env_id
 
 from rlplug_core.errors import MissingPackage, UnknownEnv, did_you_mean
 from rlplug_core.protocols import Env
+from rlplug_envs import mujoco
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
 from rlplug_envs.vector import Rows
@@ -23,7 +25,7 @@ NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
 #: What to install, by the module that defines an environment or the namespace of its id.
 INSTALL = {
     "gymnasium.envs.box2d": "'rlplug-envs[box2d]'",
-    "gymnasium.envs.mujoco": "'gymnasium[mujoco]'",
+    mujoco.MODULE: "'rlplug-envs[mujoco]'",
     "gymnasium.envs.phys2d": "'gymnasium[jax]'",
     "gymnasium.envs.tabular": "'gymnasium[jax]'",
     "ALE": "ale-py",
@@ -130,11 +132,12 @@ def _limit(spec: EnvSpec) -> int:
 
 def _single(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
     """One environment without the checker, and without the wrappers whose work `Rows` does for all rows at once."""
-    if not _limit(spec):
-        return gymnasium.make(spec, disable_env_checker=True)
-    bare = copy.copy(spec)
-    bare.order_enforce = False
-    return gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True)
+    with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else nullcontext():
+        if not _limit(spec):
+            return gymnasium.make(spec, disable_env_checker=True)
+        bare = copy.copy(spec)
+        bare.order_enforce = False
+        return gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True)
 
 
 def _vector(spec: EnvSpec, rows: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:

@@ -1,17 +1,20 @@
 """What an environment's spaces mean inside rlplug: canonical observations and actions, and the way back.
 
 Observations are arrays or nested dictionaries of arrays; a Tuple becomes a dictionary keyed "0", "1", …, and float64
-becomes float32. Actions are canonical: Discrete counts from 0, Box lies in [-1, 1] wherever the true bounds are finite.
+becomes float32. Actions are canonical: Discrete counts from 0, Box lies in [-1, 1] wherever the true bounds are finite,
+and a Dict or Tuple is a Dict whose parts lie side by side in one array (`rlplug_core.actions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 
+from rlplug_core.actions import dtype_of, shape_of
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array, Obs
 
@@ -46,12 +49,25 @@ class View:
         self.masked = MASK in info and MASK not in (self.obs.spaces if isinstance(self.obs, spaces.Dict) else ())
         self._wrapped = self.masked and not nested
         if self.masked:
-            shape = np.shape(info[MASK])[1:] if batched else np.shape(info[MASK])
+            shape = self._mask_shape(info, batched)
             inner = dict(self.obs.spaces) if isinstance(self.obs, spaces.Dict) else {"obs": self.obs}
             self.obs = spaces.Dict({**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])})
 
+    def _mask_shape(self, info: Mapping[str, Any], batched: bool) -> tuple[int, ...]:
+        """Of one row's mask."""
+        try:
+            mask = np.asarray(info[MASK])
+        except ValueError:  # arrays of different lengths
+            mask = np.asarray(None)
+        if mask.dtype.kind not in "biuf" or mask.ndim < 1 + batched:
+            raise BadEnv(
+                f"{self.id}: info['{MASK}'] is no array of numbers; give one array with an entry for each choice, "
+                "those of all parts of an action side by side"
+            )
+        return mask.shape[1:] if batched else mask.shape
+
     def action_shape(self, rows: int) -> tuple[int, ...]:
-        return (rows, *(self.action.shape or ()))
+        return (rows, *shape_of(self.action))
 
     def body(self, obs: Obs) -> Obs:
         """The part of a canonical observation that the environment itself calls its observation."""
@@ -84,8 +100,11 @@ def canonical_obs(space: Space, id: str) -> Space:
     )
 
 
-def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], Array] | None]:
+def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], Any] | None]:
     """The action space as agents see it, and what makes the environment's actions of theirs; None where they agree."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        apart = Apart(space, id)
+        return apart.canonical, apart
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return spaces.Discrete(int(space.n)), (lambda action: action + start) if start else None
@@ -100,8 +119,34 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], Ar
     kind = "Box of integers" if isinstance(space, spaces.Box) else type(space).__name__
     raise BadEnv(
         f"{id}: actions of type {kind} are not supported; "
-        "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or floating-point Box actions"
+        "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or floating-point Box actions, or "
+        "Dicts and Tuples of these"
     )
+
+
+class Apart:
+    """Canonical actions [N, k] to the dictionaries or tuples of arrays [N, ...] that an environment takes."""
+
+    def __init__(self, space: spaces.Dict | spaces.Tuple[Any], id: str) -> None:
+        self.tuples = isinstance(space, spaces.Tuple)
+        inner = enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
+        made = {str(name): canonical_action(part, id) for name, part in inner}
+        # A list of pairs keeps the order, where a dictionary would be sorted.
+        self.canonical = spaces.Dict([(name, canonical) for name, (canonical, _) in made.items()])
+        self.parts: list[tuple[str, slice, tuple[int, ...], np.dtype[Any], Callable[[Array], Any] | None]] = []
+        end = 0
+        for name, (canonical, to_env) in made.items():
+            start, shape = end, shape_of(canonical)
+            end += prod(shape)
+            self.parts.append((name, slice(start, end), shape, dtype_of(canonical), to_env))
+
+    def __call__(self, action: Array) -> Any:
+        """Fresh arrays, which an environment may keep."""
+        found = {}
+        for name, columns, shape, dtype, to_env in self.parts:
+            part = action[:, columns].reshape(len(action), *shape).astype(dtype)
+            found[name] = part if to_env is None else to_env(part)
+        return tuple(found.values()) if self.tuples else found
 
 
 class Rescale:

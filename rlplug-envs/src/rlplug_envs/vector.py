@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rlplug_core.actions import one_of
 from rlplug_core.errors import BadEnv
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
@@ -69,6 +70,7 @@ class Rows:
         self._steps = [env.step for env in self.envs]
         self._flat = not isinstance(self._view.obs, spaces.Dict)
         self._scalar = isinstance(self._view.action, spaces.Discrete)
+        self._composite = isinstance(self._view.action, spaces.Dict)
         self._to_env = self._view.to_env
         self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
         self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
@@ -104,6 +106,8 @@ class Rows:
         choices: Any = action if self._to_env is None else self._to_env(action)
         if self._scalar:
             choices = choices.tolist()
+        elif self._composite:
+            choices = [one_of(choices, row) for row in range(len(action))]
         flat, totals, ended = self._flat, self._totals, None
         for row, step in enumerate(self._steps):
             value, gain, terminated, truncated, info = step(choices[row])
@@ -153,7 +157,7 @@ class Rows:
         self._limit = min(self._limit, steps)
         self._deadline = min(self._begun) + self._limit
 
-    def translate(self, action: Array) -> Array:
+    def translate(self, action: Array) -> Any:
         """Canonical actions [N, ...] as the environments take them."""
         return action if self._to_env is None else self._to_env(action)
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core import Algorithm, Config
-from rlplug_core.agents import NoisyGreedy
 from rlplug_core.algorithm import move_target, target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Count, Fraction, Positive
+from rlplug_core.exploration import NoisyGreedy
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.modules import actions_of

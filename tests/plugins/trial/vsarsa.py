@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from rlplug_core import Algorithm, Config
-from rlplug_core.agents import EpsilonGreedy
 from rlplug_core.batches import Transitions, to_tensors
 from rlplug_core.clock import Clock
 from rlplug_core.config import Fraction, Positive
+from rlplug_core.exploration import EpsilonGreedy
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.schedules import constant

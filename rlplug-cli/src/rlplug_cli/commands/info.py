@@ -85,7 +85,10 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
         return {**about, "index": f"none: {why}"}
     if group == "wrappers":
         return {**about, "summary": found.summary}
-    return {**about, "summary": found.summary, "paper": found.paper, "runners": found.runners, "aliases": found.aliases}
+    return {
+        **about, "summary": found.summary, "paper": found.paper, "actions": found.actions, "runners": found.runners,
+        "aliases": found.aliases,
+    }  # fmt: skip
 
 
 def _options(title: str, options: tuple[Option, ...]) -> str:

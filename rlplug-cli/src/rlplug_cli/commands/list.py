@@ -12,8 +12,12 @@ from rlplug_core.plugins.records import GROUPS
 
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Write everything that is known as JSON.")
-def command(as_json: bool) -> None:
+@click.option("--actions", metavar="SPACE", help="Only the algorithms that take such actions: Discrete, Box, Dict, …")
+def command(as_json: bool, actions: str | None) -> None:
     """List algorithms, environment providers and wrappers."""
+    if actions is not None:
+        _taking(actions, as_json)
+        return
     if as_json:
         click.echo(json.dumps({group: rows(group) for group in GROUPS}, indent=1))
         return
@@ -22,6 +26,17 @@ def command(as_json: bool) -> None:
         if lines:
             click.echo(table((title, "PLUGIN", "ABOUT"), lines) + "\n")
     click.echo("'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains.")
+
+
+def _taking(actions: str, as_json: bool) -> None:
+    """The algorithms that say of themselves that they take such actions."""
+    found = [row for row in rows("algorithms") if actions in row["actions"]]
+    if as_json:
+        click.echo(json.dumps({"algorithms": found}, indent=1))
+        return
+    lines = [(row["id"], ", ".join(row["actions"]), _about(row)) for row in found]
+    nothing = f"no algorithm says that it takes {actions}"
+    click.echo(table(("ALGORITHM", "ACTIONS", "ABOUT"), lines) if lines else nothing)
 
 
 def _about(row: dict[str, object]) -> str:

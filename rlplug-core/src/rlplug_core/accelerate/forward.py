@@ -17,10 +17,12 @@ from rlplug_core.batches import to_tensors
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
-from rlplug_core.nets.encoders import MLP
-from rlplug_core.nets.heads import LogStd
+from rlplug_core.nets.encoders import MLP, Normalised
+from rlplug_core.nets.heads import Beside, LogStd
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.popart import PopArt
+from rlplug_core.normalise import RunningNorm
 from rlplug_core.types import Array, Obs
 
 #: A plain network, and its parts: weights [in, out] with biases, and what is done between layers.
@@ -96,20 +98,56 @@ def _plain(module: nn.Module) -> Function | None:
     """A policy, critic or Q-network (without its noise), or None where some part has no numpy form."""
     if type(module) not in FORMS or next(module.parameters()).device.type != "cpu":
         return None
-    encoder = module.encoder
+    encoder, norm = module.encoder, None
+    if isinstance(encoder, Normalised):
+        encoder, norm = encoder.encoder, encoder.norm.norm
     if type(encoder) is not MLP or encoder.vectors is not None:
         return None
     activate = ACTIVATIONS.get(encoder.activation)
     if activate is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
         return None
-    return FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+    plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+    return plain if plain is None or not isinstance(norm, RunningNorm) else _normalised(norm, plain)
 
 
-def _policy(module: Policy, hidden: Layers, activate: Activation) -> Function:
-    if isinstance(module.outputs, nn.Linear):
-        return _layers(hidden, activate, _arrays(module.outputs))
-    output, log_std = module.outputs.children()
-    return _layers(hidden, activate, _arrays(output), _with_log_std(log_std))
+def _normalised(norm: RunningNorm, plain: Function) -> Function:
+    """Observations scaled as by `norm`, whose buffers it views, and then `plain`."""
+    shift, scale, clip = norm.shift.numpy().reshape(-1), norm.scale.numpy().reshape(-1), norm.clip
+
+    def normalised(values: Array) -> Array:
+        values = values - shift
+        values *= scale
+        np.minimum(values, clip, out=values)
+        np.maximum(values, -clip, out=values)
+        return plain(values)
+
+    return normalised
+
+
+def _policy(module: Policy, hidden: Layers, activate: Activation) -> Function | None:
+    """A mask needs no numpy form: it comes in a dictionary, and those go through torch."""
+    parts = module.outputs.layers if type(module.outputs) is Beside else [module.outputs]
+    lasts = [last for part in parts if (last := _last(part)) is not None]
+    if len(lasts) < len(parts):
+        return None
+    if len(lasts) == 1:
+        return _layers(hidden, activate, *lasts[0])
+    each = [_layers([], activate, *last) for last in lasts]
+
+    def beside(obs: Array) -> Array:
+        features = _activated(obs, hidden, activate)
+        return np.concatenate([outputs(features) for outputs in each], -1)
+
+    return beside
+
+
+def _last(module: nn.Module) -> tuple[Layer, Function | None] | None:
+    """The layer that feeds a head and what is done at the end, or None where it is none of ours."""
+    if type(module) is nn.Linear:
+        return _arrays(module), None
+    if type(module) is nn.Sequential and [type(part) for part in module] == [nn.Linear, LogStd]:
+        return _arrays(module[0]), _with_log_std(module[1])
+    return None
 
 
 def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
@@ -117,7 +155,11 @@ def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activa
 
 
 def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
-    return _layers(hidden, activate, _arrays(module.output), lambda values: values[:, 0])
+    output = module.output
+    if not isinstance(output, PopArt):
+        return _layers(hidden, activate, _arrays(output), lambda values: values[:, 0])
+    shift, scale = output.shift.numpy(), output.scale.numpy()
+    return _layers(hidden, activate, _arrays(output.linear), lambda values: values[:, 0] * scale + shift)
 
 
 def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:
@@ -218,7 +260,7 @@ ACTIVATIONS: dict[Any, Activation] = {
     nn.functional.leaky_relu: _leaky_relu,
 }  # fmt: skip
 #: What makes the numpy form of each network from the arrays of its encoder.
-FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function]] = {
+FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function | None]] = {
     Policy: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,
     CategoricalQ: _categorical, QuantileQ: _quantile,
 }  # fmt: skip

@@ -50,6 +50,8 @@ class ReplayBuffer:
         self.capacity, self.pace, self.n_step, self.gamma = capacity, pace, n_step, gamma
         self.generator = seeds.generator()
         self.device, self.store = device or torch.device("cpu"), store
+        if store.startswith("cuda") and not torch.cuda.is_available():
+            raise UsageError(f"store '{store}' is not available to this torch; use --store memory or disk")
         self.added = self.owed = 0
         self.data: Ring | None = None
 

@@ -11,9 +11,10 @@ import gymnasium.spaces as spaces
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets.encoders import MLP, Concat, encoder, linear
+from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import ObservationNorm
 from rlplug_core.types import Obs, Spec
 
 
@@ -39,14 +40,32 @@ class DeterministicPolicy(nn.Module):
 def beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
     """Puts observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
 
-    Images go through convolutions first, all observations through `net.factory`. No hidden layer is passed.
+    The observation is scaled with `net.normalise`, then images go through convolutions, or all observations through
+    `net.factory`. No hidden layer is passed.
     """
-    vectors = replace(net, hidden=())
+    vectors, features = _beside(spec, replace(net, hidden=(), normalise=False))
+    norm = observation_norm(spec.obs) if net.normalise else None
+    return (vectors if norm is None else NormalisedBeside(norm, vectors)), features
+
+
+def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
     if net.factory is None:
-        return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), vectors)
-    obs, features = encoder(spec.obs, vectors)
-    action, numbers = encoder(spec.action, replace(vectors, factory=None))
+        return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net)
+    obs, features = encoder(spec.obs, net)
+    action, numbers = encoder(spec.action, replace(net, factory=None))
     return Concat({"obs": obs, "action": action}), features + numbers
+
+
+class NormalisedBeside(nn.Module):
+    """What puts observation and action side by side, after the observation is scaled."""
+
+    def __init__(self, norm: ObservationNorm, vectors: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.vectors = norm, vectors
+
+    def forward(self, both: dict[str, Any]) -> Tensor:
+        vectors: Tensor = self.vectors({**both, "obs": self.norm(both["obs"])})
+        return vectors
 
 
 class ActionCritic(nn.Module):
@@ -60,7 +79,11 @@ class ActionCritic(nn.Module):
         self.atoms = atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        values: Tensor = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
+        return self.judge(self.vectors({"obs": obs, "action": action}))
+
+    def judge(self, vectors: Tensor) -> Tensor:
+        """Values of observations and actions that are side by side already."""
+        values: Tensor = self.output(self.layers(vectors))
         return values.squeeze(-1) if self.atoms is None else values
 
 
@@ -79,3 +102,20 @@ class Ensemble(nn.Module):
 
     def forward(self, *inputs: Any) -> Tensor:
         return torch.stack([member(*inputs) for member in self.members])
+
+
+class ActionCritics(Ensemble):
+    """Critics that are `ActionCritic`s: where observation and action need only be put side by side, once for all."""
+
+    def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
+        super().__init__(make, count)
+        first = self.members[0]
+        assert isinstance(first, ActionCritic)
+        self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
+
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        members: Any = self.members
+        if self.apart:
+            return super().forward(obs, action)
+        vectors = members[0].vectors({"obs": obs, "action": action})
+        return torch.stack([member.judge(vectors) for member in members])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeGuard
 
@@ -14,9 +15,12 @@ from torch import Tensor, nn
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.custom import custom
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import ObservationNorm, PartNorms, RunningNorm
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
 MASK = "action_mask"
+#: What may be done in place to a layer's outputs, which no one else sees.
+IN_PLACE: dict[Any, Callable[[Tensor], Tensor]] = {torch.tanh: torch.tanh_, torch.relu: torch.relu_}
 
 
 #: The functions that go between layers, by the names that a `Net` has for them.
@@ -95,12 +99,13 @@ class MLP(nn.Module):
         if self.vectors is not None:
             values: Tensor = self.vectors(obs)
         else:
-            values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
+            values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
+        activate = IN_PLACE.get(self.activation, self.activation)
         for part, norm in self._parts:
             values = nn.functional.linear(values, part["weight"], part["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(values, values.shape[-1:], norm["weight"], norm["bias"])
-            values = self.activation(values)
+            values = activate(values)
         return values
 
 
@@ -152,21 +157,30 @@ def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
 
 
 class OneHot(nn.Module):
-    """Discrete observations [B] as one-hot vectors [B, n]."""
+    """Discrete or MultiDiscrete observations [B, ...] as one-hot vectors, those of all places side by side [B, F].
 
-    def __init__(self, space: spaces.Discrete) -> None:
+    The next layer's weights are their embedding.
+    """
+
+    offset: Tensor
+
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__()
-        self.size, self.start = int(space.n), int(space.start)
+        sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1).astype(np.int64)
+        self.features = int(sizes.sum())
+        offset = np.cumsum(sizes) - sizes - np.reshape(space.start, -1)
+        self.register_buffer("offset", torch.from_numpy(offset), persistent=False)
 
     def forward(self, obs: Tensor) -> Tensor:
-        return nn.functional.one_hot(obs.long() - self.start, self.size).float()
+        columns = obs.reshape(obs.shape[0], -1).long() + self.offset
+        return torch.zeros(len(columns), self.features, device=obs.device).scatter_(1, columns, 1.0)
 
 
 class Vector(nn.Module):
     """Any array as a float vector [B, F]."""
 
     def forward(self, obs: Tensor) -> Tensor:
-        return obs.flatten(1).float()
+        return obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
 
 
 class Concat(nn.Module):
@@ -174,17 +188,31 @@ class Concat(nn.Module):
 
     def __init__(self, parts: dict[str, nn.Module]) -> None:
         super().__init__()
-        self.parts = nn.ModuleDict(parts)
+        self.names = list(parts)
+        self.parts = nn.ModuleList(parts.values())  # a ModuleDict would refuse names such as "keys" and "arm.angle"
 
     def forward(self, obs: dict[str, Any]) -> Tensor:
-        return torch.cat([part(obs[name]) for name, part in self.parts.items()], dim=1)
+        return torch.cat([part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)], dim=1)
+
+
+class Normalised(nn.Module):
+    """An encoder that sees scaled observations."""
+
+    def __init__(self, norm: ObservationNorm, encoder: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.encoder = norm, encoder
+
+    def forward(self, obs: Any) -> Tensor:
+        features: Tensor = self.encoder(self.norm(obs))
+        return features
 
 
 def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     """The encoder for an observation space, and how many features it gives.
 
-    Images (three dimensions) go through convolutions, Discrete as one-hot, other arrays flattened, Dict part by part;
-    all but plain images then pass the hidden layers of `net`. `net.factory` takes the place of all this.
+    Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
+    Dict part by part; all but plain images then pass the hidden layers of `net`. `net.factory` takes the place of all
+    this. With `net.normalise` observations are scaled before.
 
     Raises:
         UsageError: the space is none of these, or a trunk shall be shared that this network has for itself.
@@ -195,6 +223,10 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
             "net.shared puts policy and critic on one trunk, and this algorithm trains its networks apart; leave it at "
             "false, or use a2c, a3c, ppo or another that has one loss for both"
         )
+    if net.normalise:
+        module, features = encoder(space, replace(net, normalise=False))
+        norm = observation_norm(space)
+        return (module if norm is None else Normalised(norm, module)), features
     if net.factory is not None:
         return custom(space, net)
     if _is_image(space):
@@ -203,6 +235,23 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     vectors, width = _vectors(space, net)
     layers = MLP(width, net, None if isinstance(vectors, Vector) else vectors)
     return layers, layers.features
+
+
+def observation_norm(space: spaces.Space[Any]) -> ObservationNorm | None:
+    """What scales the observations of a space; None where there is no Box vector among them.
+
+    Images and one-hot numbers have their scale already, action masks and MultiBinary have none.
+    """
+    norm = _norm(space)
+    return None if norm is None else ObservationNorm(space, norm)
+
+
+def _norm(space: spaces.Space[Any]) -> RunningNorm | PartNorms | None:
+    if isinstance(space, spaces.Dict):
+        norms = {name: _norm(part) for name, part in space.spaces.items() if name != MASK}
+        parts = {name: norm for name, norm in norms.items() if norm is not None}
+        return PartNorms(parts) if parts else None
+    return RunningNorm(space.shape) if isinstance(space, spaces.Box) and not _is_image(space) else None
 
 
 def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
@@ -221,8 +270,9 @@ def _part(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
         return _vectors(space, net)
     if _is_image(space):
         return encoder(space, net)
-    if isinstance(space, spaces.Discrete):
-        return OneHot(space), int(space.n)
-    if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        hot = OneHot(space)
+        return hot, hot.features
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
         return Vector(), int(np.prod(space.shape))
     raise UsageError(f"no encoder for observations in {space}; flatten it with a wrapper or bring your own network")

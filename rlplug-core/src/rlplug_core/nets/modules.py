@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -10,48 +11,84 @@ import gymnasium.spaces as spaces
 import numpy as np
 from torch import Tensor, nn
 
+from rlplug_core.batches import Samples
 from rlplug_core.nets.encoders import activation, encoder, initialise_outputs, layer_norm, linear
-from rlplug_core.nets.heads import Head, HeadFactory, head, masked
+from rlplug_core.nets.heads import Head, HeadFactory, Product, check_mask, head, masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise, NoisyLinear
+from rlplug_core.nets.popart import PopArt
 from rlplug_core.types import Array, Obs, Spec
 
 
 class Policy(nn.Module):
-    """Observations to the outputs [B, size] of an action head, illegal actions masked; `make` builds the head."""
+    """Observations to the outputs [B, size] of an action head, illegal actions masked.
+
+    `make` builds the head; without it that is `head`, with the deviation that `net` says.
+    """
+
+    columns: Tensor | None
 
     def __init__(
-        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory = head
+        self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory | None = None
     ) -> None:
         super().__init__()
+        check_mask(spec)
+        make = make or partial(head, std=net.std)
         self.encoder, features = trunk or encoder(spec.obs, net)
         self.head: Head
         self.head, self.outputs = make(spec.action, features)
         initialise_outputs(self.outputs, net)
+        columns = self.head.columns if isinstance(self.head, Product) else None
+        self.register_buffer("columns", columns, persistent=False)
 
     def forward(self, obs: Obs) -> Tensor:
         return self.on(self.encoder(obs), obs)
 
     def on(self, features: Tensor, obs: Obs) -> Tensor:
         """The outputs from what the encoder made of `obs`."""
-        return masked(self.outputs(features), obs)
+        return masked(self.outputs(features), obs, self.columns)
 
 
-class Critic(nn.Module):
-    """Observations to state values [B]."""
+class Valued(nn.Module):
+    """The base of critics: features to state values [B]; with PopArt values of any size are learned as those of size 1.
 
-    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None) -> None:
+    What losses and learners do about PopArt is the same without it: they divide the errors of values by `unit`,
+    and advantages (Hessel et al., 2019, arXiv:1809.04474), and give `absorb` the targets when an update ends.
+    """
+
+    output: nn.Module
+
+    def on(self, features: Tensor) -> Tensor:
+        """The values from features [B, F]."""
+        value: Tensor = self.output(features)
+        return value.squeeze(-1)
+
+    @property
+    def unit(self) -> Tensor | float:
+        """What errors of values are measured in."""
+        return self.output.scale if isinstance(self.output, PopArt) else 1.0
+
+    def absorb(self, batch: Samples) -> None:
+        """Learn the size of values from a batch's targets; no value changes by it, up to rounding."""
+        if isinstance(self.output, PopArt):
+            self.output.absorb(batch.target, batch.weight)
+
+
+class Critic(Valued):
+    """Observations to state values [B], with PopArt if asked for."""
+
+    def __init__(self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, popart: bool = False) -> None:
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net)
-        self.output = linear(features, 1, 1.0, net)
+        self.output = value_layer(features, popart, net)
 
     def forward(self, obs: Obs) -> Tensor:
         return self.on(self.encoder(obs))
 
-    def on(self, features: Tensor) -> Tensor:
-        """The values from what the encoder made of observations."""
-        value: Tensor = self.output(features)
-        return value.squeeze(-1)
+
+def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
+    """The last layer of a critic."""
+    return PopArt(features, net=net) if popart else linear(features, 1, 1.0, net)
 
 
 class PolicyAndCritic:
@@ -60,10 +97,10 @@ class PolicyAndCritic:
     It is no module: the learner holds `policy` and `critic` as its own. Optimisers count shared parameters once.
     """
 
-    def __init__(self, spec: Spec, net: Net) -> None:
+    def __init__(self, spec: Spec, net: Net, popart: bool = False) -> None:
         self.shared, net = net.shared, replace(net, shared=False)
         trunk = encoder(spec.obs, net) if self.shared else None
-        self.policy, self.critic = Policy(spec, net, trunk), Critic(spec, net, trunk)
+        self.policy, self.critic = Policy(spec, net, trunk), Critic(spec, net, trunk, popart)
 
     def __call__(self, obs: Obs) -> tuple[Tensor, Tensor]:
         """Outputs of the action head [B, size] and values [B]."""
@@ -123,6 +160,7 @@ class QNetwork(nn.Module):
         atoms: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
+        check_mask(spec)
         self.actions, self.atoms = actions_of(spec.action), atoms
         self.encoder, self.features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)

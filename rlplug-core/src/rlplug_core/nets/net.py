@@ -26,6 +26,8 @@ class Net:
     kernels: tuple[Count, ...] = ()  # side of each convolution's window, as many as channels
     strides: tuple[Count, ...] = ()  # step of each convolution's window, as many as channels
     shared: bool = False  # policy and critic on one trunk, where both are trained by one loss
+    normalise: bool = False  # scale observations by their running mean and deviation; images and Discrete stay
+    std: Literal["free", "state"] = "free"  # deviation of a Gaussian without a tanh: a free parameter or the state's
     factory: Target | None = None  # a function of your own for observations to features, ./file.py:make
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from rlplug_core.plugins.records import Group
 
 _ALGORITHMS = (
     "a2c", "a3c", "acer", "acer-continuous", "acktr", "c51", "crossq", "ddpg", "ddqn", "dqn", "dueling-dqn", "iqn",
-    "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "qrdqn", "rainbow", "rainbow-iqn",
+    "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "ppo-recurrent", "qrdqn", "rainbow", "rainbow-iqn",
     "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
 )  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {

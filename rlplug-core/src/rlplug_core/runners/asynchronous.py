@@ -18,9 +18,10 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock, Counters, SharedClock
 from rlplug_core.errors import UsageError
 from rlplug_core.events import Meter
-from rlplug_core.optimiser import Optimiser, OptimiserFactory, Rule, SharedState
+from rlplug_core.optimiser import Optimiser, OptimiserFactory, SharedState
 from rlplug_core.plan import Plan
 from rlplug_core.protocols import Env, Learner
+from rlplug_core.rules import Rule
 from rlplug_core.runners.sync import train, turn
 from rlplug_core.schedules import Schedule
 from rlplug_core.seeds import global_state, load_global_state
@@ -58,20 +59,20 @@ def share(learner: Learner[Any], place: Callable[[Tensor], Tensor]) -> Shared:
 
 
 def _others(learner: nn.Module) -> dict[str, Tensor]:
-    """Targets and moments: the tensors of a learner that no optimiser trains."""
-    fixed = {name: p for name, p in learner.named_parameters() if not p.requires_grad}
-    return {**fixed, **dict(learner.named_buffers())}
+    """Targets and moments: the tensors of a learner that no optimiser trains, under each of their names."""
+    fixed = {name: p for name, p in learner.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    return {**fixed, **dict(learner.named_buffers(remove_duplicate=False))}
 
 
 class Worker:
     """One worker: its environment, its learner on shared parameters, its own agent and buffer."""
 
     def __init__(
-        self, plan: Plan, shared: Shared, slots: Counters, flags: Counters, rank: int,
+        self, plan: Plan, shared: Shared, slots: Counters, flags: Counters, scales: Sequence[float], rank: int,
         env: Env | None = None,
     ) -> None:  # fmt: skip
         ranks = plan.options.workers
-        self.clock = SharedClock(plan.options.total_steps, slots, flags, rank)
+        self.clock = SharedClock(plan.options.total_steps, slots, flags, rank, scales)
         env = env or plan.make_env(plan.options.rows)
         learner = plan.make_learner(env.spec, shared.optimisers(), rank, ranks)
         assert isinstance(learner, Algorithm)
@@ -117,6 +118,19 @@ class _Stop:
         return iter((self[0],))
 
 
+class _Scale(Sequence[float]):
+    """The scale of the whole run's clock, as workers look at it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.clock.scale
+
+    def __len__(self) -> int:
+        return 1
+
+
 class Inline:
     """The workers one vector step each in turn, in this process: deterministic; one worker gives the bits of `sync`."""
 
@@ -130,7 +144,8 @@ class Inline:
         self.shared = share(self.master, lambda tensor: tensor)
         self.slots, self.flags = [0] * plan.options.workers, _Stop(clock)
         envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
-        self.workers = [Worker(plan, self.shared, self.slots, self.flags, rank, env) for rank, env in enumerate(envs)]
+        counters = self.slots, self.flags, _Scale(clock)
+        self.workers = [Worker(plan, self.shared, *counters, rank, env) for rank, env in enumerate(envs)]
         self.next = 0
 
     def run(self, poll: Callable[[], None]) -> None:
@@ -146,9 +161,11 @@ class Inline:
 
     def _turn(self, worker: Worker, work: Callable[[Worker], None]) -> None:
         worker.clock.steps = self.clock.steps
-        work(worker)
-        self.clock.steps = worker.clock.steps
-        self.clock.updates = sum(each.clock.updates for each in self.workers)
+        try:
+            work(worker)
+        finally:  # so that an error, too, has its moment
+            self.clock.steps = worker.clock.steps
+            self.clock.updates = sum(each.clock.updates for each in self.workers)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         """In the order in which they ended, however often they are asked for."""

@@ -18,7 +18,7 @@ import torch.multiprocessing  # registers how tensors in shared memory travel
 from torch import Tensor
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import WorkerFailed
+from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.plan import Plan
 from rlplug_core.protocols import Learner
 from rlplug_core.runners.asynchronous import mean_of, pulled, share
@@ -78,11 +78,12 @@ class Processes:
         shared = share(self.master, lambda tensor: tensor.share_memory_())
         self.slots: Tensor = torch.zeros(plan.options.workers, dtype=torch.int64).share_memory_()
         self.flags: Tensor = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self.scales: Tensor = torch.ones(1, dtype=torch.float64).share_memory_()
         self.pending: list[tuple[int, int, Episode]] = []
         self.reported: dict[int, list[Mapping[str, float]]] = {}
         self.saved: Sequence[State] = ()
         tasks = [
-            Task(plan.algorithm, plan.env, plan.flat, rank, shared, self.slots, self.flags)
+            Task(plan.algorithm, plan.env, plan.flat, rank, shared, self.slots, self.flags, self.scales)
             for rank in range(plan.options.workers)
         ]
         self.remotes = [Remote(task, context) for task in tasks]
@@ -136,7 +137,7 @@ class Processes:
     def _until(self, reached: Callable[[Remote], bool], poll: Callable[[], None]) -> None:
         """Hear the workers until each has `reached` something; between messages, `poll`."""
         while not all(reached(remote) for remote in self.remotes):
-            self.flags[STOP] = int(self.clock.stop)
+            self.flags[STOP], self.scales[0] = int(self.clock.stop), self.clock.scale
             open_ = {remote.connection: remote for remote in self.remotes if not remote.done}
             for connection in wait(list(open_), GLANCE):
                 assert isinstance(connection, Connection)
@@ -174,6 +175,8 @@ class Processes:
         elif kind == "error":
             reason, details = content
             raise WorkerFailed(f"worker {remote.rank} failed: {reason}", details)
+        elif kind == "not finite":
+            raise NonFinite(f"in worker {remote.rank}, {content[0]}")
         else:
             remote.state, remote.done, remote.waiting = content, kind == "done", kind == "state"
 

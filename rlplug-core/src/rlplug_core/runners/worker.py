@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlplug_core.errors import RlplugError
+from rlplug_core.errors import NonFinite, RlplugError
 from rlplug_core.events import TICK
 from rlplug_core.plan import Plan
 from rlplug_core.plugins.loading import describe
@@ -36,6 +36,7 @@ class Task:
     shared: Shared
     slots: Tensor
     flags: Tensor
+    scales: Tensor
 
 
 def post(connection: Connection, message: Any) -> None:
@@ -61,8 +62,9 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
         _Work(task, parent).run()
     except BaseException as error:  # noqa: BLE001  # whatever it was, the parent must learn of it
         reason = str(error) if isinstance(error, RlplugError) else describe(error)
+        kind = "not finite" if isinstance(error, NonFinite) else "error"
         with suppress(OSError):  # unless it is gone
-            post(parent, ("error", (reason, traceback.format_exc())))
+            post(parent, (kind, (reason, traceback.format_exc())))
         raise SystemExit(1) from None
 
 
@@ -82,7 +84,8 @@ class _Work:
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("globals", task.rank))
         self.flags = task.flags.numpy().data
-        self.worker = Worker(plan, task.shared, task.slots.numpy().data, self.flags, task.rank)
+        counters = task.slots.numpy().data, self.flags, task.scales.numpy().data
+        self.worker = Worker(plan, task.shared, *counters, task.rank)
         self.parent = parent
         self.wake = 0.0
 

@@ -172,6 +172,12 @@ class Recall(Vector):
         return (last & right).astype(np.float64), last, np.zeros(self.rows, np.bool_)
 
 
+class LongRecall(Recall):
+    """A cue of 1 or -1 in the first observation, then ten that say nothing, then the question."""
+
+    length = 12
+
+
 class Masked(Vector):
     """Three actions, of which a random two are allowed: 1 for the lower of them. A forbidden action raises ValueError.
 

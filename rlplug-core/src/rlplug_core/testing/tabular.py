@@ -75,6 +75,23 @@ class Trap(Tabular):
     limit = 3
 
 
+class Fork(Tabular):
+    """Take 0.9 or 1.1 at once, or go round the circle for 0.2, 0.3 or 0.4 a step, for ever; all is cut as in `Trap`.
+
+    Chance says whether one or two places are passed, and no action does: behind the first one all are alike. So sums of
+    rewards over several steps, which are right only for the policy that took these steps, are right for any.
+    """
+
+    obs = spaces.Box(0, 1, (6,), np.float32)
+    chance, reward = _arrows(
+        6, (0, 0, 4, 0.5, 0.9), (0, 0, 5, 0.5, 1.1), (0, 1, 1, 1, 0.0),
+        *((place, action, (place - 1 + far) % 3 + 1, 0.5, (0.2, 0.3, 0.4)[place - 1])
+          for place in (1, 2, 3) for action in (0, 1) for far in (1, 2)),
+    )  # fmt: skip
+    terminal = np.arange(6) >= 4
+    limit = 3
+
+
 class Drift(Tabular):
     """Four places in a circle: go one or two on, as chance will, or leave for one of two prizes. Cut after 12 steps.
 

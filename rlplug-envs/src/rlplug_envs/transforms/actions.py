@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlplug_core.actions import dtype_of, shape_of
 from rlplug_core.config import Config, Fraction
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Draws, Seeds
@@ -37,7 +38,7 @@ class StickyActions(Transform):
             Seeds(seed).child("sticky-actions").generator(),
             lambda generator, size: generator.random((size, rows)) < self._probability,
         )
-        self._taken = np.zeros((rows, *(space.shape or ())), space.dtype)
+        self._taken = np.zeros((rows, *shape_of(space)), dtype_of(space))
         self._first = np.ones(rows, np.bool_)
 
     def reset(self, seed: int) -> Timestep:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces as gym
 
+from rlplug_core.actions import join, parts, shape_of, split
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.loading import describe
@@ -105,9 +108,10 @@ def _check_call(function: Callable[..., Any], count: int, keywords: tuple[str, .
 
 def _check_act(act: Act, spec: Spec, where: str) -> None:
     action = act.action
-    if not isinstance(action, np.ndarray) or action.shape != (spec.rows, *(spec.action.shape or ())):
+    wanted = (spec.rows, *shape_of(spec.action))
+    if not isinstance(action, np.ndarray) or action.shape != wanted:
         shape = getattr(action, "shape", type(action).__name__)
-        raise Failed(f"{where}: action is {shape}, not an array {(spec.rows, *(spec.action.shape or ()))}")
+        raise Failed(f"{where}: action is {shape}, not an array {wanted}")
     problem = _outside(action, spec.action)
     if problem:
         raise Failed(f"{where}: {problem}")
@@ -117,12 +121,25 @@ def _check_act(act: Act, spec: Spec, where: str) -> None:
 
 def _outside(action: Array, space: gym.Space[Any]) -> str:
     """Why actions [N, ...] are none of the space's; a Box's bounds are not asked for: the environment clips."""
+    if isinstance(space, gym.Dict):
+        return _outside_parts(action, space)
     if isinstance(space, gym.Box):
         return "" if action.dtype.kind == "f" and np.isfinite(action).all() else f"{action} are not finite floats"
     if action.dtype.kind not in "iu":
         return f"actions are {action.dtype}, not integers"
     wrong = [one for one in action if not space.contains(np.asarray(one, dtype=space.dtype)[()])]
     return f"action {wrong[0]} is not in {space}" if wrong else ""
+
+
+def _outside_parts(action: Array, space: gym.Dict) -> str:
+    tree = split(space, action)
+    if action.dtype != np.float32 or not np.array_equal(join(space, tree), action):
+        return f"{action} are not float32, or hold broken numbers where there are choices"
+    for part in parts(space):
+        inside = reduce(getitem, part.keys, tree)
+        if problem := _outside(inside, part.space):
+            return f"'{'.'.join(part.keys)}': {problem}"
+    return ""
 
 
 def _check_rows(array: Any, rows: int, name: str, where: str) -> None:

@@ -47,7 +47,7 @@ def _inline(subject: Subject, steps: int, workers: int) -> Inline:
     values: dict[str, Any] = {"runner": "async", "inline": True, "workers": workers, "rows": ROWS, "seed": 0}
     values["total_steps"] = steps
     made = Plan.make(subject.name, subject.home, values)
-    plan = HomePlan(made.algorithm, made.env, made.learner, made.options, subject.config, (), subject)
+    plan = HomePlan(made.algorithm, made.env, made.learner, made.options, subject.config, (), {}, subject)
     seed_globals(plan.seeds().child("globals"))
     runner = Inline(plan, Clock(steps))
     try:

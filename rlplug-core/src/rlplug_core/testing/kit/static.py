@@ -98,7 +98,8 @@ def presets(subject: Subject) -> None:
         values = flat(table)
         try:
             convert(RunOptions, {key: value for key, value in values.items() if key in every}, record.id)
-            convert(subject.cls.Config, {key: value for key, value in values.items() if key not in every}, record.id)
+            own = {key: value for key, value in values.items() if key not in every}
+            convert(subject.cls.Config, own, record.id, follows=True)
         except BadConfig as error:
             raise Failed(f"{path}, table '{name}': {error}") from error
 

@@ -18,15 +18,18 @@ from rlplug_core.presets import preset
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds, untouched
 from rlplug_core.settings import torch_settings
-from rlplug_core.testing import envs
+from rlplug_core.testing import envs, panels
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Spec
 
 T = TypeVar("T")
 
-#: The environments of the kit, the first choice first: actions of both kinds, then other observations.
-PROBES: tuple[type[envs.Vector], ...] = (envs.Chain, envs.Continuous, envs.Recall, envs.Pixels, envs.Masked)
+#: The environments of the kit, the first choice first: actions of the usual kinds, other observations, other actions.
+PROBES: tuple[type[envs.Vector], ...] = (
+    envs.Chain, envs.Continuous, envs.Recall, envs.Pixels, envs.Masked, panels.Dials, panels.MaskedDials,
+    panels.Switches, panels.Panel,
+)  # fmt: skip
 #: Rows of a small run; several, so that one vector step may make several batches due.
 ROWS = 8
 #: Env steps within which there must be updates.
@@ -58,7 +61,7 @@ class Subject:
         self.cls: type[Any] = algorithm(name)
         self.notes: dict[Any, Any] = {}
         if given and not self._schema_error():
-            convert(self.cls.Config, given, name)
+            convert(self.cls.Config, given, name, follows=True)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, worked out the first time; several checks look at the same thing."""
@@ -78,7 +81,7 @@ class Subject:
         """The configuration: the given options over the preset for all environments over the defaults."""
         own = {option.name for option in schema(self.cls.Config)}
         usual = {name: value for name, value in preset(self.name, "").items() if name in own}
-        return convert(self.cls.Config, {**usual, **self.given}, self.name)
+        return convert(self.cls.Config, {**usual, **self.given}, self.name, follows=True)
 
     def learner(self, spec: Spec, seeds: Seeds, optimiser: OptimiserFactory = Optimiser) -> Learner[Any]:
         """A fresh learner."""

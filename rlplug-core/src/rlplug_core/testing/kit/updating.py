@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Batch, Rollout
-from rlplug_core.optimiser import Optimiser, Rule
+from rlplug_core.optimiser import Optimiser
+from rlplug_core.rules import Rule
 from rlplug_core.schedules import Schedule
 from rlplug_core.testing.kit.ends import garbage_matters
 from rlplug_core.testing.kit.outcome import Failed, Skipped

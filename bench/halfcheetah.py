@@ -1,0 +1,159 @@
+"""Do SAC and TD3 learn HalfCheetah as well as Stable-Baselines3's, with the same settings and seeds?
+
+    python bench/halfcheetah.py                              # both, seeds 1 to 5 on both sides: many hours
+    python bench/halfcheetah.py --only sac --seeds 1 2       # some of it; two at once share the file of results
+    python bench/halfcheetah.py --report --write             # train nothing; the table, into RESULTS.md too
+
+Every finished run is one line of `halfcheetah.jsonl` in the cache folder and is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import ours
+from peers import HERE, measured, peer_python
+from results import ROOT, machine, revision, table, write_section
+
+from rlplug_core.journal import read
+from rlplug_core.plan import Plan
+from rlplug_core.presets import resolve
+from rlplug_core.run import train
+
+ENV = "HalfCheetah-v5"
+ALGORITHMS = ("sac", "td3")
+SIDES = ("stable-baselines3", "rlplug")
+#: The options that the comparison is about; the rest of `ours.options` only keeps a stopwatch undisturbed.
+COMPARED = (
+    "batch", "capacity", "critic_lr", "critics", "every", "gamma", "lr", "n_step", "net.activation", "net.hidden",
+    "noise", "policy_every", "sigma", "start", "tau", "updates", "warmup",
+)  # fmt: skip
+DRAWS = 20_000
+
+
+def rlplug(algorithm: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Train with the presets, and read the verdict on the best weights from the journal."""
+    run = {"seed": seed, "total_steps": given.steps, "threads": given.threads}
+    judging = {"eval_episodes": given.episodes, "verdict_episodes": given.verdict}
+    values, _ = resolve(algorithm, ENV, {**run, **judging})
+    check(algorithm, Plan.make(algorithm, ENV, values).flat)
+    with tempfile.TemporaryDirectory() as directory:
+        records = list(read(train(algorithm, ENV, values, out=directory, hooks=False).journal))
+    means = [record.data["eval/return_mean"] for record in records if record.kind == "evaluation"]
+    (found,) = [record.data["return_mean"] for record in records if record.kind == "verdict"]
+    return {"verdict": found, "evaluations": means}
+
+
+def check(algorithm: str, mine: dict[str, Any]) -> None:
+    """Raise SystemExit where a preset says something else than the settings that the other side gets."""
+    setting = ours.measure.stored(algorithm)
+    theirs = ours.options(algorithm, setting | {"seed": 0})
+    for name in COMPARED:
+        if name in theirs and mine[name] != theirs[name]:
+            raise SystemExit(f"{algorithm}: the preset has {name} {mine[name]}, settings.json {theirs[name]}")
+
+
+def peer(algorithm: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """The other side, in an environment of its own."""
+    script = [peer_python("sb3", given.cache), str(HERE / "peers" / "sb3_learn.py"), "--pair", algorithm]
+    numbers = {"seed": seed, "steps": given.steps, "episodes": given.episodes, "verdict": given.verdict}
+    words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
+    return measured(script + words, given.threads)
+
+
+def iqm(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The interquartile mean over the last axis: without a quarter, rounded down, at either end."""
+    cut = scores.shape[-1] // 4
+    middle = np.sort(scores, -1)[..., cut : scores.shape[-1] - cut]
+    return np.asarray(middle.mean(-1))
+
+
+def resampled(scores: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
+    """The interquartile means of bootstrap samples of the seeds' `scores` (Agarwal et al., 2021, arXiv:2108.13264).
+
+    There is one task for each table row, so that its seeds are the only stratum.
+    """
+    picks = np.random.default_rng(seed).integers(len(scores), size=(DRAWS, len(scores)))
+    return iqm(scores[picks])
+
+
+def interval(samples: npt.NDArray[np.float64]) -> str:
+    low, high = np.percentile(samples, [2.5, 97.5])
+    return f"{low:,.0f} to {high:,.0f}"
+
+
+def section(records: Sequence[dict[str, Any]], steps: int) -> str:
+    """The text for RESULTS.md from finished runs of `steps` env steps."""
+    rows, revisions = [], ", ".join(sorted({record["revision"] for record in records}))
+    for algorithm in ALGORITHMS:
+        runs = {side: [r for r in records if (r["algorithm"], r["side"]) == (algorithm, side)] for side in SIDES}
+        if not all(runs.values()):
+            continue
+        scores = {side: np.array([run["verdict"] for run in runs[side]]) for side in SIDES}
+        samples = {side: resampled(scores[side], number) for number, side in enumerate(SIDES)}
+        for side in SIDES:
+            found = ", ".join(f"{run['seed']}: {run['verdict']:,.0f}" for run in runs[side])
+            hours = np.median([run["seconds"] for run in runs[side]]) / 3600
+            middle = f"**{iqm(scores[side]):,.0f}** ({interval(samples[side])})"
+            rows.append([algorithm, side, found, middle, "", f"{hours:.2f}"])
+        rows[-1][4] = interval(samples["rlplug"] - samples["stable-baselines3"])
+    header = ["algorithm", "side", "verdict by seed", "IQM (95 %)", "rlplug's less the other's (95 %)", "hours a run"]
+    return f"""## HalfCheetah-v5 beside Stable-Baselines3
+
+`python bench/halfcheetah.py`
+
+{table(header, rows)}
+
+{steps:,} env steps with the same settings (rlplug's presets, which are checked against `bench/peers/settings.json`) and
+seeds on both sides. Twenty evaluations of ten greedy episodes find the best weights; the verdict is the mean
+return of these over 100 greedy episodes on fresh seeds. Interquartile means over the seeds, with percentile bootstrap
+intervals of {DRAWS:,} samples. {machine()}; rlplug at {revisions}."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--steps", type=int, default=100_000, help="env steps, for trying things out")
+    # With a hundred episodes each, the twenty evaluations would take longer than the training.
+    parser.add_argument("--episodes", type=int, default=10, help="of each evaluation on the way")
+    parser.add_argument("--verdict", type=int, default=100, help="episodes of the verdict")
+    parser.add_argument("--threads", type=int, default=1, help="of torch; with one, two halves can run side by side")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for results and the other side")
+    parser.add_argument("--report", action="store_true", help="train nothing")
+    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    given = parser.parse_args()
+    given.cache.mkdir(parents=True, exist_ok=True)
+    path = given.cache / "halfcheetah.jsonl"
+    for what in [] if given.report else [(a, s, n) for n in given.seeds for a in given.only for s in given.sides]:
+        key = dict(zip(("algorithm", "side", "seed"), what, strict=True)) | {"steps": given.steps}
+        if not any(key.items() <= record.items() for record in finished(path)):
+            started = time.monotonic()
+            result = (rlplug if what[1] == "rlplug" else peer)(what[0], what[2], given)
+            line = {**key, **result, "seconds": round(time.monotonic() - started), "revision": revision()}
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            print(f"{what}: {result['verdict']:.0f} in {line['seconds']} s", file=sys.stderr, flush=True)
+    text = section([record for record in finished(path) if record["steps"] == given.steps], given.steps)
+    print(text)
+    if given.write:
+        write_section("halfcheetah", text)
+
+
+def finished(path: Path) -> list[dict[str, Any]]:
+    """The runs that are done, by whichever process."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Choices: one of several actions, or one in each of several places."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.heads.masks import ILLEGAL
+from rlplug_core.types import Array
+
+#: The logit of a choice that a place does not have: below that of an illegal one, and finite like it.
+ABSENT = 2 * ILLEGAL
+
+
+class Categorical:
+    """One of `size` actions; outputs are logits."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return generator.gumbel(size=(*shape, self.size)).astype(np.float32)
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """The Gumbel-max trick: argmax(logits + Gumbel noise) is a draw from softmax(logits)."""
+        action: Array = (outputs + noise).argmax(-1)
+        return action
+
+    def mode(self, outputs: Array) -> Array:
+        action: Array = outputs.argmax(-1)
+        return action
+
+    def host_log_prob(self, outputs: Array, action: Array) -> Array:
+        shifted = outputs - outputs.max(-1, keepdims=True)
+        chosen = shifted[np.arange(len(action)), action]
+        log_prob: Array = chosen - np.log(np.exp(shifted).sum(-1))
+        return log_prob
+
+    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
+        return outputs.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        log_probs = outputs.log_softmax(-1)
+        return -(log_probs.exp() * log_probs).sum(-1)
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both from one normalisation."""
+        log_probs = outputs.log_softmax(-1)
+        chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+        return chosen, -(log_probs.exp() * log_probs).sum(-1)
+
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        log_probs = outputs.log_softmax(-1)
+        return (log_probs.exp() * (log_probs - other.log_softmax(-1))).sum(-1)
+
+
+class MultiCategorical:
+    """One of `sizes[i]` choices in each place i, independently; outputs are all logits side by side, [B, sum(sizes)].
+
+    Actions are integers [B, *shape] in the shape of `sizes`. Places with fewer choices than others are filled up with
+    absent ones, so that all are worked out together, however many there are.
+    """
+
+    def __init__(self, sizes: Array) -> None:
+        self.shape = sizes.shape
+        sizes = sizes.reshape(-1, 1).astype(np.int64)
+        self.size = int(sizes.sum())
+        number = np.arange(sizes.max())
+        #: The column of each choice in each place [places, widest]; absent ones lie behind the last.
+        self.columns = np.where(number < sizes, sizes.cumsum().reshape(-1, 1) - sizes + number, self.size)
+        self.even = self.columns.size == self.size
+        self._columns = torch.from_numpy(self.columns)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return generator.gumbel(size=(*shape, self.size)).astype(np.float32)
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """The Gumbel-max trick in every place."""
+        return self.mode(outputs + noise)
+
+    def mode(self, outputs: Array) -> Array:
+        action: Array = self._host_places(outputs).argmax(-1)
+        return action.reshape(-1, *self.shape)
+
+    def host_log_prob(self, outputs: Array, action: Array) -> Array:
+        logits = self._host_places(outputs)
+        shifted = logits - logits.max(-1, keepdims=True)
+        chosen = np.take_along_axis(shifted, action.reshape(len(action), -1, 1), -1)[..., 0]
+        log_prob: Array = (chosen - np.log(np.exp(shifted).sum(-1))).sum(-1)
+        return log_prob
+
+    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
+        return _chosen(self._places(outputs).log_softmax(-1), action)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        log_probs = self._places(outputs).log_softmax(-1)
+        return -(log_probs.exp() * log_probs).sum((-2, -1))
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both from one normalisation."""
+        log_probs = self._places(outputs).log_softmax(-1)
+        return _chosen(log_probs, action), -(log_probs.exp() * log_probs).sum((-2, -1))
+
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        log_probs = self._places(outputs).log_softmax(-1)
+        return (log_probs.exp() * (log_probs - self._places(other).log_softmax(-1))).sum((-2, -1))
+
+    def _places(self, outputs: Tensor) -> Tensor:
+        """[B, sum(sizes)] to [B, places, widest]."""
+        if self.even:
+            places: Tensor = outputs.unflatten(-1, self.columns.shape)
+            return places
+        if self._columns.device != outputs.device:
+            self._columns = self._columns.to(outputs.device)
+        return nn.functional.pad(outputs, (0, 1), value=ABSENT)[:, self._columns]
+
+    def _host_places(self, outputs: Array) -> Array:
+        if self.even:
+            return outputs.reshape(-1, *self.columns.shape)
+        absent = np.full((len(outputs), 1), ABSENT, np.float32)
+        return np.concatenate([outputs, absent], -1).take(self.columns, -1)
+
+
+def _chosen(log_probs: Tensor, action: Tensor) -> Tensor:
+    """The sum [B] over places of the log-probabilities [B, places, widest] of the actions [B, ...]."""
+    chosen: Tensor = log_probs.gather(-1, action.flatten(1).unsqueeze(-1)).sum((-2, -1))
+    return chosen

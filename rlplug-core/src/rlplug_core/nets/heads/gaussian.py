@@ -1,0 +1,67 @@
+"""Numbers without bounds: a diagonal Gaussian, whose deviation is one for all states or depends on the state."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.types import Array
+
+
+class Gaussian:
+    """A diagonal Gaussian over `dims` numbers; outputs are means and log standard deviations, [B, 2 * dims].
+
+    Actions are canonical ([-1, 1] inside the bounds) and unclipped; the environment clips what it executes.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.dims = math.prod(shape)
+        self.size = 2 * self.dims
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return generator.standard_normal((*shape, self.dims), dtype=np.float32)
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
+        action: Array = mean + np.exp(log_std) * noise
+        return action.reshape(-1, *self.shape)
+
+    def mode(self, outputs: Array) -> Array:
+        return outputs[:, : self.dims].reshape(-1, *self.shape)
+
+    def host_log_prob(self, outputs: Array, action: Array) -> Array:
+        mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
+        scaled = (action.reshape(len(action), -1) - mean) * np.exp(-log_std)
+        log_prob: Array = (-0.5 * scaled**2 - log_std).sum(-1) - 0.5 * self.dims * math.log(2 * math.pi)
+        return log_prob.astype(np.float32, copy=False)
+
+    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
+        mean, log_std = outputs.chunk(2, -1)
+        scaled = (action.reshape(mean.shape) - mean) * (-log_std).exp()
+        return (-0.5 * scaled.square() - log_std).sum(-1) - 0.5 * self.dims * math.log(2 * math.pi)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        return outputs[:, self.dims :].sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        return self.log_prob(outputs, action), self.entropy(outputs)
+
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        (mean, log_std), (other_mean, other_log_std) = outputs.chunk(2, -1), other.chunk(2, -1)
+        square = (2 * log_std).exp() + (mean - other_mean).square()
+        return (other_log_std - log_std + 0.5 * square * (-2 * other_log_std).exp() - 0.5).sum(-1)
+
+
+class LogStd(nn.Module):
+    """Appends a state-independent log standard deviation to means [B, d], giving [B, 2 d]."""
+
+    def __init__(self, dims: int) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(torch.zeros(dims))
+
+    def forward(self, mean: Tensor) -> Tensor:
+        return torch.cat([mean, self.log_std.expand_as(mean)], -1)

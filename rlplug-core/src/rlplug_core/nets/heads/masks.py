@@ -1,0 +1,51 @@
+"""Masks of legal actions: what becomes of the logits of the others.
+
+A mask has one entry for each choice of each Discrete and MultiDiscrete part of an action, all side by side in the order
+of the space; Box and MultiBinary parts have none.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor
+
+from rlplug_core.actions import choices
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.types import Obs, Spec
+
+#: What the logit of an illegal action becomes; finite, so that nothing downstream turns into NaN.
+ILLEGAL = -1e8
+
+
+def masked(outputs: Tensor, obs: Obs, columns: Tensor | None = None) -> Tensor:
+    """`outputs` [B, A] with illegal actions at `ILLEGAL`, where the observation carries an action mask.
+
+    `columns` says which outputs the entries of the mask are for, where they are not for all.
+    """
+    if not (isinstance(obs, dict) and MASK in obs):
+        return outputs
+    illegal = obs[MASK].flatten(1) == 0
+    if columns is not None:
+        illegal = torch.zeros_like(outputs, dtype=torch.bool).index_copy(1, columns, illegal)
+    return outputs.masked_fill(illegal, ILLEGAL)
+
+
+def check_mask(spec: Spec) -> None:
+    """Raise UsageError where observations carry a mask that does not fit the actions."""
+    if not isinstance(spec.obs, spaces.Dict) or MASK not in spec.obs.spaces:
+        return
+    given, wanted = prod(spec.obs[MASK].shape or ()), choices(spec.action)
+    if not wanted:
+        raise UsageError(
+            f"{spec.id} gives an '{MASK}', and its actions, {spec.action}, have no choices to mask; only Discrete and "
+            "MultiDiscrete actions do, so leave it out"
+        )
+    if given != wanted:
+        raise UsageError(
+            f"the '{MASK}' of {spec.id} has {given} entries, and its actions, {spec.action}, have {wanted} choices; "
+            "give one entry for each choice, those of all parts side by side"
+        )

@@ -1,0 +1,110 @@
+"""Dictionaries of actions: a head for each part, all independent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.actions import parts
+from rlplug_core.nets.heads.protocol import Head
+from rlplug_core.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The head of one part, and which columns of outputs, noise and actions are its own."""
+
+    head: Head
+    outputs: slice
+    noise: slice
+    action: slice
+    shape: tuple[int, ...]
+    chosen: bool
+
+    def host(self, action: Array) -> Array:
+        """The part's own of actions [B, k], as its head takes them."""
+        own = action[:, self.action].reshape(-1, *self.shape)
+        return own.astype(np.int64) if self.chosen else own
+
+    def device(self, action: Tensor) -> Tensor:
+        own = action[:, self.action].reshape(-1, *self.shape)
+        return own.long() if self.chosen else own
+
+
+class Product:
+    """Independent distributions of the parts of a Dict; actions are columns [B, k] as `rlplug_core.actions` says.
+
+    Args:
+        space: the Dict, which may hold others.
+        heads: one for each of its parts, in their order.
+
+    Attributes:
+        columns: [M] the outputs that are logits of choices, in the order of a mask's entries.
+    """
+
+    def __init__(self, space: spaces.Dict, heads: Sequence[Head]) -> None:
+        self.size = 0
+        self.members: list[Member] = []
+        columns: list[int] = []
+        width = 0
+        nothing = np.random.default_rng(0)
+        for part, head in zip(parts(space), heads, strict=True):
+            outputs = slice(self.size, self.size + head.size)
+            noise = slice(width, width + head.noise(nothing, (0,)).shape[-1])
+            chosen = isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
+            self.members.append(Member(head, outputs, noise, part.columns, part.space.shape or (), chosen))
+            columns += range(outputs.start, outputs.stop) if chosen else ()
+            self.size, width = outputs.stop, noise.stop
+        self.columns = torch.tensor(columns, dtype=torch.int64)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return np.concatenate([member.head.noise(generator, shape) for member in self.members], -1)
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        return _beside(m.head.sample(outputs[:, m.outputs], noise[..., m.noise]) for m in self.members)
+
+    def mode(self, outputs: Array) -> Array:
+        return _beside(m.head.mode(outputs[:, m.outputs]) for m in self.members)
+
+    def host_log_prob(self, outputs: Array, action: Array) -> Array:
+        found = [m.head.host_log_prob(outputs[:, m.outputs], m.host(action)) for m in self.members]
+        log_prob: Array = np.sum(found, 0)
+        return log_prob
+
+    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
+        return _sum(m.head.log_prob(outputs[:, m.outputs], m.device(action)) for m in self.members)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        return _sum(m.head.entropy(outputs[:, m.outputs]) for m in self.members)
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        both = [m.head.log_prob_and_entropy(outputs[:, m.outputs], m.device(action)) for m in self.members]
+        return _sum(log_prob for log_prob, _ in both), _sum(entropy for _, entropy in both)
+
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        return _sum(m.head.kl(outputs[:, m.outputs], other[:, m.outputs]) for m in self.members)
+
+
+class Beside(nn.Module):
+    """Layers on the same features, their outputs side by side."""
+
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.cat([layer(features) for layer in self.layers], -1)
+
+
+def _beside(actions: Iterable[Array]) -> Array:
+    """Actions [B, ...] of the parts as columns [B, k]."""
+    return np.concatenate([each.reshape(len(each), -1).astype(np.float32, copy=False) for each in actions], -1)
+
+
+def _sum(terms: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(terms)).sum(0)

@@ -1,0 +1,36 @@
+"""What a head is: the meaning of a network's outputs as a distribution over actions, and what makes one for a space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import gymnasium.spaces as spaces
+import numpy as np
+from torch import Tensor, nn
+
+from rlplug_core.types import Array
+
+
+class Head(Protocol):
+    """A distribution over actions, given outputs [B, size]; log-probabilities and entropies are [B]."""
+
+    size: int
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Noise [*shape, k] from which `sample` makes actions."""
+        ...
+
+    def sample(self, outputs: Array, noise: Array) -> Array: ...
+    def mode(self, outputs: Array) -> Array: ...
+    def host_log_prob(self, outputs: Array, action: Array) -> Array: ...
+    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor: ...
+    def entropy(self, outputs: Tensor) -> Tensor: ...
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]: ...
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        """The Kullback-Leibler divergence [B] from the distributions of `outputs` to those of `other`."""
+        ...
+
+
+#: Makes a head and the layer that feeds it from an action space and a number of features.
+HeadFactory: TypeAlias = Callable[[spaces.Space[Any], int], tuple[Head, nn.Module]]

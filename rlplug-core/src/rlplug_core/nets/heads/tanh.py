@@ -1,0 +1,82 @@
+"""Numbers in [-1, 1]: a Gaussian through a tanh."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.heads.gaussian import Gaussian
+from rlplug_core.types import Array
+
+
+class SquashedGaussian(Gaussian):
+    """tanh of a diagonal Gaussian whose deviation depends on the state: actions lie in [-1, 1] (Haarnoja et al., 2018).
+
+    Outputs are means and log standard deviations before the tanh, [B, 2 * dims]; the latter are held in `LOG_STD`.
+    """
+
+    #: Bounds of log standard deviations, as in the authors' code.
+    LOG_STD = (-20.0, 2.0)
+    #: The float32 next to 1: where tanh has rounded to 1 an action counts as this one, so that its density is finite.
+    BOUND = 1 - 2.0**-24
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :].clip(*self.LOG_STD)
+        action: Array = np.tanh(mean + np.exp(log_std) * noise)
+        return action.reshape(-1, *self.shape)
+
+    def mode(self, outputs: Array) -> Array:
+        """tanh of the mean, as in the authors' evaluation: the median of every action."""
+        action: Array = np.tanh(outputs[:, : self.dims])
+        return action.reshape(-1, *self.shape)
+
+    def host_log_prob(self, outputs: Array, action: Array) -> Array:
+        log_prob: Array = self.log_prob(torch.from_numpy(outputs), torch.from_numpy(action)).numpy()
+        return log_prob
+
+    def draw(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [B, dims] made of standard normal `noise`, and their log-probabilities [B]; both have gradients."""
+        mean, log_std = self._parts(outputs)
+        before = mean + log_std.exp() * noise
+        normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
+        return before.tanh(), (normal - log_slope(before)).sum(-1)
+
+    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
+        before = action.reshape(len(outputs), self.dims).clamp(-self.BOUND, self.BOUND).atanh()
+        normal = super().log_prob(torch.cat(self._parts(outputs), -1), before)
+        return normal - log_slope(before).sum(-1)
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """The Gaussian's and the mean of log tanh', by Gauss-Hermite quadrature: there is no closed form."""
+        mean, log_std = self._parts(outputs)
+        points, weights = (outputs.new_tensor(part) for part in np.polynomial.hermite_e.hermegauss(64))
+        slope = log_slope(mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * points) @ (weights / weights.sum())
+        return (log_std + slope).sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
+
+    def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
+        """That of the Gaussians: what is done to both alike changes no divergence."""
+        return super().kl(torch.cat(self._parts(outputs), -1), torch.cat(self._parts(other), -1))
+
+    def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = outputs.chunk(2, -1)
+        return mean, log_std.clamp(*self.LOG_STD)
+
+
+def log_slope(value: Tensor) -> Tensor:
+    """log(1 - tanh(x)²), the log of tanh's slope, without cancellation where tanh(x) rounds to 1."""
+    return 2 * (math.log(2) - value - nn.functional.softplus(-2 * value))
+
+
+def check_bounded(space: spaces.Space[Any]) -> None:
+    """Raise UsageError unless the canonical space is a Box whose true bounds are finite."""
+    if not isinstance(space, spaces.Box) or (np.abs([space.low, space.high]) > 1).any():
+        raise UsageError(
+            f"a tanh needs bounds, and the actions in {space} have none; wrap the environment so that its action space "
+            "is a Box with finite bounds, or use an algorithm without a tanh, such as ppo"
+        )

@@ -1,0 +1,59 @@
+"""PopArt: values of any size from outputs of size 1 (van Hasselt et al., 2016, arXiv:1602.07714)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.encoders import linear
+from rlplug_core.nets.net import Net
+from rlplug_core.normalise import TINY, mix, moments
+
+
+class PopArt(nn.Module):
+    """Features [B, F] to values [B, 1], scale * (W features + b) + shift, whose targets have these moments.
+
+    A loss that divides the values' errors by `scale` trains W and b on targets of mean 0 and deviation 1 (algorithm 1).
+
+    Args:
+        features: F.
+        rate: how far the moments move for one target; for a batch of n by 1 - (1 - rate)^n.
+        least: the smallest scale, so that targets which are all the same do not blow up the errors.
+        net: how W and b begin.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    known: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, features: int, rate: float = 3e-4, least: float = 1e-4, net: Net | None = None) -> None:
+        super().__init__()
+        self.rate, self.least = rate, least
+        self.linear = linear(features, 1, 1.0, net)
+        self.register_buffer("mean", torch.zeros(1, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(1, dtype=torch.float64))
+        self.register_buffer("known", torch.zeros((), dtype=torch.float64))  # 1 - what is left of the beginning
+        self.register_buffer("shift", torch.zeros(1))
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        values: Tensor = self.linear(features)
+        return values * self.scale + self.shift
+
+    @torch.no_grad()
+    def absorb(self, target: Tensor, weight: Tensor) -> None:
+        """Move the moments by value targets [B] with weights [B], and W and b so that no value changes (proposition 1).
+
+        The first batch's moments are taken as they are, as if there had been nothing before.
+        """
+        mean, variance, size = moments(target.unsqueeze(1), weight)
+        fresh = 1 - (1 - self.rate) ** size
+        self.known.add_((1 - self.known) * fresh)
+        mix(self.mean, self.variance, mean, variance, fresh / self.known.clamp(min=TINY))
+        scale, shift = self.scale.double(), self.shift.double()
+        self.scale.copy_(self.variance.sqrt().clamp(min=self.least))
+        self.shift.copy_(self.mean)
+        self.linear.weight.mul_(scale / self.scale)
+        self.linear.bias.copy_((scale * self.linear.bias + shift - self.shift) / self.scale)

@@ -1,0 +1,117 @@
+"""Small numpy environments with known answers and actions of several parts, like those of `rlplug_core.testing.envs`.
+
+What is to be done is seen; each part of an action pays for itself, so that each one that goes astray costs return.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.actions import split
+from rlplug_core.testing.envs import Vector
+from rlplug_core.types import Array, Obs
+
+
+class Dials(Vector):
+    """Two dials of three and two positions: half a point for each in its place. At random 5 / 12, at best 1."""
+
+    sizes = [3, 2]
+    action = spaces.MultiDiscrete(sizes)
+    obs = spaces.MultiDiscrete(sizes)
+
+    def open(self, rows: Array) -> None:
+        place = self.state.setdefault("place", np.zeros((self.rows, 2), np.int64))
+        place[rows] = self.generator.integers(0, self.sizes, (self.rows, 2))[rows]
+
+    def observe(self) -> Obs:
+        return self.state["place"]
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        right = (action == self.state["place"]).mean(1)
+        return right, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class MaskedDials(Vector):
+    """The same dials, of which one position each is forbidden: half a point for each in the lowest allowed one.
+
+    The masks of both lie side by side, [N, 5]; a forbidden position raises ValueError. Episodes have four steps; the
+    best return is 4, at random among the allowed 3.
+    """
+
+    sizes = [3, 2]
+    action = spaces.MultiDiscrete(sizes)
+    obs = spaces.Dict({"obs": spaces.Box(0, 1, (5,), np.float32), "action_mask": spaces.MultiBinary(5)})
+
+    def open(self, rows: Array) -> None:
+        self._draw(rows)
+
+    def _draw(self, rows: Array) -> None:
+        forbidden = self.state.setdefault("forbidden", np.zeros((self.rows, 2), np.int64))
+        forbidden[rows] = self.generator.integers(0, self.sizes, (self.rows, 2))[rows]
+
+    def observe(self) -> Obs:
+        columns = [np.arange(size) != self.state["forbidden"][:, [dial]] for dial, size in enumerate(self.sizes)]
+        mask = np.concatenate(columns, 1).astype(np.int8)
+        return {"obs": mask.astype(np.float32), "action_mask": mask}
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        forbidden = self.state["forbidden"]
+        if (action == forbidden).any():
+            wrong = np.flatnonzero((action == forbidden).any(1)).tolist()
+            raise ValueError(f"forbidden actions were taken in the rows {wrong}")
+        reward = (action == (forbidden == 0)).mean(1)
+        self._draw(np.ones(self.rows, np.bool_))
+        return reward, self.state["length"] + 1 >= 4, np.zeros(self.rows, np.bool_)
+
+
+class Switches(Vector):
+    """Three switches: a third of a point for each that is as the lamp above it. At random 1 / 2, at best 1."""
+
+    action = spaces.MultiBinary(3)
+    obs = spaces.MultiBinary(3)
+
+    def open(self, rows: Array) -> None:
+        lamps = self.state.setdefault("lamps", np.zeros((self.rows, 3), np.int8))
+        lamps[rows] = self.generator.integers(0, 2, (self.rows, 3))[rows]
+
+    def observe(self) -> Obs:
+        return self.state["lamps"]
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        right = (action == self.state["lamps"]).mean(1)
+        return right, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+
+
+class Panel(Vector):
+    """One action for a button, two levers, and below them dials and switches: a point for each kind when it is right.
+
+    Levers cost the mean of (a - x / 2)² where x is seen. One step; at best 3, with levers left alone and the rest at
+    random 1.17.
+    """
+
+    action = spaces.Dict(
+        {
+            "button": spaces.Discrete(3),
+            "levers": spaces.Box(-1, 1, (2,), np.float32),
+            "more": spaces.Dict({"dials": spaces.MultiDiscrete([3, 2]), "switches": spaces.MultiBinary(2)}),
+        }
+    )
+    obs = spaces.Dict({"levers": spaces.Box(-1, 1, (2,), np.float32), "places": spaces.MultiDiscrete([3, 3, 2, 2, 2])})
+
+    def open(self, rows: Array) -> None:
+        levers = self.state.setdefault("levers", np.zeros((self.rows, 2)))
+        levers[rows] = self.generator.uniform(-1, 1, (self.rows, 2))[rows]
+        places = self.state.setdefault("places", np.zeros((self.rows, 5), np.int64))
+        places[rows] = self.generator.integers(0, (3, 3, 2, 2, 2), (self.rows, 5))[rows]
+
+    def observe(self) -> Obs:
+        return {"levers": self.state["levers"].astype(np.float32), "places": self.state["places"]}
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        taken, places = split(self.action, action), self.state["places"]
+        reward = (taken["button"] == places[:, 0]) + (taken["more"]["dials"] == places[:, 1:3]).mean(1)
+        reward = reward + (taken["more"]["switches"] == places[:, 3:]).mean(1)
+        levers = np.clip(taken["levers"], -1, 1)
+        reward -= np.square(levers - self.state["levers"] / 2).mean(1)
+        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)

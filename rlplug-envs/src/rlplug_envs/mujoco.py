@@ -1,0 +1,93 @@
+"""Capture and restore MuJoCo's simulations, which pickle rebuilds differently without a word; and keep it quiet.
+
+A step depends on MuJoCo's integration state (positions, velocities, warm start of the solver, time, controls). Rewards
+of Ant and Humanoid also read quantities that lag behind it, derived in the step before, so all arrays go along.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlplug_core.types import Array, State
+
+#: The simulation and what is simulated, as `capture` names types.
+DATA, MODEL = "mujoco._structs.MjData", "mujoco._structs.MjModel"
+#: It draws pictures and keeps windows open; nothing in it reaches an observation.
+RENDERER = "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer"
+#: Where Gymnasium keeps its own environments on MuJoCo.
+MODULE = "gymnasium.envs.mujoco"
+
+
+def capture_data(data: Any) -> State:
+    """The integration state of an MjData, and all its arrays of fixed size one after the other, by type."""
+    import mujoco
+
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    integration = np.empty(mujoco.mj_stateSize(data.model, kind))
+    mujoco.mj_getState(data.model, data, integration, kind)
+    arrays = [getattr(data, name) for name in _fixed(data.model)]
+    kinds = sorted({array.dtype.char for array in arrays})
+    derived = {
+        kind: np.concatenate([array.reshape(-1) for array in arrays if array.dtype.char == kind]) for kind in kinds
+    }
+    return {"integration": integration, "derived": derived}
+
+
+def restore_data(data: Any, state: State) -> None:
+    """Put an MjData into a captured state, in place; its model is the captured one's (`fingerprint`)."""
+    import mujoco
+
+    mujoco.mj_setState(data.model, data, state["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
+    offsets = dict.fromkeys(state["derived"], 0)
+    for name in _fixed(data.model):
+        array = getattr(data, name)
+        kind, begin = array.dtype.char, offsets[array.dtype.char]
+        array[...] = state["derived"][kind][begin : begin + array.size].reshape(array.shape)
+        offsets[kind] += array.size
+
+
+def _fixed(model: Any) -> list[str]:
+    """The arrays whose size the model decides: those that are not empty before anything is in contact."""
+    import mujoco
+
+    blank = mujoco.MjData(model)
+    arrays = {name: getattr(blank, name) for name in dir(blank) if not name.startswith("_")}
+    return [name for name, array in arrays.items() if isinstance(array, np.ndarray) and array.size]
+
+
+def fingerprint(model: Any) -> str:
+    """A digest of an MjModel: environments that change their model as they go have no state that could be restored."""
+    import mujoco
+
+    content: Array = np.empty(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, content)
+    return hashlib.sha256(content.tobytes()).hexdigest()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leave out what MuJoCo has to say about Gymnasium's model files, which are not the user's to change.
+
+    It says so once for every row, on the terminal and in a file MUJOCO_LOG.TXT of the working directory.
+
+    Raises:
+        ModuleNotFoundError: MuJoCo is not installed.
+    """
+    import mujoco
+
+    def warn(text: str) -> None:
+        if "deprecated" not in text:
+            gymnasium.logger.warn(text)
+
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(warn)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)

@@ -1,0 +1,79 @@
+"""Encoders against slow references: choices become one-hot wherever they begin, and names are only names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.encoders import OneHot, encoder
+from rlplug_core.nets.net import Net
+
+NONE = Net(hidden=())
+
+
+def one_hot(values: Any, sizes: list[int], starts: list[int]) -> list[float]:
+    """Number by number."""
+    found: list[float] = []
+    for value, size, start in zip(values, sizes, starts, strict=True):
+        found += [float(value == start + choice) for choice in range(size)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("space", "sizes", "starts"),
+    [
+        (spaces.Discrete(4), [4], [0]),
+        (spaces.Discrete(3, start=-2), [3], [-2]),
+        (spaces.MultiDiscrete([3, 1, 4]), [3, 1, 4], [0, 0, 0]),
+        (spaces.MultiDiscrete([2, 3], start=[5, -1]), [2, 3], [5, -1]),
+        (spaces.MultiDiscrete(np.array([[2, 3], [4, 2]])), [2, 3, 4, 2], [0] * 4),
+    ],
+)
+def test_choices_become_one_hot(space: Any, sizes: list[int], starts: list[int]) -> None:
+    module, features = encoder(space, NONE)
+    space.seed(0)
+    drawn = np.stack([np.asarray(space.sample()) for _ in range(20)])
+    wanted = [one_hot(values, sizes, starts) for values in drawn.reshape(20, -1)]
+    found = module(torch.from_numpy(drawn))
+    assert features == sum(sizes)
+    torch.testing.assert_close(found, torch.tensor(wanted))
+
+
+def test_a_value_outside_is_noticed() -> None:
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        OneHot(spaces.Discrete(3))(torch.tensor([3]))
+
+
+def test_parts_of_every_kind_lie_side_by_side() -> None:
+    """Under names that a module has itself, and that it could not have."""
+    space = spaces.Dict(
+        {
+            "keys": spaces.MultiBinary(2),
+            "arm.angle": spaces.Box(-1, 1, (), np.float32),
+            "forward": spaces.MultiDiscrete([2, 2]),
+            "inner": spaces.Dict({"parts": spaces.Box(0, 9, (1, 2), np.int64)}),
+        }
+    )
+    module, features = encoder(space, NONE)
+    obs = {
+        "keys": torch.tensor([[0, 1]], dtype=torch.int8), "arm.angle": torch.tensor([0.5]),
+        "forward": torch.tensor([[1, 0]]), "inner": {"parts": torch.tensor([[[7, 8]]])},
+    }  # fmt: skip
+    assert features == 9
+    assert module(obs).tolist() == [[0.5, 0, 1, 1, 0, 7, 8, 0, 1]]
+
+
+def test_numbers_without_a_dimension_are_one_feature() -> None:
+    module, features = encoder(spaces.Box(-1, 1, (), np.float32), NONE)
+    assert features == 1
+    assert module(torch.tensor([0.5, -0.5])).tolist() == [[0.5], [-0.5]]
+
+
+def test_a_space_without_an_encoder_is_named() -> None:
+    with pytest.raises(UsageError, match=r"no encoder for observations in Text\(.*; flatten it with a wrapper"):
+        encoder(spaces.Text(3), NONE)

@@ -1,0 +1,176 @@
+"""Rules against torch's own optimisers on separate tensors, what they refuse, and what of them is saved and shared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import BadConfig
+from rlplug_core.optimiser import Optimiser
+from rlplug_core.rules import RULES, Adam, OptimiserOptions, RMSProp
+from rlplug_core.schedules import constant, linear
+from tests.core.fakes import assert_same, stored
+from tests.core.test_optimiser import loss_of, network, shared_pair, train, weights
+
+#: Our rule with options, and torch's class with its arguments.
+PAIRS: dict[str, tuple[str, OptimiserOptions, Any, dict[str, Any]]] = {
+    "adam": ("adam", OptimiserOptions(weight_decay=0.1), torch.optim.Adam, {"eps": 1e-5, "weight_decay": 0.1}),
+    "adamw": (
+        "adamw", OptimiserOptions((0.8, 0.95), weight_decay=0.1), torch.optim.AdamW,
+        {"betas": (0.8, 0.95), "eps": 1e-5, "weight_decay": 0.1},
+    ),
+    "adamw as it is": ("adamw", OptimiserOptions(epsilon=1e-8), torch.optim.AdamW, {}),
+    "sgd": ("sgd", OptimiserOptions(), torch.optim.SGD, {}),
+    "sgd with momentum": (
+        "sgd", OptimiserOptions(momentum=0.9, weight_decay=0.1), torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}
+    ),
+    "nesterov": (
+        "sgd", OptimiserOptions(momentum=0.9, nesterov=True), torch.optim.SGD, {"momentum": 0.9, "nesterov": True}
+    ),
+    "NAdam": ("torch.optim.NAdam", OptimiserOptions((0.8, 0.9)), torch.optim.NAdam, {"betas": (0.8, 0.9)}),
+    "RMSprop": (
+        "RMSprop", OptimiserOptions(decay=0.9, momentum=0.5), torch.optim.RMSprop, {"alpha": 0.9, "momentum": 0.5}
+    ),
+    **{
+        name: (name, OptimiserOptions(), getattr(torch.optim, name), {})
+        for name in ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "RAdam", "Rprop", "SGD", "AdamW")
+    },
+}  # fmt: skip
+
+
+def pairs(*without: str) -> Any:
+    return pytest.mark.parametrize("case", [name for name in PAIRS if name not in without])
+
+
+def made(case: str, net: nn.Module, clip: float | None = 0.5) -> Optimiser:
+    name, options, _, _ = PAIRS[case]
+    return Optimiser(net.parameters(), options.rule(name), linear(1e-2, 5e-3), clip)
+
+
+@pairs("Adafactor")  # whose step is relative to the root mean square of each tensor, which here is one
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_a_rule_is_torchs_on_separate_tensors(case: str, clip: float | None) -> None:
+    """Eight steps, each of another size."""
+    ours, theirs, clock = network(), network(), Clock(8)
+    _, _, cls, arguments = PAIRS[case]
+    optimiser, reference = made(case, ours, clip), cls(theirs.parameters(), lr=1e-2, **arguments)
+    for step in range(8):
+        clock.steps = step
+        optimiser.minimise(loss_of(ours, step), clock)
+        reference.zero_grad()
+        loss_of(theirs, step).backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), clip or float("inf"))
+        reference.param_groups[0]["lr"] = linear(1e-2, 5e-3)(step / 8)
+        reference.step()
+    assert any((a != b).any() for a, b in zip(weights(ours), weights(network()), strict=True))
+    for one, other in zip(weights(ours), weights(theirs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pairs()
+def test_stored_and_loaded_it_goes_on_the_same(case: str) -> None:
+    net, other = network(), network(1)
+    optimiser, resumed = made(case, net), made(case, other)
+    train(net, optimiser, range(3))
+    other.load_state_dict(stored(dict(net.state_dict())))
+    resumed.load_state_dict(stored(optimiser.state_dict()))
+    for pair in ((net, optimiser), (other, resumed)):
+        train(*pair, range(3, 6))
+    assert_same(dict(net.state_dict()), dict(other.state_dict()))
+    assert_same(optimiser.state_dict(), resumed.state_dict())
+
+
+@pairs()
+def test_loaded_before_its_first_step_it_begins_anew(case: str) -> None:
+    """A checkpoint may fall between any two vector steps."""
+    net, other = network(), network(1)
+    optimiser, resumed = made(case, net), made(case, other)
+    other.load_state_dict(stored(dict(net.state_dict())))
+    resumed.load_state_dict(stored(optimiser.state_dict()))
+    for pair in ((net, optimiser), (other, resumed)):
+        train(*pair, range(3))
+    assert_same(dict(net.state_dict()), dict(other.state_dict()))
+
+
+@pairs()
+def test_workers_share_what_it_keeps(case: str) -> None:
+    """Two that take turns do what one alone does: they go on from each other's state, not from their own."""
+    name, options, _, _ = PAIRS[case]
+    net, owner, workers = shared_pair(options.rule(name), constant(1e-2))
+    alone = network()
+    plain = Optimiser(alone.parameters(), options.rule(name), constant(1e-2), 0.5)
+    for step in range(6):
+        worker, optimiser = workers[step % 2]
+        optimiser.rule = options.rule(name) if step < 2 else optimiser.rule  # processes have rules of their own
+        optimiser.pull()
+        train(worker, optimiser, range(step, step + 1))
+        train(alone, plain, range(step, step + 1))
+    owner.pull()
+    assert_same(dict(net.state_dict()), dict(alone.state_dict()))
+
+
+def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
+    """What is set goes first, and a value that the rule has no use for is left out where nobody set it."""
+    options = OptimiserOptions(betas=(0.1, 0.2))
+    adam, rms, torchs = options.rule("adam", epsilon=1e-8), OptimiserOptions().rule("rmsprop", betas=(0.5, 0.5)), None
+    assert isinstance(adam, Adam)
+    assert (adam.betas, adam.epsilon) == ((0.1, 0.2), 1e-8)
+    assert isinstance(rms, RMSProp)
+    assert (rms.decay, rms.epsilon) == (0.99, 1e-5)
+    torchs = OptimiserOptions(epsilon=1e-3).rule("NAdam", epsilon=1e-8, decay=0.5)
+    assert torchs.arguments == {"eps": 1e-3}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("NAdma", {}, r"no optimiser 'NAdma'; did you mean 'NAdam'.*adam, adamw, rmsprop, sgd, or of torch"),
+        ("zzz", {}, r"no optimiser 'zzz'; take adam"),
+        ("Optimizer", {}, "no optimiser 'Optimizer'"),
+        ("LBFGS", {}, r"torch.optim.LBFGS does not step on one flat tensor \(.*closure.*\); use adam, adamw"),
+        ("Muon", {}, "torch.optim.Muon does not step on one flat tensor"),
+        ("SparseAdam", {}, "torch.optim.SparseAdam does not step on one flat tensor"),
+        ("sgd", {"epsilon": 1.0}, r"'sgd' has no use for 'optimiser.epsilon'; its options are .*optimiser.momentum"),
+        ("rmsprop", {"nesterov": True}, r"no use for 'optimiser.nesterov'; its options are optimiser.decay, "),
+        ("NAdam", {"decay": 0.5}, r"no use for 'optimiser.decay'; its options are optimiser.betas, optimiser.epsilon"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadConfig, match=sentence) as caught:
+        OptimiserOptions(**options).rule(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_class_that_keeps_more_than_tensors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            self.state[self.param_groups[0]["params"][0]]["history"] = [1.0]
+
+    monkeypatch.setattr(torch.optim, "Odd", Odd, raising=False)
+    with pytest.raises(BadConfig, match="Odd keeps 'history', which is no tensor and can be neither saved nor shared"):
+        OptimiserOptions().rule("Odd")
+
+
+def test_one_that_puts_new_tensors_in_place_of_the_old_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then what is saved and shared is what it keeps now."""
+
+    class Restless(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            parameter: Tensor = self.param_groups[0]["params"][0]
+            held = self.state[parameter]
+            held["sum"] = held.get("sum", torch.zeros_like(parameter)) + parameter.grad
+
+    monkeypatch.setattr(torch.optim, "Restless", Restless, raising=False)
+    parameters, rule = torch.ones(2), OptimiserOptions().rule("Restless")
+    state = rule.start(parameters)
+    for _ in range(3):
+        rule.step(parameters, torch.ones(2), state, 1.0)
+    assert state["sum"].tolist() == [3.0, 3.0]
+
+
+def test_every_rule_with_a_name_of_its_own_is_tested_here() -> None:
+    assert RULES.keys() - {"rmsprop"} <= {name for name, _, _, _ in PAIRS.values()}

@@ -1,0 +1,63 @@
+"""Target networks: flat copies, and how they follow."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from rlplug_core.algorithm import Follower, move_target, target_network
+from rlplug_core.optimiser import Adam, Optimiser, joined
+from rlplug_core.schedules import constant
+
+
+def network(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def moved(target: nn.Module, online: nn.Module, tau: float) -> list[torch.Tensor]:
+    """Each parameter on its own, in double precision."""
+    pairs = zip(target.parameters(), online.parameters(), strict=True)
+    return [(old.double() + tau * (new.double() - old.double())).detach() for old, new in pairs]
+
+
+def check(target: nn.Module, expected: list[torch.Tensor]) -> None:
+    for parameter, value in zip(target.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.double(), value, rtol=1e-6, atol=1e-7)
+
+
+def test_a_follower_moves_what_lies_flat_as_each_parameter_alone() -> None:
+    online = network(0)
+    target = target_network(online)
+    Optimiser(online.parameters(), Adam(), constant(1e-3))
+    follower = Follower(target, online)
+    assert [len(side) for side in (follower.target, follower.online)] == [1, 1]
+    for tau in (0.3, 0.005, 1.0):
+        online.load_state_dict(network(1).state_dict())  # in place, as a checkpoint is loaded
+        target.load_state_dict(network(2).state_dict())
+        expected = moved(target, online, tau)
+        follower.move(tau)
+        check(target, expected)
+    assert all(not parameter.requires_grad and parameter.grad is None for parameter in target.parameters())
+
+
+def test_what_does_not_lie_flat_moves_too() -> None:
+    online = network(0)
+    target, other = target_network(online), target_network(online)
+    online.load_state_dict(network(1).state_dict())
+    expected = moved(target, online, 0.2)
+    Follower(target, online).move(0.2)
+    move_target(other, online, 0.2)
+    check(target, expected)
+    check(other, expected)
+
+
+def test_only_neighbours_are_joined() -> None:
+    flat = torch.arange(10.0)
+    one, two = flat[2:5], flat[5:9].view(2, 2)
+    (whole,) = joined([one, two])
+    assert whole.tolist() == [2, 3, 4, 5, 6, 7, 8]
+    whole.zero_()
+    assert flat.tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0, 9]
+    for apart in ([two, one], [one, flat[6:]], [one, torch.zeros(2)], [one, two.t()]):
+        assert joined(apart) is apart

@@ -1,0 +1,74 @@
+"""How captured environments continue, here and in a fresh process: as a script it continues those of a checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlplug_core import checkpoint
+from rlplug_core.protocols import Env
+from rlplug_envs.classic import Gymnasium
+
+
+def run(env: Env, steps: int) -> list[Any]:
+    """A digest of all that the next steps say, and how many episodes ended in them."""
+    digest, ended = hashlib.sha256(), 0
+    rng = np.random.default_rng(9)
+    space: Any = env.spec.action
+    for _ in range(steps):
+        shape = (env.spec.rows, *(space.shape or ()))
+        action = rng.uniform(-1, 1, shape).astype(np.float32) if shape[1:] else rng.integers(0, space.n, shape)
+        now = env.step(action)
+        ended += len(now.episodes)
+        trees: list[Any] = [now.obs, now.final, now.reward, now.terminated, now.truncated, now.first, now.valid]
+        while trees:
+            tree = trees.pop()
+            if isinstance(tree, dict):
+                trees += [tree[name] for name in sorted(tree)]
+            else:
+                digest.update(np.ascontiguousarray(tree).tobytes())
+        digest.update(repr([(e.row, e.total, e.length) for e in now.episodes]).encode())
+    return [digest.hexdigest(), ended]
+
+
+def continued_afresh(cases: Sequence[tuple[str, int]], directory: Path) -> dict[str, list[Any]]:
+    """What each (id, rows) says after it was captured in the middle, the same here and in a fresh process."""
+    states, expected = {}, {}
+    for id, rows in cases:
+        env = Gymnasium().make(id, rows)
+        assert env.spec.inexact == "", id
+        env.reset(3)
+        run(env, 77)
+        states[f"{id}_{rows}"] = env.state_dict()
+        expected[f"{id}_{rows}"] = run(env, 300)
+    saved = checkpoint.Checkpoints(directory).save("step", 77, states, {})
+    process = subprocess.run(
+        [sys.executable, __file__, str(saved.path)], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == expected
+    return expected
+
+
+def main(path: Path) -> None:
+    states, _ = checkpoint.read(path)
+    told = {}
+    for name, state in states.items():
+        id, rows = name.rsplit("_", 1)
+        env = Gymnasium().make(id, int(rows))
+        env.load_state_dict(state)
+        told[name] = run(env, 300)
+    sys.stdout.write(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

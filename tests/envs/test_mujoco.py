@@ -1,0 +1,74 @@
+"""MuJoCo's environments continue to the same bits, though their state lies in C; and MuJoCo keeps quiet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlplug_envs.capture import Uncapturable, capture, restore
+from rlplug_envs.classic import Gymnasium
+from rlplug_envs.vector import Rows
+from tests.envs.continuing import continued_afresh
+
+pytest.importorskip("mujoco", reason="the extra rlplug-envs[mujoco] is not installed")
+
+NAMES = (
+    "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "HumanoidStandup-v5", "Swimmer-v5",
+    "InvertedPendulum-v5", "InvertedDoublePendulum-v5", "Reacher-v5", "Pusher-v5",
+)  # fmt: skip
+
+
+def test_all_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
+    told = continued_afresh([(name, 2) for name in NAMES], tmp_path)
+    assert told["Hopper-v5_2"][1] > 20  # episodes ended on the way
+    assert told["HalfCheetah-v5_2"][1] == 0
+
+
+class Heavier(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """The hopper weighs something else in every episode."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        obs, info = self.env.reset(seed=seed, options=options)
+        model: Any = self.get_wrapper_attr("model")
+        model.body_mass[1] = 1 + self.np_random.random()
+        return obs, info
+
+
+def test_a_model_that_changes_is_noticed() -> None:
+    env = Rows(lambda: Heavier(gymnasium.make("Hopper-v5")), 1, "Heavier-v0")
+    assert env.spec.inexact == "attribute 'model' is another MuJoCo model than was captured; it changes as it is used"
+
+
+def test_another_simulation_is_refused() -> None:
+    one, other = (gymnasium.make("Swimmer-v5").unwrapped for _ in range(2))
+    one.reset(seed=0)
+    other.data = None  # type: ignore[attr-defined]
+    with pytest.raises(Uncapturable, match="attribute 'data' was a MuJoCo simulation, here it is a NoneType"):
+        restore(other, capture(one))
+
+
+def test_what_a_step_derives_is_restored_too() -> None:
+    """Ant's reward of a step begins with where its torso was, which MuJoCo derives in the step before."""
+    one, other = (gymnasium.make("Ant-v5").unwrapped for _ in range(2))
+    for env, seed in ((one, 0), (other, 1)):
+        env.reset(seed=seed)
+        for _ in range(20):
+            env.step(np.full(8, 0.5, np.float32))
+    restore(other, capture(one))
+    simulations: list[Any] = [one.data, other.data]  # type: ignore[attr-defined]
+    for name in ("qpos", "qvel", "qacc_warmstart", "xpos", "cfrc_ext", "cinert"):
+        mine, theirs = (getattr(simulation, name) for simulation in simulations)
+        assert mine.tobytes() == theirs.tobytes(), name
+
+
+def test_model_files_are_not_complained_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Gymnasium().make("HalfCheetah-v5", 2)
+    assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
