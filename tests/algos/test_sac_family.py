@@ -15,7 +15,7 @@ from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 
-SMALL = {"net.hidden": [16], "warmup": 0}
+SMALL = {"net.hidden": [16]}
 
 
 def transitions(obs: Any, action: Tensor, next_obs: Any, weight: Tensor | None = None) -> Transitions:

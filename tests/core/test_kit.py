@@ -25,7 +25,7 @@ WRONG = {
     "Floats": "actions", "Columns": "actions", "FlatExtras": "actions", "Blind": "masks",
     "Hoards": "updates", "Ungrouped": "metrics", "Squats": "metrics", "Infinite": "metrics", "Graphic": "metrics",
     "OwnTime": "clock", "Leaves": "leaks",
-    "CountsAbsent": "weight-zero", "Normalised": "weight-scale", "Refers": "copies",
+    "CountsAbsent": "weight-zero", "Normalised": "weight-scale",
     "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation",
     "GoesOn": "termination", "GoesOnElsewhere": "termination", "Unseeded": "seeding", "Deaf": "seeding",
     "Borrows": "agents", "SameRanks": "agents", "Copies": "agents",
@@ -40,7 +40,11 @@ CONTRARY = {
     "ContraryInOneState": "learn-truncated",
 }  # fmt: skip
 #: What shows in several ways: the checks that say so.
-SEVERAL = {"Reallocates": ["agents", "resume", "async"], "Restless": ["agents", "evaluation"]}
+SEVERAL = {
+    "Refers": ["masks", "copies"],
+    "Reallocates": ["agents", "resume", "async"],
+    "Restless": ["agents", "evaluation"],
+}
 
 
 def of(name: str, learn: bool = False) -> dict[str, Check]:

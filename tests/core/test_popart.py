@@ -14,7 +14,8 @@ from rlplug_core.clock import Clock
 from rlplug_core.nets.modules import Critic
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.popart import PopArt
-from rlplug_core.optimiser import Adam, Optimiser
+from rlplug_core.optimiser import Optimiser
+from rlplug_core.rules import Adam
 from rlplug_core.schedules import constant
 from rlplug_core.types import Spec
 from tests.core.test_batches import samples

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from rlplug_core.algorithm import Follower, move_target, target_network
-from rlplug_core.optimiser import Adam, Optimiser, joined
+from rlplug_core.optimiser import Optimiser, joined
+from rlplug_core.rules import Adam
 from rlplug_core.schedules import constant
 
 
