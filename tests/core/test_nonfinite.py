@@ -20,8 +20,8 @@ from rlplug_core.journal import read
 from rlplug_core.kfac import KFAC
 from rlplug_core.natural import TrustRegion
 from rlplug_core.optimiser import CheckLate, Optimiser
-from rlplug_core.rules import RMSProp
 from rlplug_core.plan import Plan
+from rlplug_core.rules import RMSProp
 from rlplug_core.run import train
 from rlplug_core.schedules import constant
 from tests.core.fakes import ENVS, TINY, Tiny, TinyConfig, assert_same, make_runner
