@@ -21,6 +21,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dqn": {"rows": 2, "start": 64, "batch": 32, "total_steps": 200, "double": True, "dueling": True},
 }
 
+#: Twelve updates and more, so that a graph for each would be seen.
+SCHEDULED: dict[str, dict[str, Any]] = {
+    "ppo": {
+        "rows": 4, "steps": 32, "batch": 64, "epochs": 1, "total_steps": 128 * 12,
+        "clip": "cosine(0.3,0.01)", "entropy": "linear(0.1,0)", "value": "piecewise(0:0.5,0.5:1,1:0.1)",
+    },
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("algorithm", ["c51", "qrdqn", "iqn"])
 def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algorithm: str) -> None:
@@ -55,6 +63,23 @@ def test_compiled_run_equals_the_eager_one(
     assert not counters["graph_break"]
     torch.testing.assert_close(compiled.optim.flat, eager.optim.flat, rtol=1e-3, atol=1e-5)
     assert compiled.state_dict().keys() == eager.state_dict().keys()
+
+
+@pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("algorithm", SCHEDULED)
+def test_a_compiled_loss_follows_its_schedules(
+    trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor's own passes may turn a number into a constant: then it would compile anew at every update."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    options = {**SCHEDULED[algorithm], "net.hidden": [8]}
+    eager = trained(algorithm, "Chain", **options).snapshot()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = trained(algorithm, "Chain", **options, compile=True).snapshot()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
+    torch.testing.assert_close(compiled.optim.flat, eager.optim.flat, rtol=1e-3, atol=1e-5)
 
 
 def test_a_traced_loss_follows_its_schedules() -> None:

@@ -52,6 +52,15 @@ def test_lines_are_few_and_name_every_evaluation() -> None:
         assert any(f"evaluation {number}.0" in text for text in rest)
 
 
+def test_a_line_is_not_said_twice() -> None:
+    """The episodes of the verdict change no figure."""
+    stream = io.StringIO()
+    lines = Lines("the title", stream)
+    for phase in ("training", "verdict", "verdict"):
+        lines(progress(50_000, 4.0, phase))
+    assert len(stream.getvalue().splitlines()) == 2
+
+
 def test_the_live_display_holds_every_figure() -> None:
     console = Console(file=io.StringIO(), width=110, force_terminal=False)
     console.print(Screen("a2c · CartPole-v1 · seed 1").draw(progress(50_000, 480.5)))

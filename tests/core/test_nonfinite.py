@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.advice import advice, last_good
 from rlplug_core.batches import Samples
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
@@ -19,6 +20,7 @@ from rlplug_core.journal import read
 from rlplug_core.kfac import KFAC
 from rlplug_core.natural import TrustRegion
 from rlplug_core.optimiser import CheckLate, Optimiser
+from rlplug_core.plan import Plan
 from rlplug_core.rules import RMSProp
 from rlplug_core.run import train
 from rlplug_core.schedules import constant
@@ -161,6 +163,13 @@ def test_the_run_says_where_it_was_and_what_to_do(runner: dict[str, Any], tmp_pa
     assert ("error", {"type": "NonFinite", "message": sentence}) in kinds
 
 
+def test_steps_are_smaller_and_no_larger_than_the_usual_ones(tmp_path: Path) -> None:
+    """Half of what was absurd is still absurd."""
+    for lr, smaller in ((1e30, 0.01), (0.015, 0.0075), (0.01, 0.005)):
+        plan = Plan.make(f"{FILE}:Failing", f"{ENVS}:Chain", {"lr": lr})
+        assert f" --set lr={smaller}` with" in advice(plan, Checkpoints(tmp_path))
+
+
 def test_a_worker_says_it_too(tmp_path: Path) -> None:
     options = {**OPTIONS, "runner": "async", "sound": 0, "checkpoint_every": 400}
     with pytest.raises(NonFinite, match=r"^in worker \d, Failing.optim met the loss nan .*; there is no checkpoint"):
@@ -168,8 +177,6 @@ def test_a_worker_says_it_too(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_such_weights_is_not_the_good_one(tmp_path: Path) -> None:
-    from rlplug_core.advice import last_good
-
     checkpoints = Checkpoints(tmp_path)
     assert last_good(checkpoints) is None
     for step, value in ((10, 1.0), (20, NAN), (30, INF)):

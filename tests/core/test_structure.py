@@ -42,7 +42,7 @@ LAYERS = (
         "transform",
     ),
     ("agents", "events", "plan", "presets", "sources"),
-    ("advice", "continuous", "exploration", "recurrent"),
+    ("advice", "continuous", "environment", "exploration", "recurrent"),
     ("runners",),
     ("session",),
     ("run",),

@@ -33,13 +33,13 @@ class Lines:
 
     def __init__(self, title: str, stream: TextIO, parts: int = 20) -> None:
         self.title, self.stream, self.parts = title, stream, parts
-        self.last: tuple[int, float | None, str] = (0, None, "training")
+        self.last: tuple[int, float | None] = (0, None)
 
     def __call__(self, progress: Progress) -> None:
         if self.title:
             print(self.title, file=self.stream, flush=True)
             self.title = ""
-        now = (self.parts * progress.steps // progress.total, progress.evaluation, progress.phase)
+        now = (self.parts * progress.steps // progress.total, progress.evaluation)
         if now != self.last and progress.phase != "evaluating":
             self.last = now
             print(line(progress), file=self.stream, flush=True)

@@ -18,11 +18,11 @@ SMALLER = ("lr", "critic_lr", "kl")
 
 
 def advice(plan: Plan, checkpoints: Checkpoints) -> str:
-    """The last good checkpoint of a run, what to look at, and what to type."""
+    """The last good checkpoint of a run, what to look at, and what to type: half the step, at most the usual one."""
     good = last_good(checkpoints)
     place = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
-    options = flatten(plan.config)
-    smaller = next((f" --set {name}={options[name] / 2:g}" for name in SMALLER if name in options), "")
+    now, usual = flatten(plan.config), flatten(type(plan.config)())
+    smaller = next((f" --set {name}={min(now[name] / 2, usual[name]):g}" for name in SMALLER if name in now), "")
     return (
         f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: "
         f"`rlplug run {plan.algorithm} {plan.env}{smaller}` with your other options begins anew"

@@ -17,6 +17,7 @@ The tree, with exit codes:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 
@@ -89,3 +90,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     lower = {name.lower(): name for name in known}
     near = [f"'{lower[match]}'" for match in get_close_matches(word.lower(), lower, n=3, cutoff=0.6)]
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def warn(sentence: str) -> None:
+    """Tell the user something that is no error."""
+    print(f"rlplug: {sentence}", file=sys.stderr)  # noqa: T201

@@ -18,7 +18,8 @@ from typing import Any
 
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
+from rlplug_core.environment import differences, environment
+from rlplug_core.errors import UsageError, warn
 from rlplug_core.evaluate import Evaluation, evaluate
 from rlplug_core.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
@@ -26,7 +27,7 @@ from rlplug_core.policy import Policy
 from rlplug_core.presets import resolve
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.rundir import RunDirectory, group_of
-from rlplug_core.session import Session, Watch, environment, warn
+from rlplug_core.session import Session, Watch
 from rlplug_core.sources import identities, keep, names
 
 
@@ -158,7 +159,7 @@ def resume(
             f"run {run.name} is finished, stopped at step {saved.step}: {components['events']['ended']}; "
             f"`rlplug resume {run.path} --steps {limit}` goes on without this condition"
         )
-    for difference in _differences(manifest["environment"], environment(plan)):
+    for difference in differences(manifest["environment"], environment(plan)):
         warn(f"this resume will not give the same bits: {difference}")
     Session(plan, run, Hooks(enabled=hooks), watch).train((saved.step, components), total_steps, rescale)
     return run
@@ -192,13 +193,3 @@ def load_learner(run: Run, plan: Plan, env: Env, checkpoint: str) -> Learner[Any
     learner = plan.make_learner(env.spec)
     learner.load_state_dict(components["learner"])
     return learner
-
-
-def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What the bits depend on and has changed, one sentence each."""
-    flat = [
-        {**{key: value for key, value in side.items() if key != "versions"}, **side["versions"]} for side in (then, now)
-    ]
-    return [
-        f"{key} was {flat[0][key]} and is {flat[1].get(key)}" for key in flat[0] if flat[0][key] != flat[1].get(key)
-    ]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import platform
 import signal
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlplug_core.advice import advice
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
+from rlplug_core.environment import environment
 from rlplug_core.errors import Interrupted, NonFinite, WorkerFailed
 from rlplug_core.evaluate import Evaluation, evaluate
 from rlplug_core.events import Events, Progress, Runner
@@ -204,20 +202,3 @@ class Session:
     def watch(self, progress: Progress) -> None:
         if self.on_watch is not None:
             self.on_watch(progress)
-
-
-def environment(plan: Plan) -> dict[str, Any]:
-    """What the same bits depend on, besides the configuration."""
-    packages = ("rlplug-core", "torch", "numpy", "gymnasium")
-    return {
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
-        "machine": platform.machine(),
-        "threads": plan.options.threads,
-        "device": plan.options.device,
-        "acting": plan.options.acting,
-    }
-
-
-def warn(sentence: str) -> None:
-    """Tell the user something that is no error."""
-    print(f"rlplug: {sentence}", file=sys.stderr)  # noqa: T201
