@@ -65,6 +65,19 @@ def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -
     return {"optimizer_kwargs": {"fused": True, "eps": epsilon}} if adam else {}
 
 
+def valuing(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """Keyword arguments that DQN and its kin share; `policy` are those of the network beside its layers."""
+    return {
+        "learning_rate": setting["lr"], "buffer_size": setting["replay"], "learning_starts": setting["learning_starts"],
+        "batch_size": setting["batch"], "gamma": setting["gamma"], "train_freq": setting["every"],
+        "gradient_steps": setting["gradient_steps"], "target_update_interval": setting["target_every"],
+        "exploration_fraction": setting["exploration_fraction"],
+        "exploration_final_eps": setting["exploration_final"], "max_grad_norm": setting["clip"],
+        "policy_kwargs": {"net_arch": setting["hidden"], **policy, **by_hand(setting)}, "seed": setting["seed"],
+        "device": "cpu",
+    }  # fmt: skip
+
+
 def replaying(setting: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments that the algorithms for continuous actions share."""
     return {

@@ -71,7 +71,7 @@ def reference(made: Any, rollout: Rollout, rows: list[int], advantage: Array, ta
     for row in rows:
         for step in np.flatnonzero(rollout.weight[:, row]):
             after = {part: remembered[part][step][row] for part in policy.memory.parts}
-            over = Categorical(logits=policy.outputs(after["h"]))
+            over = Categorical(logits=policy.policy.outputs(after["h"]))
             old = float(rollout.extras["log_prob"][step, row])
             ratio = (over.log_prob(torch.tensor(rollout.action[step, row])) - old).exp()
             gain = float(advantage[step, row])
@@ -155,7 +155,7 @@ def test_a_minibatch_without_room_for_a_row_is_one_clear_sentence(learner: Calla
     with pytest.raises(BadConfig) as caught:
         learner("ppo", "Chain", memory="lstm", steps=64, batch=63)
     assert str(caught.value) == (
-        "with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 steps; "
+        "ppo: with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 steps; "
         "give --batch 64 or more, or --steps 63 or fewer"
     )
 

@@ -45,7 +45,7 @@ def test_a_preset_is_made_of_options_that_exist(algorithm: str, env: str) -> Non
     values = preset(algorithm, env)
     plan: Any = Plan.make(algorithm, env, values)
     assert values
-    assert {name: plan.flat[name] for name in values} == values
+    assert {name: plan.flat[name] for name in values} == {k: None if v == "none" else v for k, v in values.items()}
 
 
 def test_the_command_is_installed() -> None:

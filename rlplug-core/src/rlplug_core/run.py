@@ -106,19 +106,30 @@ def train(
     called = Hooks(enabled=hooks)
     called.configure(values)
     plan = Plan.make(word, env, values)
+    _try(plan)
+    run = _created(plan, word, env, Path(out), name, origins)
+    Session(plan, run, called, watch).train()
+    return run
+
+
+def _try(plan: Plan) -> None:
+    """Make the environment and the learner once, so that what cannot be made is refused before anything is written."""
     probe = plan.make_env(1)
     plan.make_learner(probe.spec)
     probe.close()
-    short = word.rpartition(":")[2].rpartition("/")[2].lower()
+
+
+def _created(plan: Plan, algorithm: str, env: str, out: Path, name: str | None, origins: Mapping[str, str]) -> Run:
+    """A new run directory in `out` with its `config.json`, and copies of the user's files."""
+    short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
     stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
-    run = Run(RunDirectory.create(Path(out), name, stem))
+    run = Run(RunDirectory.create(out, name, stem))
     run.directory.write_config(keep(run.path, {
-        "name": run.name, "uid": uuid.uuid4().hex, "group": group_of(*identities(word, env, plan.flat, plan.targets)),
-        "algorithm": word, "env": env,
+        "name": run.name, "uid": uuid.uuid4().hex,
+        "group": group_of(*identities(algorithm, env, plan.flat, plan.targets)), "algorithm": algorithm, "env": env,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
     }, plan.targets))  # fmt: skip
-    Session(plan, run, called, watch).train()
     return run
 
 

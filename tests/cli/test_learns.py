@@ -1,0 +1,71 @@
+"""Most names learn classic control for some seconds, with its presets: a broken algorithm shows here first.
+
+What the algorithms reach in full is the `learn` session's; each bar here is far above what acting at random gets, 22 on
+CartPole and -1,200 on Pendulum, and below what whole runs reach, 500 and -150.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from rlplug_core.clock import Clock, due
+from rlplug_core.evaluate import evaluate
+from rlplug_core.plan import Plan
+from rlplug_core.presets import resolve
+from rlplug_core.runners.build import build
+from rlplug_core.settings import torch_settings
+
+EPISODES, EVALUATIONS = 20, 10
+#: Shorter bursts than the preset's and a narrower network: runs of a fifth of the length, in seconds.
+REPLAY = {"every": 64, "updates": 32, "target_every": 64, "lr": 1e-3, "epsilon_until": 0.4, "net.hidden": [64, 64]}
+INLINE = {"inline": True, "workers": 2}
+#: Env steps, and what else differs from the preset for CartPole.
+CARTPOLE: dict[str, tuple[int, dict[str, Any]]] = {
+    "a2c": (40_000, {}), "a3c": (40_000, INLINE), "ppo": (16_000, {}), "trpo": (20_000, {}), "acktr": (24_000, {}),
+    "acer": (16_000, {}), "vpg": (40_000, {}), "vac": (60_000, {}),
+    "vqn": (60_000, {}), "vsarsa": (60_000, {}), "nstep-q": (60_000, INLINE),
+    "sac-discrete": (6_000, {}),
+    **dict.fromkeys(("dqn", "per-dqn", "c51", "qrdqn", "iqn"), (8_000, REPLAY)),
+}  # fmt: skip
+#: Likewise for Pendulum.
+PENDULUM = {"ddpg": 3_000, "td3": 4_000, "sac": 3_000, "crossq": 2_500}
+
+
+@pytest.fixture(autouse=True)
+def _as_in_training() -> Iterator[None]:
+    with torch_settings(1), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def best(algorithm: str, env: str, options: dict[str, Any]) -> float:
+    """The best mean return of greedy episodes in the second half of a run, looked for as the verdict of a run is."""
+    plan = Plan.make(algorithm, env, resolve(algorithm, env, {"seed": 1, **options})[0])
+    clock = Clock(plan.options.total_steps)
+    runner, judge, returns, seen = build(plan, clock), plan.make_env(EPISODES), list[float](), 0
+
+    def poll() -> None:
+        nonlocal seen
+        if clock.progress > 0.5 and due(seen, clock.steps, clock.total // EVALUATIONS):
+            returns.append(evaluate(runner.snapshot().agent(), judge, 7, clock).mean)
+        seen = clock.steps
+
+    runner.run(poll)
+    runner.close()
+    judge.close()
+    return max(returns)
+
+
+@pytest.mark.parametrize("algorithm", CARTPOLE)
+def test_the_pole_is_held_up_longer(algorithm: str) -> None:
+    steps, options = CARTPOLE[algorithm]
+    assert best(algorithm, "CartPole-v1", {"total_steps": steps, **options}) >= 100
+
+
+@pytest.mark.parametrize("algorithm", PENDULUM)
+def test_the_pendulum_is_swung_up(algorithm: str) -> None:
+    assert best(algorithm, "Pendulum-v1", {"total_steps": PENDULUM[algorithm]}) >= -700
