@@ -155,8 +155,8 @@ def test_a_minibatch_without_room_for_a_row_is_one_clear_sentence(learner: Calla
     with pytest.raises(BadConfig) as caught:
         learner("ppo", "Chain", memory="lstm", steps=64, batch=63)
     assert str(caught.value) == (
-        "ppo: with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 steps; "
-        "give --batch 64 or more, or --steps 63 or fewer"
+        "ppo: with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 "
+        "steps; give --batch 64 or more, or --steps 63 or fewer"
     )
 
 

@@ -36,13 +36,9 @@ class Optimiser:
     """
 
     def __init__(
-        self,
-        parameters: Iterable[nn.Parameter],
-        rule: Rule,
-        lr: Schedule,
-        clip: float | None = None,
+        self, parameters: Iterable[nn.Parameter], rule: Rule, lr: Schedule, clip: float | None = None,
         shared: SharedState | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.parameters = list(dict.fromkeys(parameters))
         self.rule, self.lr, self.clip = rule, lr, clip
         #: Whose gradients are worked out: not those of other parameters on the way. None is all that there are.

@@ -106,17 +106,12 @@ def train(
     called = Hooks(enabled=hooks)
     called.configure(values)
     plan = Plan.make(word, env, values)
-    _try(plan)
+    probe = plan.make_env(1)  # what cannot be made is refused before anything is written
+    plan.make_learner(probe.spec)
+    probe.close()
     run = _created(plan, word, env, Path(out), name, origins)
     Session(plan, run, called, watch).train()
     return run
-
-
-def _try(plan: Plan) -> None:
-    """Make the environment and the learner once, so that what cannot be made is refused before anything is written."""
-    probe = plan.make_env(1)
-    plan.make_learner(probe.spec)
-    probe.close()
 
 
 def _created(plan: Plan, algorithm: str, env: str, out: Path, name: str | None, origins: Mapping[str, str]) -> Run:
