@@ -23,13 +23,14 @@ EPISODES, EVALUATIONS = 20, 10
 #: Shorter bursts than the preset's and a narrower network: runs of a fifth of the length, in seconds.
 REPLAY = {"every": 64, "updates": 32, "target_every": 64, "lr": 1e-3, "epsilon_until": 0.4, "net.hidden": [64, 64]}
 INLINE = {"inline": True, "workers": 2}
-#: Env steps, and what else differs from the preset for CartPole.
-CARTPOLE: dict[str, tuple[int, dict[str, Any]]] = {
-    "a2c": (40_000, {}), "a3c": (40_000, INLINE), "ppo": (16_000, {}), "trpo": (20_000, {}), "acktr": (24_000, {}),
-    "acer": (16_000, {}), "vpg": (40_000, {}), "vac": (60_000, {}),
-    "vqn": (60_000, {}), "vsarsa": (60_000, {}), "nstep-q": (60_000, INLINE),
-    "sac-discrete": (6_000, {}),
-    **dict.fromkeys(("dqn", "per-dqn", "c51", "qrdqn", "iqn"), (8_000, REPLAY)),
+#: The bar, env steps, and what else differs from the preset for CartPole. A policy that is pushed the wrong way may
+#: still hold the pole for 160 steps by chance, so those that get far soon have higher bars.
+CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "a2c": (300, 40_000, {}), "a3c": (200, 40_000, INLINE), "ppo": (300, 16_000, {}), "trpo": (300, 20_000, {}),
+    "acktr": (300, 24_000, {}), "acer": (250, 16_000, {}), "vpg": (300, 40_000, {}), "vac": (100, 60_000, {}),
+    "vqn": (300, 60_000, {}), "vsarsa": (250, 60_000, {}), "nstep-q": (100, 60_000, INLINE),
+    "sac-discrete": (250, 6_000, {}),
+    **dict.fromkeys(("dqn", "per-dqn", "c51", "qrdqn", "iqn"), (100, 8_000, REPLAY)),
 }  # fmt: skip
 #: Likewise for Pendulum.
 PENDULUM = {"ddpg": 3_000, "td3": 4_000, "sac": 3_000, "crossq": 2_500}
@@ -62,8 +63,8 @@ def best(algorithm: str, env: str, options: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("algorithm", CARTPOLE)
 def test_the_pole_is_held_up_longer(algorithm: str) -> None:
-    steps, options = CARTPOLE[algorithm]
-    assert best(algorithm, "CartPole-v1", {"total_steps": steps, **options}) >= 100
+    bar, steps, options = CARTPOLE[algorithm]
+    assert best(algorithm, "CartPole-v1", {"total_steps": steps, **options}) >= bar
 
 
 @pytest.mark.parametrize("algorithm", PENDULUM)
