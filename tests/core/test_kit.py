@@ -25,7 +25,7 @@ WRONG = {
     "Floats": "actions", "Columns": "actions", "FlatExtras": "actions", "Blind": "masks",
     "Hoards": "updates", "Ungrouped": "metrics", "Squats": "metrics", "Infinite": "metrics", "Graphic": "metrics",
     "OwnTime": "clock", "Leaves": "leaks",
-    "CountsAbsent": "weight-zero", "Normalised": "weight-scale",
+    "CountsAbsent": "weight-zero", "Normalised": "weight-scale", "Refers": "copies",
     "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation",
     "GoesOn": "termination", "GoesOnElsewhere": "termination", "Unseeded": "seeding", "Deaf": "seeding",
     "Borrows": "agents", "SameRanks": "agents", "Copies": "agents",
@@ -41,7 +41,6 @@ CONTRARY = {
 }  # fmt: skip
 #: What shows in several ways: the checks that say so.
 SEVERAL = {
-    "Refers": ["masks", "copies"],
     "Reallocates": ["agents", "resume", "async"],
     "Restless": ["agents", "evaluation"],
 }

@@ -27,7 +27,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.rules import RMSProp
 from rlplug_core.schedules import constant
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step
+from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step, tree_map
 
 
 @dataclass(frozen=True)
@@ -317,14 +317,15 @@ class Normalised(Tiny):
 
 
 class ReferringBuffer(RolloutBuffer):
-    """Copies only when the rollout is full."""
+    """Copies only when the rollout is full, but for masks: with others than it acted on, losses would be infinite."""
 
     def __init__(self, steps: int) -> None:
         super().__init__(steps)
         self.referred: list[Step] = []
 
     def add(self, step: Step, source: int = 0) -> None:
-        self.referred.append(step)
+        masked = isinstance(step.obs, dict)
+        self.referred.append(replace(step, obs=tree_map(np.copy, step.obs)) if masked else step)
 
     def batches(self, clock: Clock) -> Iterable[Rollout]:
         if len(self.referred) < self.steps:
