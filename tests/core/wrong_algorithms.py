@@ -27,7 +27,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.rules import RMSProp
 from rlplug_core.schedules import constant
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step, tree_map
+from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step
 
 
 @dataclass(frozen=True)
@@ -317,34 +317,39 @@ class Normalised(Tiny):
 
 
 class ReferringBuffer(RolloutBuffer):
-    """Copies only when the rollout is full, but for masks: with others than it acted on, losses would be infinite."""
+    """Copies only when the rollout is full; where there are masks it copies at once, or more than one check would fail."""
 
     def __init__(self, steps: int) -> None:
         super().__init__(steps)
         self.referred: list[Step] = []
 
     def add(self, step: Step, source: int = 0) -> None:
-        masked = isinstance(step.obs, dict)
-        self.referred.append(replace(step, obs=tree_map(np.copy, step.obs)) if masked else step)
+        if isinstance(step.obs, dict):
+            super().add(step)
+        else:
+            self.referred.append(step)
 
     def batches(self, clock: Clock) -> Iterable[Rollout]:
-        if len(self.referred) < self.steps:
-            return ()
-        for step in self.referred:
-            super().add(step)
-        self.referred = []
+        if len(self.referred) == self.steps:
+            for step in self.referred:
+                super().add(step)
+            self.referred = []
         return super().batches(clock)
 
     def state_dict(self) -> State:
+        if not self.referred:
+            return super().state_dict()
         kept = RolloutBuffer(self.steps)
         for step in self.referred:
             kept.add(step)
         return kept.state_dict()
 
     def load_state_dict(self, state: State) -> None:
-        kept = RolloutBuffer(self.steps)
-        kept.load_state_dict(state)
-        self.referred = [] if kept.rollout is None else list(_steps(kept.rollout, kept.position))
+        super().load_state_dict(state)
+        self.referred = []
+        if self.rollout is not None and not isinstance(self.rollout.obs, dict):
+            self.referred = list(_steps(self.rollout, self.position))
+            self.position, self.rollout = 0, None
 
 
 def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
