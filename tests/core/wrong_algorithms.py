@@ -317,7 +317,7 @@ class Normalised(Tiny):
 
 
 class ReferringBuffer(RolloutBuffer):
-    """Copies only when the rollout is full; where there are masks it copies at once, or more than one check would fail."""
+    """Copies only when the rollout is full; with masks at once, or more than one check would fail."""
 
     def __init__(self, steps: int) -> None:
         super().__init__(steps)
