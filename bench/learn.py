@@ -65,7 +65,8 @@ remembers gets 1, who does not 0.5 in the mean. Without memory the bar is a boun
 {memory}
 
 Seconds are of a whole run with its evaluations, the median of the seeds, beside other work on the same machine:
-{machine}. The last column says which commits trained the seeds.
+{machine}. The last column says which commits trained the seeds
+(`learning.jsonl` has it for each).
 """
 
 #: The algorithms that learn from a replay buffer; each must pass on CartPole, and the classic check.
@@ -227,7 +228,8 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     seconds = statistics.median(outcome.seconds for outcome in found.values())
     beside = "" if goal.judge == "every seed" else f" ({goal.judge})"
     what = [f"`{goal.algorithm}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
-    by = ", ".join(sorted({outcome.revision for outcome in found.values()}))
+    commits = sorted({outcome.revision for outcome in found.values()})
+    by = ", ".join(commits) if len(commits) < 3 else "several"
     aim = ["-", "-", "-"]
     if goal.bar is not None:
         missed = judged > goal.bar if goal.at_most else judged < goal.bar
