@@ -149,12 +149,15 @@ def run(command: Command) -> None:
 def serve(words: list[str]) -> None:
     """Start the UI, ask for its page, end it."""
     with start(words) as process:
-        url = re.search(r"http://127\.0\.0\.1:\d+", until(process, "MLflow UI"))
-        assert url
-        with urllib.request.urlopen(url[0], timeout=PATIENCE) as answer:
-            assert b"MLflow" in answer.read()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 0
+        try:
+            url = re.search(r"http://127\.0\.0\.1:\d+", until(process, "MLflow UI"))
+            assert url
+            with urllib.request.urlopen(url[0], timeout=PATIENCE) as answer:
+                assert b"MLflow" in answer.read()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.terminate()  # or a failure would wait for it for ever
 
 
 def start(words: list[str]) -> subprocess.Popen[str]:
