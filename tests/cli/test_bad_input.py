@@ -70,7 +70,7 @@ CASES = {
 }
 
 
-def one_sentence(done: Any, code: int, pattern: str) -> None:
+def assert_one_sentence(done: Any, code: int, pattern: str) -> None:
     assert done.code == code, done.err
     (line,) = done.err.splitlines()
     assert line.startswith("rlplug: ")
@@ -81,20 +81,24 @@ def one_sentence(done: Any, code: int, pattern: str) -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_one_sentence(rlplug: Callable[..., Any], place: Path, case: tuple[str, int, str]) -> None:
     command, code, pattern = case
-    one_sentence(rlplug(*command.split()), code, pattern)
+    assert_one_sentence(rlplug(*command.split()), code, pattern)
     assert not [path for path in place.iterdir() if path.name != "mlflow.db.lock"]
 
 
 def test_a_config_file_that_is_not_toml(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "bad.toml").write_text("lr = = 3")
-    one_sentence(rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"bad.toml is not TOML")
+    assert_one_sentence(rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"bad.toml is not TOML")
     (place / "bad.toml").write_text("[net]\nhiden = [3]")
-    one_sentence(rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"no option 'net.hiden'; did you mean")
+    assert_one_sentence(
+        rlplug("run", "a2c", "CartPole-v1", "--config", "bad.toml"), 2, r"no option 'net.hiden'; did you mean"
+    )
 
 
 def test_a_run_directory_that_exists(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "runs" / "mine").mkdir(parents=True)
-    one_sentence(rlplug("run", "a2c", "CartPole-v1", "--name", "mine"), 2, r"runs/mine exists already.*--name.*resume")
+    assert_one_sentence(
+        rlplug("run", "a2c", "CartPole-v1", "--name", "mine"), 2, r"runs/mine exists already.*--name.*resume"
+    )
 
 
 def test_a_damaged_store_is_said_and_training_goes_on(
@@ -123,4 +127,4 @@ def test_a_port_that_is_taken(rlplug: Callable[..., Any], with_store: str) -> No
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        one_sentence(rlplug("ui", "--port", port), 2, rf"port {port} cannot be used")
+        assert_one_sentence(rlplug("ui", "--port", port), 2, rf"port {port} cannot be used")

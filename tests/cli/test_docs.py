@@ -131,7 +131,7 @@ def abridged(script: str) -> str:
     return re.sub(r"total_steps=[\d_]+", "total_steps=2500", script.replace("{, ", "{"))
 
 
-def run(command: Command) -> None:
+def assert_runs(command: Command) -> None:
     """Run a command as a shell would, and compare what it prints."""
     words = shortened(command)
     if "ui" in words:
@@ -201,11 +201,11 @@ def test_what_a_page_shows_runs(page: Path, with_store: str, monkeypatch: pytest
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             Path("snippet.py").write_text(abridged(block.text), encoding="utf-8")
-            run(Command(f"{shlex.quote(sys.executable)} -W error snippet.py"))
+            assert_runs(Command(f"{shlex.quote(sys.executable)} -W error snippet.py"))
         elif block.language in ("sh", "console"):
             for command in commands(block):
                 if not command.line.startswith(tuple(ELSEWHERE)) and not command.line.startswith(". "):
-                    run(command)
+                    assert_runs(command)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -24,7 +24,7 @@ from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.plan import Plan
 from tests.cli.conftest import Done
 from tests.cli.documents import options
-from tests.cli.test_docs import Command, blocks, commands, run
+from tests.cli.test_docs import Command, assert_runs, blocks, commands
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGE = GUIDE / "README.md"
@@ -114,7 +114,7 @@ def test_the_commands_of_the_page_run(place: Path) -> None:
         if script:
             assert place / script[1] in [place / "docs" / "guide" / path.name for path in CHAPTERS]
         else:
-            run(Command(command.line))
+            assert_runs(Command(command.line))
 
 
 def test_the_page_leads_to_every_chapter_and_nowhere_else() -> None:

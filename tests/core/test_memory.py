@@ -216,10 +216,10 @@ def test_evaluation_remembers_as_acting_does(cell: str) -> None:
 
 
 def test_masks_hold_with_memory(cell: str) -> None:
-    """A forbidden action raises ValueError."""
     actor = actor_of(network(cell, Masked(8).spec), Masked(8), 4)
     for _ in range(50):
-        actor.step()
+        ((_, step),) = actor.step()
+        assert step.obs["action_mask"][np.arange(8), step.action].all()
 
 
 def test_numpy_cannot_be_asked_for(cell: str) -> None:

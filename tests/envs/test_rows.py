@@ -82,7 +82,8 @@ def test_scaled_actions_never_leave_the_bounds(dtype: Any) -> None:
     for _ in range(50):
         low = rng.normal(size=3)
         space = spaces.Box(low.astype(dtype), (low + rng.uniform(0, 1, 3)).astype(dtype), dtype=dtype)
-        taken(space, [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0])  # Echo asserts it
+        for action in taken(space, [1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]):
+            assert space.contains(np.array(action, dtype))
 
 
 def test_discrete_actions_count_from_zero() -> None:
