@@ -111,8 +111,10 @@ GOALS = (
     Goal("nstep-q", "CartPole-v1", 300_000, 475),
     *(Goal(name, "CartPole-v1", 50_000, 475) for name in REPLAY),
     Goal("ppo", "Acrobot-v1", 500_000, -80),
+    Goal("a2c", "Acrobot-v1", 500_000, -90),
     *(Goal(name, "Acrobot-v1", 100_000, -90) for name in ("dqn", "qrdqn", "rainbow")),
     Goal("dqn", "LunarLander-v3", 100_000, 150, "median"),
+    Goal("ppo", "LunarLander-v3", 1_000_000, 220, "median"),
     Goal("trpo", "CartPole-v1", 100_000, 475),
     Goal("acer", "CartPole-v1", 200_000, 475),
     Goal("acktr", "CartPole-v1", 200_000, 475),
@@ -125,7 +127,6 @@ GOALS = (
     Goal("tqc", "Pendulum-v1", 20_000, -170),
     Goal("crossq", "Pendulum-v1", 20_000, -170),
     Goal("trpo", "Pendulum-v1", 100_000, -200),
-    Goal("a2c", "Acrobot-v1", 500_000),
     Goal("dqn", "MountainCar-v0", 120_000),
     *(Goal(name, "CartPole-v0", 10_000, 200, options=(("verdict_episodes", 1),), part="classic") for name in REPLAY),
     *(Goal(name, PIXELS, 100_000, judge="interquartile mean", part="pixels") for name in ("dqn", "rainbow")),
@@ -137,7 +138,7 @@ GOALS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one seed of a goal came to."""
+    """What one seed of a goal came to; `curve` is the env step and the mean return of each evaluation on the way."""
 
     goal: str
     seed: int
@@ -145,6 +146,7 @@ class Outcome:
     reached: int | None
     seconds: float
     revision: str
+    curve: Sequence[tuple[int, float]] = ()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -195,8 +197,9 @@ def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     means = [(record.step, record.data["eval/return_mean"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
     seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION
+    curve = [(step, round(mean, 2)) for step, mean in means]
     trained = by.read_text(encoding="utf-8") if by.exists() else "unknown"
-    return Outcome(goal.name, seed, round(verdict, 3), reached, round(seconds, 1), trained)
+    return Outcome(goal.name, seed, round(verdict, 3), reached, round(seconds, 1), trained, curve)
 
 
 def outcomes() -> dict[str, dict[int, Outcome]]:

@@ -1,7 +1,7 @@
 """Steps per second beside Stable-Baselines3 and PFRL: same machine and settings, runs in turn, one markdown table.
 
     python bench/peers.py                       # everything, five pairs each: about an hour on two cores
-    python bench/peers.py --only a2c,ppo        # some; the table takes the rest from earlier runs of this revision
+    python bench/peers.py --only a2c,ppo        # some; the table takes the others' rows from peers/rows.json
     python bench/peers.py --pairs 0             # only the table
 
 rlplug is measured as it is installed for the Python that runs this script. Each peer gets an environment of its own.
@@ -28,6 +28,8 @@ import psutil
 from results import ROOT, machine, revision, table, write_section
 
 HERE = Path(__file__).resolve().parent
+#: The rows of the tables in RESULTS.md as they were last measured, each with its commit.
+ROWS = HERE / "peers" / "rows.json"
 #: Seconds between two looks at a process tree; reading its memory stops the processes for some milliseconds.
 GLANCE = 2.0
 
@@ -46,7 +48,6 @@ class Pair:
     threads: int = 1  # of torch, in each process
 
 
-ROLLING = "HalfCheetah-v5, 1 row x 2048 steps, batch 64, 10 epochs, 64-64 tanh"
 REPLAYING = "HalfCheetah-v5, a gradient step per env step, batch 256, 256-256 ReLU, 2 threads"
 PAIRS = [
     Pair("a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", 3.0, "2 processes x 1 row, t_max 20, 64-64 tanh, shared RMSProp", 2),
@@ -198,6 +199,7 @@ def spread(values: Sequence[int]) -> str:
 HEADER = [
     "pair", "peer and settings", "peer, steps/s", "rlplug, steps/s", "ratio per pair", "bar",
     "peak memory, MiB (peer / rlplug)", "cores busy (peer / rlplug)", "return after (peer / rlplug)", "pairs",
+    "rlplug at",
 ]  # fmt: skip
 NOTE = """Medians, smallest and largest in brackets; the ratio is taken within each pair of runs and then its median.
 CartPole-v1 and one thread per process where nothing else is said; the peer runs first, then rlplug, and so on; timed
@@ -206,28 +208,33 @@ both sides: `bench/peers/settings.json`. Memory is the peak over the whole proce
 with shared pages counted once. Rows are *disturbed* where a run had less than 85 % of a core for each process at work.
 The return is of 20 greedy episodes after training, to show that both sides learn.
 {tuned}
-{machine}; {versions}; rlplug at {revision}."""
+{about}."""
 
 
-def section(records: list[dict[str, Any]], tuned: bool) -> str:
-    """The text for RESULTS.md from the recorded runs of this revision."""
-    rows, last = [], None
-    for pair in PAIRS:
-        runs = [record["runs"] for record in records if record["pair"] == pair.name and record["tuned"] == tuned]
-        if runs:
-            rows.append(row(pair, runs))
-            last = runs[-1]
-    if last is None:
+def section(measured: dict[str, dict[str, Any]], tuned: bool) -> str:
+    """The text for RESULTS.md from the newest row of each pair."""
+    known = [measured[pair.name] for pair in PAIRS if pair.name in measured]
+    if not known:
         return "Nothing measured yet."
-    versions = dict(item for record in records for line in record["runs"] for item in line["versions"].items())
     heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
     by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
-    note = NOTE.format(
-        machine=machine(), revision=revision(), tuned=by_hand if tuned else "",
-        versions=", ".join(f"{name} {number}" for name, number in sorted(versions.items()) if name != "python"),
-    )  # fmt: skip
+    about = sorted({each["machine"] for each in known}) + sorted({name for each in known for name in each["versions"]})
+    note = NOTE.format(about=", ".join(about), tuned=by_hand if tuned else "")
     command = "python bench/peers.py" + (" --tuned" if tuned else "")
+    rows = [[*each["cells"], each["revision"]] for each in known]
     return f"{heading}\n\n`{command}`\n\n{table(HEADER, rows)}\n\n{note}"
+
+
+def newest(records: list[dict[str, Any]], now: str) -> dict[str, dict[str, Any]]:
+    """What `ROWS` keeps of each pair that was measured at this revision."""
+    found = {}
+    for pair in PAIRS:
+        runs = [record["runs"] for record in records if record["pair"] == pair.name]
+        if runs:
+            versions = {name: number for run in runs for line in run for name, number in line["versions"].items()}
+            named = sorted(f"{name} {number}" for name, number in versions.items() if name != "python")
+            found[pair.name] = {"cells": row(pair, runs), "revision": now, "machine": machine(), "versions": named}
+    return found
 
 
 def arguments() -> argparse.Namespace:
@@ -252,10 +259,15 @@ def main() -> None:
             with raw.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
     lines = [json.loads(line) for line in raw.read_text().splitlines()] if raw.exists() else []
-    text = section([line for line in lines if line["revision"] == now and line["steps"] == given.steps], given.tuned)
+    asked = {"revision": now, "steps": given.steps, "tuned": given.tuned}
+    name = "peers-tuned" if given.tuned else "peers"
+    kept = json.loads(ROWS.read_text(encoding="utf-8"))
+    kept[name] = kept.get(name, {}) | newest([line for line in lines if asked.items() <= line.items()], now)
+    text = section(kept[name], given.tuned)
     print(text)
     if given.write:
-        write_section("peers-tuned" if given.tuned else "peers", text)
+        ROWS.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_section(name, text)
 
 
 if __name__ == "__main__":
