@@ -118,6 +118,7 @@ GOALS = (
     Goal("trpo", "CartPole-v1", 100_000, 475),
     Goal("acer", "CartPole-v1", 200_000, 475),
     Goal("acktr", "CartPole-v1", 200_000, 475),
+    Goal("sac-discrete", "CartPole-v1", 100_000, 475),
     Goal("vpg", "CartPole-v1", 300_000, 475),
     Goal("vac", "CartPole-v1", 300_000, 400),
     Goal("ppo", "Pendulum-v1", 100_000, -200),
