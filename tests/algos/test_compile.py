@@ -17,6 +17,7 @@ HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "ppo": {"rows": 4, "steps": 32, "batch": 32, "epochs": 2, "total_steps": 256},
+    "ppo-recurrent": {"rows": 4, "steps": 4, "batch": 8, "epochs": 2, "units": 8, "total_steps": 128},
     "acer": {"rows": 2, "steps": 16, "start": 0, "total_steps": 128},
     "dqn": {"rows": 2, "start": 64, "batch": 32, "total_steps": 200, "double": True, "dueling": True},
 }

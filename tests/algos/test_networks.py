@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import ACTIVATIONS
 from rlplug_core.nets.modules import Stream
 from rlplug_core.testing import Check, checks
@@ -75,6 +76,27 @@ def test_every_algorithm_learns_through_a_network_of_ones_own(
     moved = {name: not torch.equal(weights[name], after[name]) for name in weights if name.startswith(tuple(owns))}
     assert moved
     assert all(moved.values()), moved
+
+
+#: A policy of these draws Box actions from a Gaussian without a tanh.
+GAUSSIAN = ("a2c", "a3c", "acer-continuous", "acktr", "ppo", "ppo-recurrent", "trpo", "vac", "vpg")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_deviation_of_the_state_is_heeded_or_refused(learner: Callable[..., Any], algorithm: str) -> None:
+    where = "Continuous" if algorithm in GAUSSIAN else env(algorithm)
+    if algorithm in GAUSSIAN:
+        free, state = (learner(algorithm, where, **{"net.std": std}).policy for std in ("free", "state"))
+        names = [[name for name, _ in policy.named_parameters() if "log_std" in name] for policy in (free, state)]
+        assert [len(found) for found in names] == [1, 0]
+    else:
+        with pytest.raises(UsageError, match=r"net\.std .* leave it at free"):
+            learner(algorithm, where, **{"net.std": "state"})
+
+
+def test_a_deviation_of_the_state_is_refused_where_actions_are_no_box(learner: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=r"net\.std .* leave it at free"):
+        learner("ppo", "Chain", **{"net.std": "state"})
 
 
 #: What a network may break: bits, copies, other processes.

@@ -11,6 +11,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 from torch import Tensor, nn
 
+from rlplug_core.actions import parts
 from rlplug_core.batches import Samples
 from rlplug_core.nets.encoders import activation, encoder, initialise_outputs, layer_norm, linear
 from rlplug_core.nets.heads import Head, HeadFactory, Product, check_mask, head, masked
@@ -33,6 +34,7 @@ class Policy(nn.Module):
     ) -> None:
         super().__init__()
         check_mask(spec)
+        net.check_std(make is None and any(isinstance(part.space, spaces.Box) for part in parts(spec.action)))
         make = make or partial(head, std=net.std)
         self.encoder, features = trunk or encoder(spec.obs, net)
         self.head: Head
@@ -161,6 +163,7 @@ class QNetwork(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         check_mask(spec)
+        net.check_std(gaussian=False)
         self.actions, self.atoms = actions_of(spec.action), atoms
         self.encoder, self.features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlplug_core.config import Count, Positive, Target
+from rlplug_core.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,11 @@ class Net:
             raise ValueError("init torch leaves weights as torch makes them; leave gain and output_gain at none")
         if not len(self.channels) == len(self.kernels) == len(self.strides):
             raise ValueError("channels, kernels and strides need as many numbers each, one per convolution")
+
+    def check_std(self, gaussian: bool) -> None:
+        """Raise UsageError where a deviation of the state's is asked of a network that has no such Gaussian."""
+        if self.std == "state" and not gaussian:
+            raise UsageError(
+                "net.std is the deviation of a Gaussian without a tanh, which only policies for Box actions have "
+                "(ppo, a2c and their kin, not sac or ddpg), and this network has none; leave it at free"
+            )
