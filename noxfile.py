@@ -124,7 +124,7 @@ def faults(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def learn(session: nox.Session) -> None:
     """Train every algorithm with its presets and write what it reaches to bench/LEARNING.md (an hour or more)."""
-    install(session, PACKAGES)
+    install(session, (*PACKAGES[:2], "rlplug-envs[box2d]", PACKAGES[3]))
     with timed(session, checks):
         session.run("python", "bench/learn.py", *session.posargs)
 
