@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.encoders import ACTIVATIONS
+from rlplug_core.nets.encoders import ACTIVATIONS, Image
 from rlplug_core.nets.modules import Stream
 from rlplug_core.testing import Check, checks
 
@@ -52,6 +52,17 @@ def test_activation_and_norm_reach_every_network(learner: Callable[..., Any], al
     for part in made.modules() if norm else ():
         linears, norms = getattr(part, "linears", ()), getattr(part, "norms", ())
         assert len(norms) == len(linears) - isinstance(part, Stream)
+
+
+@pytest.mark.parametrize("algorithm", sorted({*ALGORITHMS} - {*CONTINUOUS}))
+def test_convolutions_are_layers_like_the_others(learner: Callable[..., Any], algorithm: str) -> None:
+    """Where observations are images, initial weights and activation reach the convolutions of every network."""
+    for init, begins in (("torch", True), ("orthogonal", False)):
+        made = learner(algorithm, "Pixels", **{"net.init": init, "net.activation": "elu"})
+        layers = [part for part in made.modules() if isinstance(part, nn.Conv2d)]
+        assert len(layers) >= 2
+        assert {bool(layer.bias.any()) for layer in layers} == {begins}
+        assert {part.activation for part in made.modules() if isinstance(part, Image)} == {ACTIVATIONS["elu"]}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

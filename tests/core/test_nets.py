@@ -55,9 +55,33 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
     torch.testing.assert_close(network(obs), values)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("space", [IMAGE, spaces.Box(0, 255, (20, 20, 3), np.uint8)], ids=["first", "last"])
+def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: spaces.Box) -> None:
+    """Against torch's own modules one after the other, for channels first and last."""
+    net = Net(hidden=(7,), activation=name, channels=(4, 6), kernels=(5, 3), strides=(2, 1))
+    module, _ = encoder(space, net)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    obs = torch.randint(256, (4, *space.shape), dtype=torch.uint8)
+    values = (obs if space is IMAGE else obs.permute(0, 3, 1, 2)) / 255
+    for layer in module.convolutions:
+        values = FUNCTIONS[name](nn.functional.conv2d(values, layer.weight, layer.bias, layer.stride))
+    (last,) = module.dense.linears
+    torch.testing.assert_close(module(obs), FUNCTIONS[name](last(values.flatten(1))), rtol=1e-4, atol=1e-5)
+
+
 def bounds(init: str, inputs: int, outputs: int, gain: float) -> float:
     """Where uniform weights end (Glorot and Bengio, 2010, eq. 16; He et al., 2015, eq. 10 as a uniform)."""
     return gain * (6 / (inputs + outputs)) ** 0.5 if init == "xavier_uniform" else gain * (3 / inputs) ** 0.5
+
+
+def convolution(net: Net) -> nn.Conv2d:
+    """The first convolution over images of three channels: five outputs per window of 4 x 4."""
+    module, _ = encoder(IMAGE, replace(net, channels=(5,), kernels=(4,), strides=(4,)))
+    layer = module.convolutions[0]
+    assert isinstance(layer, nn.Conv2d)
+    return layer.requires_grad_(False)
 
 
 @pytest.mark.parametrize("gain", [None, 0.5])
@@ -75,6 +99,28 @@ def test_orthogonal_weights_are_that(gain: float | None) -> None:
     layer = linear(9, 4, net=Net(gain=gain))
     expected = (2 if gain is None else gain**2) * torch.eye(4)
     torch.testing.assert_close(layer.weight @ layer.weight.T, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("gain", [None, 0.5])
+@pytest.mark.parametrize("init", ["orthogonal", "xavier_uniform", "kaiming_uniform"])
+def test_convolutions_begin_as_linear_layers_over_their_windows(init: Any, gain: float | None) -> None:
+    """Of 3 x 4 x 4 inputs; what Glorot and Bengio call outputs are those of all windows that see a pixel."""
+    layer = convolution(Net(init=init, gain=gain))
+    assert not layer.bias.any()
+    if init == "orthogonal":
+        assert torch.linalg.svdvals(layer.weight.flatten(1)).tolist() == pytest.approx([gain or 2**0.5] * 5, rel=1e-5)
+    else:
+        bound = bounds(init, 3 * 16, 5 * 16, gain or 2**0.5)
+        assert bound * 0.95 < float(layer.weight.abs().max()) < bound * 1.00001
+
+
+def test_torch_convolutions_are_its_own() -> None:
+    torch.manual_seed(3)
+    ours = convolution(Net(init="torch"))
+    torch.manual_seed(3)
+    theirs = nn.Conv2d(3, 5, 4, 4)
+    assert torch.equal(ours.weight, theirs.weight)
+    assert torch.equal(ours.bias, theirs.bias)
 
 
 def test_torch_weights_are_those_of_its_own_layer() -> None:

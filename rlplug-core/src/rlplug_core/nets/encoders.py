@@ -35,24 +35,29 @@ def linear(inputs: int, outputs: int, gain: float | None = None, net: Net | None
 
     Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero.
     """
-    layer, net = nn.Linear(inputs, outputs), net or Net()
-    initialise(layer, net, gain if gain is not None else net.gain or 2**0.5)
+    layer = nn.Linear(inputs, outputs)
+    initialise(layer, net or Net(), gain)
     return layer
 
 
 @torch.no_grad()
-def initialise(layer: nn.Linear, net: Net, gain: float) -> None:
-    """Give a layer the initial weights that `net` asks for."""
+def initialise(layer: nn.Linear | nn.Conv2d, net: Net, gain: float | None = None) -> None:
+    """Give a layer the initial weights that `net` asks for; a convolution those of a linear layer over its window.
+
+    Without a gain it is a hidden layer and has that of `net`.
+    """
     if net.init == "torch":
         return
+    gain = (net.gain or 2**0.5) if gain is None else gain
     if net.init == "orthogonal":
         nn.init.orthogonal_(layer.weight, gain)
     elif net.init == "xavier_uniform":
         nn.init.xavier_uniform_(layer.weight, gain)
     else:  # with a gain of √2 the uniform form of He et al. (2015, arXiv:1502.01852)
-        bound = gain * (3 / layer.in_features) ** 0.5
+        bound = gain * (3 / layer.weight[0].numel()) ** 0.5
         nn.init.uniform_(layer.weight, -bound, bound)
-    nn.init.zeros_(layer.bias)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
 
 
 def initialise_outputs(module: nn.Module, net: Net) -> None:
@@ -112,8 +117,9 @@ class MLP(nn.Module):
 class Image(nn.Module):
     """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1].
 
-    Where `net` names no layers, three as in DQN (Mnih et al., 2015) from 36 pixels a side, else two small ones that
-    suit 10 x 10 grids.
+    Convolutions begin with the weights of hidden layers and have the same activation; `net.layer_norm` is for the fully
+    connected layers after them. Where `net` names none, three as in DQN (Mnih et al., 2015) from 36 pixels a side, else
+    two small ones that suit 10 x 10 grids.
 
     Raises:
         UsageError: the images are too small for the layers that `net` names.
@@ -127,21 +133,27 @@ class Image(nn.Module):
         usual = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(shape[1:]) >= 36 else [(16, 3, 1), (32, 3, 1)]
         kernels = list(zip(net.channels, net.kernels, net.strides, strict=True)) or usual
         _check_fit(min(shape[1:]), kernels)
-        layers: list[nn.Module] = []
-        channels = shape[0]
-        for width, kernel, stride in kernels:
-            layers += [nn.Conv2d(channels, width, kernel, stride), nn.ReLU()]
-            channels = width
-        self.convolutions = nn.Sequential(*layers, nn.Flatten())
+        widths = pairwise([shape[0], *(width for width, _, _ in kernels)])
+        layers = [nn.Conv2d(*pair, kernel, stride) for pair, (_, kernel, stride) in zip(widths, kernels, strict=True)]
+        for layer in layers:
+            initialise(layer, net)
+        self.convolutions = nn.ModuleList(layers)
+        self.activation = activation(net)
         with torch.no_grad():
-            size = self.convolutions(torch.zeros(1, *shape)).shape[1]
-        self.dense = MLP(int(size), net)
+            size = self._convolved(torch.zeros(1, *shape)).shape[1]
+        self.dense = MLP(size, net)
         self.features = self.dense.features
 
     def forward(self, obs: Tensor) -> Tensor:
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
-        features: Tensor = self.dense(self.convolutions(image.float() * self.scale))
+        features: Tensor = self.dense(self._convolved(image.float() * self.scale))
         return features
+
+    def _convolved(self, values: Tensor) -> Tensor:
+        activate = IN_PLACE.get(self.activation, self.activation)
+        for convolution in self.convolutions:
+            values = activate(convolution(values))
+        return values.flatten(1)
 
 
 def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:

@@ -20,7 +20,7 @@ class Net:
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"  # between layers
     layer_norm: bool = False  # normalise what each hidden layer passes to its activation
-    init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"  # weights of linear layers
+    init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"  # initial weights
     gain: Positive | None = None  # scale of hidden layers' initial weights; none is the square root of 2
     output_gain: Positive | None = None  # scale of a policy's last layer's initial weights; none is 0.01
     channels: tuple[Count, ...] = ()  # of each convolution over images; none is 32,64,64, from small images 16,32
