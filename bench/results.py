@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
+#: What measuring writes into the repository.
+RECORDS = ("bench/RESULTS.md", "bench/LEARNING.md", "bench/learning.jsonl", "bench/peers/rows.json")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -28,9 +30,15 @@ def machine() -> str:
 
 
 def revision() -> str:
-    """The commit that is measured, marked where the working tree differs from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """The commit that is measured, marked where the working tree differs from it in more than what is recorded here."""
+    commit = _git("rev-parse", "--short=10", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *(f":!{name}" for name in RECORDS))
+    return f"{commit}-dirty" if changed else commit or "unknown"
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def write_section(name: str, text: str) -> None:
