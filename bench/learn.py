@@ -77,8 +77,8 @@ SEEDS = (1, 2, 3, 4, 5)
 RECALL = "rlplug_core.testing.envs:LongRecall"
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
 BRICKS: dict[str, dict[str, Any]] = {
-    "dqn": {"lr": 2.5e-4, "target_every": 500, "total_steps": 100_000},
-    "rainbow": {"lr": 5e-4, "v_min": 0.0, "v_max": 20.0, "sigma": 0.1, "total_steps": 100_000},
+    "dqn": {"lr": 2.5e-4, "target_every": 500},
+    "rainbow": {"lr": 5e-4, "v_min": 0.0, "v_max": 20.0, "sigma": 0.1},
 }
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
