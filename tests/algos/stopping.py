@@ -28,12 +28,15 @@ from rlplug_algos import (
     iqn,
     nstep_q,
     ppo,
+    qrdqn,
     sac,
     sac_discrete,
     td3,
     tqc,
     trpo,
+    vac,
     vpg,
+    vqn,
     vsarsa,
 )
 from rlplug_core.checkpoint import Checkpoints
@@ -133,6 +136,14 @@ class VPG(Counted, vpg.VPG):
     pass
 
 
+class VAC(Counted, vac.VAC):
+    pass
+
+
+class VQN(Counted, vqn.VQN):
+    pass
+
+
 class VSarsa(Counted, vsarsa.VSarsa):
     pass
 
@@ -146,6 +157,10 @@ class C51(Counted, c51.C51):
 
 
 class IQN(Counted, iqn.IQN):
+    pass
+
+
+class QRDQN(Counted, qrdqn.QRDQN):
     pass
 
 
@@ -225,6 +240,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000, "store": "disk"}, [("update", 201), ("step", 610)]),
     "rainbow": ("C51", "Masked", {**RAINBOW, "atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
     "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
+    "qrdqn": (
+        "QRDQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "quantiles": 8, "priority.alpha": 0.6, "tau": 0.5},
+        [("update", 434), ("step", 303)],
+    ),
     "a3c-inline": (
         "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
@@ -243,6 +262,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     ),
     "trpo": ("TRPO", "Masked", {"rows": 2, "steps": 48, "batch": 16, "thin": 2}, [("update", 3), ("step", 301)]),
     "vpg": ("VPG", "Chain", {"rows": 3, "steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
+    "vac": ("VAC", "Continuous", {"rows": 3}, [("update", 202), ("step", 201)]),
+    "vqn": ("VQN", "Masked", {"rows": 3, "anneal": True}, [("update", 201), ("step", 202)]),
     "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
     "nstep-q-inline": (
         "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},

@@ -5,23 +5,27 @@ from __future__ import annotations
 import pytest
 
 from rlplug_core.testing import Check, checks
+from tests.algos.test_options import ALGORITHMS
 
 SMALL = {"net.hidden": [16, 16], "batch": 16}
-#: One name for each class, and the one with all switches; options where the defaults take long.
+#: Every name, and options where the defaults take long.
 NAMES: dict[str, dict[str, object]] = {
-    "a2c": {}, "a3c": {}, "ppo": {}, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {}, "c51": SMALL,
-    "qrdqn": {**SMALL, "quantiles": 8}, "iqn": SMALL, "rainbow": SMALL, "acer": {}, "acer-continuous": {}, "acktr": {},
-    "trpo": {}, "vac": {}, "vpg": {}, "ddpg": SMALL, "td3": SMALL, "sac": SMALL,
-    "tqc": SMALL, "crossq": SMALL, "sac-discrete": SMALL,
+    "a2c": {}, "a3c": {}, "ppo": {}, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {}, "acer": {},
+    "acer-continuous": {}, "acktr": {}, "trpo": {}, "vac": {}, "vpg": {},
+    **dict.fromkeys(("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
+    **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete"), SMALL),
+    "qrdqn": {**SMALL, "quantiles": 8},
     "ppo-recurrent": {"net.hidden": [16], "units": 16, "steps": 32, "batch": 64},
 }  # fmt: skip
 EVERY = [
     pytest.param(check, id=f"{name}-{check}")
     for name, options in NAMES.items()
     for check in checks(name, options=options)
-    # In fresh processes, seconds each, the code of dqn again but for what rainbow adds.
-    if name not in ("c51", "qrdqn", "iqn") or check.name not in ("fresh-process", "import-light")
 ]
+
+
+def test_no_name_is_left_out() -> None:
+    assert {*NAMES} == {*ALGORITHMS}
 
 
 @pytest.mark.parametrize("check", EVERY)

@@ -137,6 +137,18 @@ def test_search_ranges_hold_the_default(algorithm: str) -> None:
         assert low <= option.default <= high or option.default == 0, option.name
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "own"),
+    [("c51", {"atoms"}), ("qrdqn", {"quantiles", "kappa"}), ("iqn", {"quantiles", "target_quantiles", "kappa"})],
+)
+def test_distributional_algorithms_search_what_is_theirs_too(algorithm: str, own: set[str]) -> None:
+    of = {
+        name: {option.name for option in schema(ALGORITHMS[name].Config) if option.search is not None}
+        for name in ("dqn", algorithm)
+    }
+    assert of[algorithm] == of["dqn"] | own
+
+
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 
 

@@ -19,6 +19,7 @@ import torch
 
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.journal import read
+from tests.algos.test_options import ALGORITHMS
 
 SCRIPT = Path(__file__).with_name("stopping.py")
 
@@ -32,7 +33,8 @@ def _script() -> ModuleType:
     return module
 
 
-CASES = _script().CASES
+STOPPING = _script()
+CASES = STOPPING.CASES
 STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what, mark in stops]
 
 
@@ -115,6 +117,12 @@ def test_resumed_run_acts_alike(root: Path, case: str, what: str, mark: int) -> 
     )
     assert whole == resumed
     assert len(whole) == 5
+
+
+def test_no_algorithm_is_left_out() -> None:
+    """Names that share a class are switches of it, which its cases turn."""
+    covered = {base for algorithm, _, _, _ in CASES.values() for base in getattr(STOPPING, algorithm).__bases__}
+    assert {*ALGORITHMS.values()} <= covered
 
 
 def test_stops_fall_inside_bursts_and_rollouts(root: Path) -> None:

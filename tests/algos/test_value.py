@@ -64,6 +64,14 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
     torch.testing.assert_close(made.loss(halved)[0], 0.5 * losses.mean())
 
 
+@pytest.mark.parametrize("name", REPLAYING)
+def test_importance_weights_make_up_for_priorities_in_full_at_the_end(learner: Callable[..., Any], name: str) -> None:
+    buffer = learner(name, "Chain", **{"priority.alpha": 0.5, "priority.beta": 0.2, "net.hidden": [8]}).buffer()
+    assert isinstance(buffer, PrioritisedReplay)
+    assert buffer.priority.alpha == 0.5
+    assert [buffer.priority.beta(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.6, 1.0])
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_every_name_takes_dictionaries_and_numbers_and_keeps_to_masks(trained: Callable[..., Any], name: str) -> None:
     """A forbidden action raises. Each place that was acted in has a column of weights for its own, and moved it."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlplug_algos.value import ValueLearner
 from rlplug_algos.value_config import ValueConfig
 from rlplug_core.batches import Transitions
-from rlplug_core.config import Several
+from rlplug_core.config import Several, integer
 from rlplug_core.errors import UsageError
 from rlplug_core.losses import categorical_projection
 from rlplug_core.nets.distributional import CategoricalQ
@@ -22,6 +22,8 @@ class C51Config(ValueConfig):
     atoms: Several = 51  # returns that are told apart
     v_min: float = -10.0  # smallest return
     v_max: float = 10.0  # largest return
+
+    search = {**ValueConfig.search, "atoms": integer(11, 101)}
 
 
 class C51(ValueLearner):

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlplug_algos.value import ONLINE, TARGET, ValueLearner, chosen, noise
 from rlplug_algos.value_config import ValueConfig
 from rlplug_core.batches import Transitions
-from rlplug_core.config import Count, Positive
+from rlplug_core.config import Count, Positive, integer, log
 from rlplug_core.losses import quantile_huber
 from rlplug_core.nets.distributional import ImplicitQ
 
@@ -24,6 +24,10 @@ class IQNConfig(ValueConfig):
     target_quantiles: Count = 8  # drawn for what follows it (N')
     acting_quantiles: Count = 32  # whose mean is an action's value (K)
     kappa: Positive = 1.0  # where the quantile loss turns from a square to a line
+
+    search = {
+        **ValueConfig.search, "quantiles": integer(1, 64), "target_quantiles": integer(1, 64), "kappa": log(0.1, 10.0),
+    }  # fmt: skip
 
 
 class IQN(ValueLearner):

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlplug_algos.value import ValueLearner
 from rlplug_algos.value_config import ValueConfig
 from rlplug_core.batches import Transitions
-from rlplug_core.config import Count, Positive
+from rlplug_core.config import Count, Positive, integer, log
 from rlplug_core.losses import quantile_huber
 from rlplug_core.nets.distributional import QuantileQ, middles
 
@@ -20,6 +20,8 @@ class QRDQNConfig(ValueConfig):
 
     quantiles: Count = 200  # of the distribution of returns
     kappa: Positive = 1.0  # where the quantile loss turns from a square to a line
+
+    search = {**ValueConfig.search, "quantiles": integer(5, 200), "kappa": log(0.1, 10.0)}
 
 
 class QRDQN(ValueLearner):
