@@ -1,4 +1,4 @@
-"""Every table of the presets, with what it inherits, makes a learner: options may be right one by one and not together."""
+"""Every table of the presets, with what it inherits, makes a learner: options may be right alone and not together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def box(size: int) -> spaces.Box:
 SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "CartPole-v0": (box(4), spaces.Discrete(2)), "CartPole-v1": (box(4), spaces.Discrete(2)),
     "Acrobot-v1": (box(6), spaces.Discrete(3)), "MountainCar-v0": (box(2), spaces.Discrete(3)),
-    "LunarLander-v3": (box(8), spaces.Discrete(4)), "Pendulum-v1": (box(3), box(1)), "HalfCheetah-v5": (box(17), box(6)),
+    "LunarLander-v3": (box(8), spaces.Discrete(4)), "Pendulum-v1": (box(3), box(1)),
+    "HalfCheetah-v5": (box(17), box(6)),
     "rlplug_core.testing.envs:LongRecall": (LongRecall.obs, LongRecall.action),
 }  # fmt: skip
 
