@@ -4,7 +4,8 @@
     python bench/halfcheetah.py --only sac --seeds 1 2       # some of it; two at once share the file of results
     python bench/halfcheetah.py --report --write             # train nothing; the table, into RESULTS.md too
 
-Every finished run is one line of `halfcheetah.jsonl` in the cache folder and is not trained again.
+Every finished run is one line of `halfcheetah.jsonl` in the cache folder; with the same settings it
+is not trained again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import ours
 from peers import HERE, measured, peer_python
-from results import ROOT, machine, revision, table, write_section
+from results import ROOT, interquartile_mean, machine, revision, table, write_section
 
 from rlplug_core.journal import read
 from rlplug_core.plan import Plan
@@ -70,20 +71,13 @@ def peer(algorithm: str, seed: int, given: argparse.Namespace) -> dict[str, Any]
     return measured(script + words, given.threads)
 
 
-def iqm(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The interquartile mean over the last axis: without a quarter, rounded down, at either end."""
-    cut = scores.shape[-1] // 4
-    middle = np.sort(scores, -1)[..., cut : scores.shape[-1] - cut]
-    return np.asarray(middle.mean(-1))
-
-
 def resampled(scores: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
     """The interquartile means of bootstrap samples of the seeds' `scores` (Agarwal et al., 2021, arXiv:2108.13264).
 
     There is one task for each table row, so that its seeds are the only stratum.
     """
     picks = np.random.default_rng(seed).integers(len(scores), size=(DRAWS, len(scores)))
-    return iqm(scores[picks])
+    return interquartile_mean(scores[picks])
 
 
 def interval(samples: npt.NDArray[np.float64]) -> str:
@@ -91,8 +85,8 @@ def interval(samples: npt.NDArray[np.float64]) -> str:
     return f"{low:,.0f} to {high:,.0f}"
 
 
-def section(records: Sequence[dict[str, Any]], steps: int) -> str:
-    """The text for RESULTS.md from finished runs of `steps` env steps."""
+def section(records: Sequence[dict[str, Any]], settings: dict[str, int]) -> str:
+    """The text for RESULTS.md from finished runs with these settings."""
     rows, revisions = [], ", ".join(sorted({record["revision"] for record in records}))
     for algorithm in ALGORITHMS:
         runs = {side: [r for r in records if (r["algorithm"], r["side"]) == (algorithm, side)] for side in SIDES}
@@ -103,7 +97,7 @@ def section(records: Sequence[dict[str, Any]], steps: int) -> str:
         for side in SIDES:
             found = ", ".join(f"{run['seed']}: {run['verdict']:,.0f}" for run in runs[side])
             hours = np.median([run["seconds"] for run in runs[side]]) / 3600
-            middle = f"**{iqm(scores[side]):,.0f}** ({interval(samples[side])})"
+            middle = f"**{interquartile_mean(scores[side]):,.0f}** ({interval(samples[side])})"
             rows.append([algorithm, side, found, middle, "", f"{hours:.2f}"])
         rows[-1][4] = interval(samples["rlplug"] - samples["stable-baselines3"])
     header = ["algorithm", "side", "verdict by seed", "IQM (95 %)", "rlplug's less the other's (95 %)", "hours a run"]
@@ -113,10 +107,11 @@ def section(records: Sequence[dict[str, Any]], steps: int) -> str:
 
 {table(header, rows)}
 
-{steps:,} env steps with the same settings (rlplug's presets, which are checked against `bench/peers/settings.json`) and
-seeds on both sides. Twenty evaluations of ten greedy episodes find the best weights; the verdict is the mean
-return of these over 100 greedy episodes on fresh seeds. Interquartile means over the seeds, with percentile bootstrap
-intervals of {DRAWS:,} samples. {machine()}; rlplug at {revisions}."""
+{settings["steps"]:,} env steps with the same settings (rlplug's presets, which are checked against
+`bench/peers/settings.json`) and seeds on both sides; threads of torch: {settings["threads"]}. Twenty evaluations of
+{settings["episodes"]} greedy episodes find the best weights; the verdict is the mean return of these over
+{settings["verdict_episodes"]} greedy episodes on fresh seeds. Interquartile means over the seeds, with percentile
+bootstrap intervals of {DRAWS:,} samples. {machine()}; rlplug at {revisions}."""
 
 
 def main() -> None:
@@ -135,8 +130,11 @@ def main() -> None:
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     path = given.cache / "halfcheetah.jsonl"
+    settings = {
+        "steps": given.steps, "episodes": given.episodes, "verdict_episodes": given.verdict, "threads": given.threads,
+    }  # fmt: skip
     for what in [] if given.report else [(a, s, n) for n in given.seeds for a in given.only for s in given.sides]:
-        key = dict(zip(("algorithm", "side", "seed"), what, strict=True)) | {"steps": given.steps}
+        key = dict(zip(("algorithm", "side", "seed"), what, strict=True)) | settings
         if not any(key.items() <= record.items() for record in finished(path)):
             started = time.monotonic()
             result = (rlplug if what[1] == "rlplug" else peer)(what[0], what[2], given)
@@ -144,7 +142,7 @@ def main() -> None:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             print(f"{what}: {result['verdict']:.0f} in {line['seconds']} s", file=sys.stderr, flush=True)
-    text = section([record for record in finished(path) if record["steps"] == given.steps], given.steps)
+    text = section([record for record in finished(path) if settings.items() <= record.items()], settings)
     print(text)
     if given.write:
         write_section("halfcheetah", text)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from results import ROOT, machine, revision, table
+from results import ROOT, interquartile_mean, machine, revision, table
 
 from rlplug_core.journal import read
 from rlplug_core.plan import Plan
@@ -257,13 +257,12 @@ def number(goal: Goal, value: float) -> str:
 
 
 def judge(goal: Goal, verdicts: Sequence[float]) -> float:
-    """One number of the seeds' verdicts: the worst, the median, or the mean without a quarter at either end."""
+    """One number of the seeds' verdicts: the worst, the median, or their interquartile mean."""
     if goal.judge == "every seed":
         return max(verdicts) if goal.at_most else min(verdicts)
     if goal.judge == "median":
         return statistics.median(verdicts)
-    cut = len(verdicts) // 4
-    return statistics.mean(sorted(verdicts)[cut : len(verdicts) - cut])
+    return float(interquartile_mean(verdicts))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from rlplug_core.types import Spec
 #: HalfCheetah's spaces, and the sizes that are usual for it.
 OBS, ACTION, HIDDEN, BATCH = 17, 6, 256, 256
 LR, GAMMA, TAU = 3e-4, 0.99, 0.005
-#: Bars of issue sizes are ratios to another library; this one says what is left to gain.
+#: Batches that are made beforehand, one for each update of a turn.
 BATCHES = 16
 
 

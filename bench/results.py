@@ -8,6 +8,9 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
 #: What measuring writes into the repository.
@@ -18,6 +21,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def interquartile_mean(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The mean over the last axis without a quarter of the scores, rounded down, at either end."""
+    ordered = np.sort(np.asarray(scores, np.float64), -1)
+    cut = ordered.shape[-1] // 4
+    return np.asarray(ordered[..., cut : ordered.shape[-1] - cut].mean(-1))
 
 
 def machine() -> str:

@@ -83,13 +83,13 @@ def test_region_holds_the_push_away_from_the_average_policy(learner: Callable[..
     made = bandit(learner, logits, torch.tensor([0.0, 0.0]), region=max(region, 1e-9))
     with torch.no_grad():
         made.average.outputs.bias.copy_(torch.tensor([0.0, 0.9]))
-    odds = logits.softmax(0).requires_grad_()
+    probs = logits.softmax(0).requires_grad_()
     average = made.average.outputs.bias.softmax(0)
-    (slope,) = torch.autograd.grad((average * (average / odds).log()).sum(), odds)
+    (slope,) = torch.autograd.grad((average * (average / probs).log()).sum(), probs)
     for advantage in (-5.0, 5.0):
         batch = one(0, advantage, logits.softmax(0))
-        free = torch.eye(2)[0] * advantage / odds.detach()
-        found = made.ascent(batch, odds.detach().unsqueeze(0), torch.zeros(1, 2))[0]
+        free = torch.eye(2)[0] * advantage / probs.detach()
+        found = made.ascent(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2))[0]
         assert float(slope @ found) <= region + 1e-4
         wanted = free - max(0.0, float(slope @ free - region) / float(slope @ slope)) * slope
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)

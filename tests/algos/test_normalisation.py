@@ -49,6 +49,7 @@ PPO = {
     "rows": 8, "steps": 32, "batch": 64, "epochs": 4, "lr": 5e-3, "gamma": GAMMA, "lam": 0.9, "total_steps": 8_000,
 }  # fmt: skip
 A2C = {"rows": 8, "steps": 5, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
+ACKTR = {"rows": 8, "steps": 8, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
 LATE = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
 
 
@@ -64,7 +65,7 @@ def test_observations_far_from_zero_need_normalising(trained: Callable[..., Any]
     assert mean_return(trained("ppo", FAR, **options, **{"net.normalise": True}), FAR) > 0.95
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C)])
+@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("acktr", ACKTR)])
 def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """10,000 at the end, with step sizes that are for values of 1."""
     found = []

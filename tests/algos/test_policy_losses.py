@@ -208,6 +208,20 @@ def test_value_clipping_takes_the_larger_error(
         assert float(gradient) == 0
 
 
+def test_value_clipping_is_in_units_of_values_with_popart(learner: Callable[..., Any]) -> None:
+    """A hundred times the rewards have the same loss in units."""
+    found = []
+    for size in (1.0, 100.0):
+        made = learner("ppo", "Bandit", popart=True, value_clip=0.2, entropy=0.0, **{"net.hidden": []})
+        made.critic.absorb(samples(torch.ones(2, 1), torch.tensor([0, 0]), torch.zeros(2), torch.tensor([-size, size])))
+        with torch.no_grad():
+            made.critic.output.linear.weight.zero_()
+            made.critic.output.linear.bias.fill_(0.5)
+        batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.tensor([size]), torch.tensor([0.6 * size]))
+        found.append(float(made.loss(batch)[1]["loss/value"]) / size**2)
+    assert found == pytest.approx([0.64, 0.64])  # from -0.4 no further than to -0.2, where 0.6 is the target
+
+
 def test_kl_is_schulmans_estimator(learner: Callable[..., Any]) -> None:
     """The mean of r - 1 - log r, never below 0; 0 where the policy has not moved. Rows of weight 0 do not count."""
     made = learner("ppo", "Chain")

@@ -14,6 +14,7 @@ from rlplug_cli.app import app
 from rlplug_cli.commands.run import declared
 from rlplug_cli.parameters import gathered
 from rlplug_core.config import Config, schema
+from rlplug_core.errors import BadConfig
 from rlplug_core.options import RunOptions
 from tests.cli.conftest import SHORT
 
@@ -43,6 +44,16 @@ def test_a_file_equals_the_options_it_holds() -> None:
     Path("n.toml").write_text('hidden = [9]\nactivation = "gelu"\nlayer_norm = true\n', encoding="utf-8")
     pairs = ("net.hidden=[9]", "net.activation=gelu", "net.layer_norm=true")
     assert given("n.toml") == given(None, *pairs)
+
+
+def test_a_file_says_none_as_a_configuration_does(place: Path) -> None:
+    """Of what may be none."""
+    Path("n.toml").write_text('gain = "none"\n', encoding="utf-8")
+    Path("c.toml").write_text('net.gain = "none"\n', encoding="utf-8")
+    assert given("n.toml") == given(None, file=place / "c.toml") == {"net.gain": "none"}
+    Path("n.toml").write_text('hidden = "none"\n', encoding="utf-8")
+    with pytest.raises(BadConfig, match=r"n\.toml: 'hidden': expected numbers as in 64,64, got 'none'"):
+        given("n.toml")
 
 
 def test_options_win_over_set_that_over_net_and_that_over_the_file(place: Path) -> None:

@@ -127,5 +127,9 @@ def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any
     found = json.loads(rlplug("list", "--actions", "Discrete", "--json").out)["algorithms"]
     assert {"dqn", "ppo"} <= {row["id"] for row in found}
     assert "sac" not in {row["id"] for row in found}
-    assert rlplug("list", "--actions", "Text").out == "no algorithm says that it takes Text\n"
+    assert rlplug("list", "--actions", "multibinary").out == text
+    for typed, near in (("Text", ""), ("Discret", "; did you mean 'Discrete'?")):
+        done = rlplug("list", "--actions", typed)
+        assert done.code == 2
+        assert f"--actions {typed}: no algorithm says that it takes these{near} (some take Box, D" in done.err
     assert "actions    Discrete, MultiDiscrete, MultiBinary, Box, Dict" in rlplug("info", "ppo").out

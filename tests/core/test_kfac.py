@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from itertools import product
 
 import pytest
@@ -178,6 +179,39 @@ def test_parameters_of_no_layer_follow_the_gradient() -> None:
     optimiser = Optimiser(module.parameters(), kfac, constant(1.0))
     gradient = torch.tensor([1.0, -2.0, 0.0, 0.0])
     torch.testing.assert_close(kfac.natural(gradient, optimiser.state)[:2], torch.tensor([0.8, -1.6]))
+
+
+@pytest.mark.parametrize("refreshed", [True, False])
+def test_a_rescaled_region_goes_on_as_if_its_outputs_had_always_been_of_that_size(refreshed: bool) -> None:
+    """Outputs become 100 times as large after two steps, or are so from the beginning; a region beside them stays."""
+    layers, obs, found = (nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(3, 1)), torch.randn(20, 3).double(), []
+    for size, factor in ((1.0, 100.0), (100.0, 1.0)):
+        body, last, beside = (deepcopy(layer).double() for layer in layers)
+        module = nn.Sequential(body, nn.Tanh(), last)
+        kfac = KFAC([(beside, 1e-3), (module, 1e-3)], damping=1e-12, momentum=0.5)
+        optimiser = Optimiser([*beside.parameters(), *module.parameters()], kfac, constant(0.1))
+        multiply(last, size)
+        for step in range(4):
+            if step == 2:
+                size *= factor
+                multiply(last, factor)
+                kfac.rescale(last, factor)
+            with kfac.capture() as seen:
+                terms = module(obs)[:, 0] + beside(obs)[:, 0]
+            kfac.observe(seen, terms, torch.ones(20).double())
+            if refreshed or step == 0:
+                kfac.refresh()
+            kfac.widen(1, torch.tensor(size**2))
+            errors = module(obs)[:, 0] - size * obs[:, 0], beside(obs)[:, 0] - 1
+            optimiser.minimise(sum(error.square().mean() for error in errors), Clock(10))
+        found.append(optimiser.flat.clone())
+    torch.testing.assert_close(*found)
+
+
+def multiply(layer: nn.Module, factor: float) -> None:
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(factor)
 
 
 def test_regions_that_share_a_parameter_are_refused() -> None:

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rlplug_core.accelerate.forward import forward
 from rlplug_core.actor import Actor, Lane
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
@@ -223,8 +224,12 @@ def test_masks_hold_with_memory(cell: str) -> None:
 
 
 def test_numpy_cannot_be_asked_for(cell: str) -> None:
-    with pytest.raises(UsageError, match="acting in numpy needs fully connected layers"):
-        MemoryAgent(network(cell).policy, Seeds(0), "numpy")
+    both = network(cell)
+    for module in (both.policy, both.critic):
+        with pytest.raises(UsageError, match="has no form of a memory; leave --acting at auto, or memory at none"):
+            forward(module, "numpy")
+    with pytest.raises(UsageError, match="acting in numpy has no form of a memory"):
+        MemoryAgent(both.policy, Seeds(0), "numpy")
 
 
 # Minibatches.

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.advice import advice, last_good
-from rlplug_core.batches import Samples
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.batches import Rollout, Samples
 from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock
-from rlplug_core.config import Natural
+from rlplug_core.config import Config, Natural, Positive
 from rlplug_core.errors import NonFinite
 from rlplug_core.journal import read
 from rlplug_core.kfac import KFAC
@@ -167,7 +168,37 @@ def test_steps_are_smaller_and_no_larger_than_the_usual_ones(tmp_path: Path) -> 
     """Half of what was absurd is still absurd."""
     for lr, smaller in ((1e30, 0.01), (0.015, 0.0075), (0.01, 0.005)):
         plan = Plan.make(f"{FILE}:Failing", f"{ENVS}:Chain", {"lr": lr})
-        assert f" --set lr={smaller}` with" in advice(plan, Checkpoints(tmp_path))
+        assert f" --set lr={smaller}` with" in advice(plan, Checkpoints(tmp_path), "Failing.optim met the loss nan")
+
+
+@dataclass(frozen=True)
+class TwoConfig(Config):
+    """Options of Two."""
+
+    lr: Positive | None = None  # step size of the policy's optimiser, or its own
+    critic_lr: Positive = 0.1  # step size of the critic's optimiser
+
+
+class Two(Algorithm[Rollout]):
+    """An algorithm with two step sizes, one of which may be none."""
+
+    Config = TwoConfig
+
+
+@pytest.mark.parametrize(
+    ("lr", "what", "smaller"),
+    [
+        (0.5, "Two.critic_optimiser met the loss inf", " --set critic_lr=0.05"),
+        (0.5, "Two.policy_optimiser met the loss inf", " --set lr=0.25"),
+        (0.5, "Two.optim met the loss inf", " --set lr=0.25 --set critic_lr=0.05"),
+        (None, "Two.optim met the loss inf", " --set critic_lr=0.05"),
+        (None, "Two.policy_optimiser met the loss inf", " --set critic_lr=0.05"),
+    ],
+)
+def test_whose_steps_shall_be_smaller(lr: float | None, what: str, smaller: str, tmp_path: Path) -> None:
+    """Those of the optimiser that met it, or of every one; what is no number has no half."""
+    plan = Plan.make(f"{FILE}:Two", f"{ENVS}:Chain", {"lr": lr})
+    assert f" {ENVS}:Chain{smaller}` with your" in advice(plan, Checkpoints(tmp_path), what)
 
 
 def test_a_worker_says_it_too(tmp_path: Path) -> None:

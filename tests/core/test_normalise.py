@@ -115,7 +115,7 @@ def test_the_forward_pass_moves_nothing_and_an_update_moves_in_place() -> None:
 DICT = spaces.Dict({
     "vector": BOX, "matrix": spaces.Box(-1, 1, (2, 2), np.float64), "bytes": spaces.Box(0, 255, (4,), np.uint8),
     "image": spaces.Box(0, 255, (1, 10, 10), np.uint8), "number": spaces.Discrete(3), "bits": spaces.MultiBinary(2),
-    "inner": spaces.Dict({"deep": BOX}), "action_mask": spaces.MultiBinary(2),
+    "inner": spaces.Dict({"deep": BOX, "arm.angle": BOX}), "keys": BOX, "action_mask": spaces.MultiBinary(2),
 })  # fmt: skip
 
 
@@ -142,7 +142,9 @@ def test_only_box_vectors_are_scaled() -> None:
     scaled = norm(obs)
     for name in ("image", "number", "bits", "action_mask"):
         assert scaled[name] is obs[name]
-    for part in (scaled["vector"], scaled["matrix"], scaled["bytes"], scaled["inner"]["deep"]):
+    assert list(scaled) == list(obs)
+    vectors = [scaled[name] for name in ("vector", "matrix", "bytes", "keys")]
+    for part in (*vectors, *scaled["inner"].values()):
         assert part.dtype == torch.float32
         np.testing.assert_allclose(part.mean(0), 0, atol=1e-5)
         np.testing.assert_allclose(part.std(0, correction=0), 1, atol=1e-4)
@@ -232,26 +234,24 @@ def test_moments_are_those_of_all_observations_that_were_acted_on(env: str) -> N
     runner = make_runner(TINY, f"{ENVS}:{env}", rows=3, total_steps=60, runner="sync", **{"net.normalise": True})
     made, counts = runner.learner, []
     (norm,) = (module for module in made.modules() if isinstance(module, ObservationNorm))
-    first = next(part for part in norm.modules() if isinstance(part, RunningNorm))
+    part = norm.norm if env == "Chain" else norm.norm.parts[norm.norm.names.index("cue")]
     loss = made.loss
 
     def watched(batch: Any) -> Any:
-        counts.append(float(first.count))
+        counts.append(float(part.count))
         return loss(batch)
 
     made.loss = watched
     add = runner.actor.lane.buffer.add
 
     def noted(step: Step, source: int = 0) -> None:
-        part = step.obs if env == "Chain" else step.obs["cue"]
-        seen.append(np.array(part))
+        seen.append(np.array(step.obs if env == "Chain" else step.obs["cue"]))
         add(step, source)
 
     runner.actor.lane.buffer.add = noted
     runner.run(lambda: None)
     assert counts == [12.0 * update for update in range(5)]
     rows = np.concatenate(seen).astype(np.float64)
-    part = norm.norm if env == "Chain" else norm.norm.parts["cue"]
     np.testing.assert_allclose(part.mean, rows.mean(0), atol=1e-12)
     np.testing.assert_allclose(part.variance, rows.var(0), atol=1e-12)
 

@@ -136,6 +136,11 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("SparseAdam", {}, "torch.optim.SparseAdam does not step on one flat tensor"),
         ("sgd", {"epsilon": 1.0}, r"'sgd' has no use for 'optimiser.epsilon'; its options are .*optimiser.momentum"),
         ("rmsprop", {"nesterov": True}, r"no use for 'optimiser.nesterov'; its options are optimiser.decay, "),
+        ("adam", {"betas": (0.9,)}, r"option 'optimiser.betas': expected two numbers .* below 1, got 0.9; write"),
+        ("NAdam", {"betas": (0.9,)}, "option 'optimiser.betas': expected two numbers"),
+        ("adamw", {"betas": (0.9, 0.99, 0.999)}, r"option 'optimiser.betas': .* got 0.9, 0.99, 0.999; write"),
+        ("adam", {"betas": (1.0, 1.0)}, r"option 'optimiser.betas': .*, got 1.0, 1.0; write"),
+        ("adam", {"betas": (0.9, -0.1)}, r"option 'optimiser.betas': .*, got 0.9, -0.1; write"),
         ("NAdam", {"decay": 0.5}, r"no use for 'optimiser.decay'; its options are optimiser.betas, optimiser.epsilon"),
     ],
 )  # fmt: skip
@@ -143,6 +148,20 @@ def test_what_cannot_be_is_one_sentence(name: str, options: dict[str, Any], sent
     with pytest.raises(BadConfig, match=sentence) as caught:
         OptimiserOptions(**options).rule(name)
     assert "\n" not in str(caught.value)
+
+
+def test_betas_may_begin_at_0() -> None:
+    assert OptimiserOptions(betas=(0.0, 0.5)).rule("adam").betas == (0.0, 0.5)  # type: ignore[attr-defined]
+
+
+def test_a_class_that_looks_for_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Greedy(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            self.param_groups[1]
+
+    monkeypatch.setattr(torch.optim, "Greedy", Greedy, raising=False)
+    with pytest.raises(BadConfig, match=r"Greedy does not step on one flat tensor \(list index out of range\); use"):
+        OptimiserOptions().rule("Greedy")
 
 
 def test_a_class_that_keeps_more_than_tensors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,28 @@ def test_a_guard_keeps_what_follows_a_schedule_and_gives_the_rest() -> None:
     assert guarded(whole, ()) is whole
 
 
+@dataclass(frozen=True, slots=True)
+class Tight:
+    """A part of a configuration, with slots."""
+
+    share: Fraction = 0.5  # between 0 and 1
+
+
+@dataclass(frozen=True)
+class Outer(Config):
+    """Options with such a part."""
+
+    lr: Positive = 0.1  # a step size
+    tight: Tight = Tight()
+
+
+def test_a_class_with_slots_that_cannot_be_guarded_is_named() -> None:
+    """Beside it schedules are followed."""
+    with pytest.raises(BadConfig, match=r"'tight.share' cannot follow a schedule: its class Tight has slots; give"):
+        guarded(Outer(), {"lr", "tight.share"})
+    assert guarded(Outer(), {"lr"}).tight.share == 0.5
+
+
 # In learners.
 
 

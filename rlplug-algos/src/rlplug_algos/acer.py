@@ -117,29 +117,29 @@ class ACER(Algorithm[Rollout]):
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         """Section 3: policy gradient within the trust region (eq. 9 to 12), squared Retrace error, entropy bonus."""
         c = self.config
-        log_odds = self.policy(batch.obs).log_softmax(-1)
-        odds, values = log_odds.exp(), self.values(batch.obs)
-        ascent = self.ascent(batch, odds.detach(), values.detach())
-        policy, entropy = -(ascent * odds).sum(-1), -(odds * log_odds).sum(-1)
+        log_probs = self.policy(batch.obs).log_softmax(-1)
+        probs, values = log_probs.exp(), self.values(batch.obs)
+        ascent = self.ascent(batch, probs.detach(), values.detach())
+        policy, entropy = -(ascent * probs).sum(-1), -(probs * log_probs).sum(-1)
         value = (values.gather(1, batch.action.unsqueeze(1)).squeeze(1) - batch.target).square()
         loss = batch.mean(policy + c.value * value - c.entropy * entropy)
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
 
-    def ascent(self, batch: Samples, odds: Tensor, values: Tensor) -> Tensor:
+    def ascent(self, batch: Samples, probs: Tensor, values: Tensor) -> Tensor:
         """Where the probabilities [B, A] shall go: eq. 9, held within the region of eq. 11 by eq. 12."""
-        c, safe = self.config, odds.clamp(min=TINY)
-        ratio = odds / batch.extras["outputs"].softmax(-1).clamp(min=TINY)
-        taken = nn.functional.one_hot(batch.action, odds.shape[1])
+        c, safe = self.config, probs.clamp(min=TINY)
+        ratio = probs / batch.extras["outputs"].softmax(-1).clamp(min=TINY)
+        taken = nn.functional.one_hot(batch.action, probs.shape[1])
         gain = ratio.clamp(max=c.truncate) * taken * batch.advantage.unsqueeze(1) / safe
         excess = (1 - c.truncate / ratio.clamp(min=TINY)).clamp(min=0)
-        gain += excess * (values - (odds * values).sum(-1, keepdim=True)) * odds / safe
+        gain += excess * (values - (probs * values).sum(-1, keepdim=True)) * probs / safe
         with torch.no_grad():
             away = -self.average(batch.obs).softmax(-1) / safe
         return within(gain, away, c.region)
 
 
 def softmax(logits: Array) -> Array:
-    odds = np.exp(logits - logits.max(-1, keepdims=True))
-    normal: Array = odds / odds.sum(-1, keepdims=True)
+    probs = np.exp(logits - logits.max(-1, keepdims=True))
+    normal: Array = probs / probs.sum(-1, keepdims=True)
     return normal

@@ -52,19 +52,20 @@ class ACKTR(ActorCritic):
             self.kfac.refresh()
         loss, metrics = self.loss(samples)
         metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)
-        self.critic.absorb(samples)
+        self.kfac.rescale(self.critic.output, self.critic.absorb(samples))
         return Result(metrics)
 
     def observe(self, batch: Samples) -> None:
         """The curvature of the policy at the actions it drew, and of the critic as a Gaussian's mean (section 3.1).
 
         The Gaussian is one number, so the gradient of its mean has the moments of its score: nothing is drawn. Its
-        variance is the mean squared error, so that the critic's region does not depend on the scale of rewards.
+        variance is the mean squared error, so that the critic's region does not depend on the scale of rewards. All of
+        it is in the critic's unit, as the loss is.
         """
         with self.kfac.capture() as seen:
             log_prob = self.policy.head.log_prob(self.policy(batch.obs), batch.action)
-            mean = self.critic(batch.obs)
+            mean = self.critic(batch.obs) / self.critic.unit
         self.kfac.observe(seen, log_prob + mean, batch.weight)
         used = batch.weight > 0
-        error = (mean.detach() - batch.target).square() * used
+        error = (mean.detach() - batch.target / self.critic.unit).square() * used
         self.kfac.widen(1, error.sum() / used.sum().clamp(min=1))

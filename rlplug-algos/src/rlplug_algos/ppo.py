@@ -36,7 +36,7 @@ class PPOConfig(Config):
     gamma: Fraction = 0.99  # discount per step
     lam: Fraction = 0.95  # GAE lambda
     clip: Positive = 0.2  # how far the new policy may move, as a probability ratio
-    value_clip: Positive | None = None  # how far a value may move from the rollout's, if there is a limit
+    value_clip: Positive | None = None  # how far a value may move from the rollout's, with popart in its units, or none
     kl_stop: Positive | None = None  # stop a rollout's epochs when the policy's mean KL divergence exceeds this
     lr: Positive = 3e-4  # step size of the optimiser
     anneal: bool = True  # let the step size fall to 0 over the run
@@ -116,7 +116,7 @@ class PPO(Algorithm[Rollout]):
         ratio = log_ratio.exp()
         advantage = standardise(batch.advantage, batch.weight) if c.standardise else batch.advantage / self.critic.unit
         policy = -(ratio * advantage).minimum(ratio.clamp(1 - c.clip, 1 + c.clip) * advantage)
-        value = value_error(values, batch.target, batch.target - batch.advantage, c.value_clip)
+        value = value_error(values, batch.target, batch.target - batch.advantage, c.value_clip, self.critic.unit)
         loss = batch.mean(policy + c.value / self.critic.unit**2 * value - c.entropy * entropy)
         kl = ratio - 1 - log_ratio
         metrics = {"loss/policy": policy, "loss/value": value, "loss/entropy": entropy, "loss/kl": kl}

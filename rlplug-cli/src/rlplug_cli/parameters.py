@@ -209,6 +209,8 @@ def _check_network(file: str, name: str, value: Any, known: Mapping[str, Option]
     if name not in known:
         near = did_you_mean(name, known)
         raise BadConfig(f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)")
+    if value == "none" and known[name].optional:  # TOML has no null
+        return
     if wanted := _wrong(known[name], value):
         raise BadConfig(f"{file}: '{name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its type)")
 

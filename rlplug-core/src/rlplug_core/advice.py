@@ -13,20 +13,32 @@ from rlplug_core.config import flatten
 from rlplug_core.errors import BadCheckpoint
 from rlplug_core.plan import Plan
 
-#: Options that make steps smaller, the first that an algorithm has.
+#: Options that make steps smaller, and those for whoever a message names with such a word.
 SMALLER = ("lr", "critic_lr", "kl")
+NAMED = {"critic": ("critic_lr",), "policy": ("lr", "kl")}
 
 
-def advice(plan: Plan, checkpoints: Checkpoints) -> str:
-    """The last good checkpoint of a run, what to look at, and what to type: half the step, at most the usual one."""
+def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
+    """The last good checkpoint of a run, what to look at, and what to type so that the steps of `what` are smaller.
+
+    `what` is the message of a `NonFinite`, which names the optimiser.
+    """
     good = last_good(checkpoints)
     place = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
-    now, usual = flatten(plan.config), flatten(type(plan.config)())
-    smaller = next((f" --set {name}={min(now[name] / 2, usual[name]):g}" for name in SMALLER if name in now), "")
+    smaller = "".join(f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items())
     return (
         f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: "
         f"`rlplug run {plan.algorithm} {plan.env}{smaller}` with your other options begins anew"
     )
+
+
+def smaller_steps(plan: Plan, what: str) -> dict[str, float]:
+    """Half of the step size that `what` tells of, at most its default; of every one where it names none of them."""
+    now, usual = flatten(plan.config), flatten(type(plan.config)())
+    found = {name: now[name] / 2 for name in SMALLER if isinstance(now.get(name), int | float)}
+    found = {name: min(half, usual[name] or half) for name, half in found.items()}
+    meant = [name for word, names in NAMED.items() if word in what for name in names if name in found]
+    return {name: found[name] for name in meant or found}
 
 
 def last_good(checkpoints: Checkpoints) -> Saved | None:

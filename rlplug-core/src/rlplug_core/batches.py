@@ -201,12 +201,15 @@ def standardise(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     return (value - mean) / (variance.sqrt() + epsilon)
 
 
-def value_error(value: Tensor, target: Tensor, before: Tensor, clip: float | None) -> Tensor:
-    """Squared errors of values [B]; with `clip` those of the values within it of `before`, where they are larger.
+def value_error(
+    value: Tensor, target: Tensor, before: Tensor, clip: float | None, unit: Tensor | float = 1.0
+) -> Tensor:  # fmt: skip
+    """Squared errors of values [B]; with `clip` those of the values within `clip * unit` of `before`, where larger.
 
     Part of PPO's published code and not of its paper (Engstrom et al., 2020, arXiv:2005.12729, section 3).
     """
     error = (value - target).square()
     if clip is None:
         return error
-    return error.maximum((before + (value - before).clamp(-clip, clip) - target).square())
+    moved = ((value - before) / unit).clamp(-clip, clip) * unit
+    return error.maximum((before + moved - target).square())

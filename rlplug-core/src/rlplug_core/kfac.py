@@ -167,6 +167,21 @@ class KFAC:
         """A region's divergence may be `factor` [] times its radius, as where its output has that variance."""
         self.state["width"][region] = factor
 
+    def rescale(self, last: nn.Module, factor: Tensor | float) -> None:
+        """Say that the weights of a region's `last` layer, and so its outputs, are `factor` [1] times what they were.
+
+        What is kept is then what it would be had they always been so: the direction of that layer, and the moments of
+        the gradients before it.
+        """
+        parameters, velocity = set(map(id, last.parameters())), self.state["velocity"]
+        (output,) = [layer for layer in self.layers if id(layer.weight) in parameters]
+        output.write(velocity, output.matrix(velocity) * factor)
+        (span,) = [span for span, _ in self.spans if span.start <= output.offset < span.stop]
+        for number, layer in enumerate(self.layers):
+            if span.start <= layer.offset < span.stop and layer is not output:
+                for name in ("outputs", "outputs/values"):
+                    self.state[f"{number}/{name}"] *= factor**2
+
     def natural(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
         """The damped inverse Fisher matrix times a flat gradient."""
         natural = gradient / (1 + self.damping)

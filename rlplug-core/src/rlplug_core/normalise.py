@@ -93,14 +93,16 @@ class PartNorms(nn.Module):
 
     def __init__(self, parts: Mapping[str, RunningNorm | PartNorms]) -> None:
         super().__init__()
-        self.parts = nn.ModuleDict(parts)
+        self.names = list(parts)
+        self.parts = nn.ModuleList(parts.values())  # a ModuleDict would refuse names such as "keys" and "arm.angle"
 
     def forward(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self.parts[name](part) if name in self.parts else part for name, part in values.items()}
+        scaled = {name: norm(values[name]) for name, norm in zip(self.names, self.parts, strict=True)}
+        return {name: scaled.get(name, part) for name, part in values.items()}
 
     def update(self, values: Mapping[str, Any], weight: Tensor) -> None:
         """As `RunningNorm` for each part."""
-        for name, part in self.parts.items():
+        for name, part in zip(self.names, self.parts, strict=True):
             assert isinstance(part, RunningNorm | PartNorms)
             part.update(values[name], weight)
 

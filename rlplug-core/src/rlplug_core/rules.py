@@ -138,7 +138,7 @@ class Torch:
             made = self._fresh(copy)
             copy.grad = torch.zeros_like(copy)
             made.step()
-        except (TypeError, ValueError, RuntimeError) as error:
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
             raise BadConfig(
                 f"torch.optim.{self.name} does not step on one flat tensor ({str(error).splitlines()[0]}); "
                 f"use {listed()} or another class of torch.optim"
@@ -173,8 +173,9 @@ class OptimiserOptions:
         """The rule called `name`; `usual` are an algorithm's own values for what was not set.
 
         Raises:
-            BadConfig: there is no such rule, or it takes no such option.
+            BadConfig: there is no such rule, it takes no such option, or the betas are not two numbers below 1.
         """
+        _check_betas(self.betas)
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         given = {option: value for option, value in given.items() if value is not None and value is not False}
         if name in RULES:
@@ -189,6 +190,15 @@ TORCH_NAMES = {"decay": "alpha", "epsilon": "eps"}
 def listed() -> str:
     """The rules with names of their own, as a list to choose from."""
     return ", ".join(RULES)
+
+
+def _check_betas(betas: tuple[float, ...] | None) -> None:
+    if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+        given = ", ".join(map(str, betas)) or "none"
+        raise BadConfig(
+            f"option 'optimiser.betas': expected two numbers of at least 0 and below 1, got {given}; write them as in "
+            "--set optimiser.betas=0.9,0.999"
+        )
 
 
 def _made(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any]) -> Rule:

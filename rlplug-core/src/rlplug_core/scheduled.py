@@ -42,13 +42,23 @@ def _with(config: C, path: list[str], value: float) -> C:
 
 
 def guarded(config: C, names: Collection[str], prefix: str = "") -> C:
-    """A copy of `config` that refuses to give the numbers with these dotted names; itself where there are none."""
+    """A copy of `config` that refuses to give the numbers with these dotted names; itself where there are none.
+
+    Raises:
+        BadConfig: a class among them has slots, where a guard has no place.
+    """
     own = frozenset(name for name in names if "." not in name)
     nested = {name.partition(".")[0] for name in names} - own
     if not names:
         return config
     guard: Any = copy.copy(config)
-    object.__setattr__(guard, _WHOLE, config)
+    try:
+        object.__setattr__(guard, _WHOLE, config)
+    except AttributeError as error:
+        raise BadConfig(
+            f"option '{prefix}{min(names)}' cannot follow a schedule: its class {type(config).__name__} has slots; "
+            f"give it a number, or leave slots=True out of the class"
+        ) from error
     for name in nested:
         inner = [rest for first, _, rest in (one.partition(".") for one in names) if first == name and rest]
         object.__setattr__(guard, name, guarded(getattr(config, name), inner, f"{prefix}{name}."))

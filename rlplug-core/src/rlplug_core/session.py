@@ -118,7 +118,7 @@ class Session:
             self.runner.run(self.events.poll)
         except NonFinite as error:
             when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
-            raise NonFinite(f"{error.what} {when}", advice(self.plan, self.checkpoints)) from error
+            raise NonFinite(f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)) from error
         if self.signal:
             self.events.checkpoint("step", "interrupted")
             self.status = "interrupted"

@@ -7,6 +7,7 @@ import json
 import click
 
 from rlplug_cli.listing import rows, table
+from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.plugins.records import GROUPS
 
 
@@ -29,14 +30,22 @@ def command(as_json: bool, actions: str | None) -> None:
 
 
 def _taking(actions: str, as_json: bool) -> None:
-    """The algorithms that say of themselves that they take such actions."""
-    found = [row for row in rows("algorithms") if actions in row["actions"]]
+    """The algorithms that say of themselves that they take such actions; the space's name in any case.
+
+    Raises:
+        UsageError: no algorithm does.
+    """
+    every = rows("algorithms")
+    known = {space.lower(): space for row in every for space in row["actions"]}
+    if actions.lower() not in known:
+        near, spaces = did_you_mean(actions, known.values()), ", ".join(sorted(known.values())) or "none"
+        raise UsageError(f"--actions {actions}: no algorithm says that it takes these{near} (some take {spaces})")
+    found = [row for row in every if known[actions.lower()] in row["actions"]]
     if as_json:
         click.echo(json.dumps({"algorithms": found}, indent=1))
         return
     lines = [(row["id"], ", ".join(row["actions"]), _about(row)) for row in found]
-    nothing = f"no algorithm says that it takes {actions}"
-    click.echo(table(("ALGORITHM", "ACTIONS", "ABOUT"), lines) if lines else nothing)
+    click.echo(table(("ALGORITHM", "ACTIONS", "ABOUT"), lines))
 
 
 def _about(row: dict[str, object]) -> str:

@@ -19,6 +19,7 @@ from rlplug_core.nets.actor_critic import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalised
 from rlplug_core.nets.heads import Beside, LogStd
+from rlplug_core.nets.memory import RecurrentCritic, RecurrentPolicy
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.popart import PopArt
@@ -48,6 +49,8 @@ def forward(module: nn.Module, acting: str = "auto") -> Forward:
     """
     if acting != "torch" and _plain(module) is not None:
         return NumpyForward(module)
+    if acting == "numpy" and isinstance(module, RecurrentPolicy | RecurrentCritic):
+        raise UsageError("acting in numpy has no form of a memory; leave --acting at auto, or memory at none")
     if acting == "numpy":
         raise UsageError(
             "acting in numpy needs fully connected layers on the CPU, without gelu, layer norm or a factory of your "

@@ -70,10 +70,12 @@ class Valued(nn.Module):
         """What errors of values are measured in."""
         return self.output.scale if isinstance(self.output, PopArt) else 1.0
 
-    def absorb(self, batch: Samples) -> None:
-        """Learn the size of values from a batch's targets; no value changes by it, up to rounding."""
-        if isinstance(self.output, PopArt):
-            self.output.absorb(batch.target, batch.weight)
+    def absorb(self, batch: Samples) -> Tensor | float:
+        """Learn the size of values from a batch's targets; no value changes by it, up to rounding.
+
+        Gives the old unit over the new one, which the weights of the output layer were multiplied by.
+        """
+        return self.output.absorb(batch.target, batch.weight) if isinstance(self.output, PopArt) else 1.0
 
 
 class Critic(Valued):

@@ -43,10 +43,11 @@ class PopArt(nn.Module):
         return values * self.scale + self.shift
 
     @torch.no_grad()
-    def absorb(self, target: Tensor, weight: Tensor) -> None:
+    def absorb(self, target: Tensor, weight: Tensor) -> Tensor:
         """Move the moments by value targets [B] with weights [B], and W and b so that no value changes (proposition 1).
 
-        The first batch's moments are taken as they are, as if there had been nothing before.
+        The first batch's moments are taken as they are, as if there had been nothing before. Gives what W was
+        multiplied by, [1].
         """
         mean, variance, size = moments(target.unsqueeze(1), weight)
         fresh = 1 - (1 - self.rate) ** size
@@ -55,5 +56,7 @@ class PopArt(nn.Module):
         scale, shift = self.scale.double(), self.shift.double()
         self.scale.copy_(self.variance.sqrt().clamp(min=self.least))
         self.shift.copy_(self.mean)
-        self.linear.weight.mul_(scale / self.scale)
+        factor = scale / self.scale
+        self.linear.weight.mul_(factor)
         self.linear.bias.copy_((scale * self.linear.bias + shift - self.shift) / self.scale)
+        return factor

@@ -1,0 +1,50 @@
+"""Every table of the presets, with what it inherits, makes a learner: options may be right alone and not together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+
+from rlplug_core.plan import Plan
+from rlplug_core.plugins import records
+from rlplug_core.plugins.presets import chain
+from rlplug_core.presets import resolve
+from rlplug_core.testing.envs import LongRecall
+from rlplug_core.types import Spec
+
+
+def box(size: int) -> spaces.Box:
+    return spaces.Box(-1, 1, (size,), np.float32)
+
+
+#: The spaces of the environments that presets are for, most of which are not installed beside rlplug-algos alone.
+SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
+    "CartPole-v0": (box(4), spaces.Discrete(2)), "CartPole-v1": (box(4), spaces.Discrete(2)),
+    "Acrobot-v1": (box(6), spaces.Discrete(3)), "MountainCar-v0": (box(2), spaces.Discrete(3)),
+    "LunarLander-v3": (box(8), spaces.Discrete(4)), "Pendulum-v1": (box(3), box(1)),
+    "HalfCheetah-v5": (box(17), box(6)),
+    "rlplug_core.testing.envs:LongRecall": (LongRecall.obs, LongRecall.action),
+}  # fmt: skip
+
+
+def tables() -> Iterator[tuple[str, str]]:
+    """Every algorithm with every environment that one of its tables is for."""
+    for record in records():
+        if record.group == "algorithms" and record.distribution == "rlplug-algos":
+            patterns = {name for presets in chain(record) for name in presets.tables} - {"default"}
+            for pattern in patterns:
+                fitting = [env for env in SPACES if fnmatchcase(env, pattern)]
+                assert fitting, f"the presets of {record.id} have a table for {pattern}: say what its spaces are"
+                yield from ((record.id, env) for env in fitting)
+
+
+@pytest.mark.parametrize(("algorithm", "env"), sorted(set(tables())))
+def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, env: str) -> None:
+    plan = Plan.make(algorithm, env, resolve(algorithm, env, {})[0])
+    learner = plan.make_learner(Spec(*SPACES[env], plan.options.rows, env))
+    learner.agent()
+    learner.buffer()
