@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +32,7 @@ class NStepQConfig(VQNConfig):
     target_every: Count = 100  # updates of the first worker between copies to the target network
     rule: RuleName = "rmsprop"  # optimiser; rmsprop as in the paper
     epsilon_end: Fraction = 0.1  # and at the end, for 4 workers in 10
-    epsilon_others: tuple[Fraction, ...] = (0.01, 0.5)  # and at the end for the others, each as likely
+    epsilon_others: tuple[Fraction, ...] = (0.01, 0.5)  # and at the end for the others, each for as many
     replay: NonNegative = 0.0  # replayed rollouts per fresh one, on average; their number is Poisson distributed
     capacity: Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
 
@@ -50,11 +52,16 @@ class NStepQ(VQN):
         self.target_values = forward(self.target, self.acting)
 
     def epsilon(self, rank: int) -> Schedule:
-        """To one of several final values, drawn for each worker so that they explore differently (section 5.1)."""
-        c, others = self.config, len(self.config.epsilon_others)
-        chances = [0.4, *[0.6 / others] * others] if others else [1.0]
-        end = self.seeds.child("epsilon", rank).generator().choice([c.epsilon_end, *c.epsilon_others], p=chances)
-        return linear(c.epsilon_start, float(end), c.epsilon_until)
+        """To one of several final values, so that workers explore differently (section 5.1)."""
+        c = self.config
+        return linear(c.epsilon_start, self.final_epsilon(rank), c.epsilon_until)
+
+    def final_epsilon(self, rank: int) -> float:
+        """The paper draws it for each worker; shared out in turn, few workers differ and many keep the proportions."""
+        others = self.config.epsilon_others
+        chances = [0.4, *[0.6 / len(others)] * len(others)] if others else [1.0]
+        turns = shared_out(chances, self.seeds.child("epsilon").generator())
+        return (self.config.epsilon_end, *others)[next(islice(turns, rank, None))]
 
     def buffer(self) -> Buffer[Rollout]:
         """Fresh rollouts; with `replay` kept ones again, towards targets made anew (as in Wang et al., 2017)."""
@@ -79,3 +86,16 @@ class NStepQ(VQN):
         chosen = (self.values(obs) if self.config.double else values).argmax(-1)
         value: Array = np.take_along_axis(values, chosen[:, None], -1)[:, 0]
         return value
+
+
+def shared_out(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
+    """Which of several things is whose turn: each one once, drawn without putting back, then whichever is rarest.
+
+    Rarest is what is furthest behind its share, so that after n turns each has had about n times its chance.
+    """
+    order = generator.choice(len(chances), len(chances), replace=False, p=chances)
+    had = np.zeros(len(chances))
+    for turn in count():
+        which = order[turn] if turn < len(order) else (np.multiply(chances, turn + 1) - had).argmax()
+        had[which] += 1
+        yield int(which)
