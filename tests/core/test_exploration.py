@@ -13,8 +13,10 @@ from rlplug_core.clock import Clock
 from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
+from rlplug_core.policy import Policy
 from rlplug_core.schedules import constant
 from rlplug_core.seeds import Seeds
+from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Spec
 
 ROWS = 3000
@@ -69,6 +71,20 @@ def test_the_first_steps_are_random() -> None:
 def test_a_chance_of_random_actions_in_evaluation() -> None:
     agent = EpsilonGreedy(network([0.0, 1.0, 2.0]), constant(0.9), Seeds(1), warmup=50, evaluation=0.3)
     assert shares(agent, explore=False) == pytest.approx([0.1, 0.1, 0.8], abs=0.03)
+
+
+def test_a_loaded_policy_draws_for_as_many_rows_as_come() -> None:
+    """One observation or many, again and again: no two rows and no two calls share their random numbers."""
+    env = Chain(1)
+    agent = EpsilonGreedy(QNetwork(env.spec, Net(hidden=())), constant(0.0), Seeds(1), evaluation=0.5)
+    policy, obs = Policy(agent, env), np.zeros((ROWS, 5), np.float32)
+    best = agent.forward(obs[:1]).argmax()
+    first, second = policy(obs) == best, policy(obs) == best
+    single = np.array([policy(obs[0]) for _ in range(ROWS)]) == best
+    for found in (first, second, single):
+        assert found.mean() == pytest.approx(0.75, abs=0.03)
+    for one, other in ((first, second), (first, single), (second, single)):
+        assert np.mean(one & other) == pytest.approx(0.75**2, abs=0.03)
 
 
 def noisy_agent(**options: Any) -> NoisyGreedy:

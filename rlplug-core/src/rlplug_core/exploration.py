@@ -14,7 +14,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.nets.heads import ILLEGAL
 from rlplug_core.schedules import Schedule, constant
-from rlplug_core.seeds import Seeds
+from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Carry, Obs, State
 
 
@@ -40,13 +40,20 @@ class EpsilonGreedy(NetworkAgent):
     def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
         if self.draws is None or not (explore or self.evaluation):
             return Act(self.forward(obs).argmax(-1), None, NO_EXTRAS)
-        noise = self.draws.next()
         values = self.values(obs) if explore else self.forward(obs)
+        noise = self.drawn(self.draws, len(values))
         action = self.choose(values, noise[:, 1]) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
         if exploring.any():
             action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
         return Act(action, None, NO_EXTRAS)
+
+    def drawn(self, draws: Draws, rows: int) -> Array:
+        """Random numbers [rows, 2]: one draw, or, where it is for one row and more have come, a draw for each."""
+        noise = draws.next()
+        if len(noise) == rows:
+            return noise
+        return np.concatenate([noise, *(draws.next() for _ in range(rows - 1))])
 
     def chance(self, clock: Clock) -> float:
         """Of a random action."""
