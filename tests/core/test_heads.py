@@ -127,7 +127,7 @@ def test_what_a_mask_forbids_is_never_drawn(values: Floats, mask: Floats, seed: 
 
 
 def test_where_nothing_is_legal_values_stay() -> None:
-    """No action is taken there, but after a truncation its value is asked for; with parts beside the masked ones, too."""
+    """No action is taken there, but after a truncation its value is asked for; so with parts that no mask is for."""
     values = torch.arange(6.0).reshape(2, 3)
     mask = torch.tensor([[0, 0, 0], [0, 1, 0]], dtype=torch.int8)
     assert masked(values, {"action_mask": mask}).tolist() == [[0, 1, 2], [ILLEGAL, 4, ILLEGAL]]

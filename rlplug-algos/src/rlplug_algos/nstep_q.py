@@ -9,17 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlplug_algos.vqn import VQN, VQNConfig
-from rlplug_core.accelerate.forward import forward
+from rlplug_algos.action_values import CHOICE, TARGET
+from rlplug_algos.vqn import VQN, VQNConfig, only
 from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.clock import Clock, due
 from rlplug_core.config import Count, Fraction, NonNegative, integer, log
+from rlplug_core.exploration import of_action
 from rlplug_core.protocols import Buffer
 from rlplug_core.rules import RuleName
-from rlplug_core.schedules import Schedule, linear
+from rlplug_core.schedules import Schedule
 from rlplug_core.types import Array, Obs, Result
 
 
@@ -48,13 +49,13 @@ class NStepQ(VQN):
 
     def build(self) -> None:
         super().build()
+        self.uses += self.config.double
         self.target = target_network(self.online)
-        self.target_values = forward(self.target, self.acting)
+        self.target_values = self.hosted(self.target)
 
     def epsilon(self, rank: int) -> Schedule:
         """To one of several final values, so that workers explore differently (section 5.1)."""
-        c = self.config
-        return linear(c.epsilon_start, self.final_epsilon(rank), c.epsilon_until)
+        return self.config.epsilon(self.final_epsilon(rank))
 
     def final_epsilon(self, rank: int) -> float:
         """The paper draws it for each worker; shared out in turn, few workers differ and many keep the proportions."""
@@ -80,12 +81,11 @@ class NStepQ(VQN):
             self.target.load_state_dict(self.online.state_dict())  # in place: all workers see it
         return result
 
-    def best(self, obs: Obs) -> Array:
+    def best(self, obs: Obs, noise: Sequence[Array] = ()) -> Array:
         """The target network's value [B] of its best action; with `double` of the online network's."""
-        values = self.target_values(obs)
-        chosen = (self.values(obs) if self.config.double else values).argmax(-1)
-        value: Array = np.take_along_axis(values, chosen[:, None], -1)[:, 0]
-        return value
+        values = self.target_values(obs, *only(noise, TARGET))
+        by = self.values(obs, *only(noise, CHOICE)) if self.config.double else values
+        return of_action(values, by.argmax(-1))
 
 
 def shared_out(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
