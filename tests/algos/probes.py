@@ -1,13 +1,22 @@
-"""Environments that ask one thing of a learner: true successors, observations of any kind or scale, large rewards."""
+"""Environments that ask one thing of a learner: true successors, observations of any kind or scale, large rewards.
+
+And an algorithm that says what it sees in its own process.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import torch
 from gymnasium import spaces
 
+from rlplug_algos.nstep_q import NStepQ
+from rlplug_core.batches import Rollout
+from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.testing.envs import Chain, Vector
-from rlplug_core.types import Array, Obs
+from rlplug_core.types import Array, Obs, Result
 
 
 class Mixed(Chain):
@@ -85,3 +94,17 @@ class Rich(Late):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         reward, terminated, truncated = super().move(action)
         return 1000 * reward, terminated, truncated
+
+
+class WatchedQ(NStepQ):
+    """Reports whether the target network is no longer what it was when this worker was built."""
+
+    def build(self) -> None:
+        super().build()
+        self.began = [parameter.clone() for parameter in self.target.parameters()]
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        result = super().update(batch, clock)
+        pairs = zip(self.began, self.target.parameters(), strict=True)
+        moved = torch.tensor(float(any(not torch.equal(old, new) for old, new in pairs)))
+        return replace(result, metrics={**result.metrics, "target/moved": moved})

@@ -264,7 +264,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "vpg": ("VPG", "Chain", {"rows": 3, "steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
     "vac": ("VAC", "Continuous", {"rows": 3}, [("update", 202), ("step", 201)]),
     "vqn": ("VQN", "Masked", {"rows": 3, "anneal": True}, [("update", 201), ("step", 202)]),
-    "vsarsa": ("VSarsa", "Masked", {"rows": 3}, [("update", 1), ("update", 201), ("step", 2), ("step", 202)]),
+    "vsarsa": (
+        "VSarsa", "Masked", {"rows": 3, "noisy": "factorised"},
+        [("update", 1), ("update", 201), ("step", 2), ("step", 202)],
+    ),
     "nstep-q-inline": (
         "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],

@@ -80,6 +80,18 @@ def test_best_action_values_are_reached(trained: Callable[..., Any], name: str, 
     assert error(runner, process) < 0.01
 
 
+#: What online learners share with those that replay; noise needs random steps, as it stops when it has learnt enough.
+WAYS: dict[str, dict[str, Any]] = {
+    "softmax": {"temperature": 1.0}, "huber": {"loss": "huber"},
+    "noisy": {"noisy": "independent", "warmup": ONLINE["total_steps"]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_they_are_reached_however_an_online_learner_explores(trained: Callable[..., Any], way: dict[str, Any]) -> None:
+    assert error(trained("vqn", where(Trap), **{**ONLINE, **way}), Trap) < 0.01
+
+
 @pytest.mark.parametrize("name", SUMMING)
 def test_sums_of_rewards_reach_them_where_later_actions_do_not_matter(trained: Callable[..., Any], name: str) -> None:
     assert error(trained(name, where(Fork), **SUMMING[name]), Fork) < 0.01

@@ -17,6 +17,7 @@ from rlplug_core.buffers.prioritised import PrioritisedReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
+from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.testing.envs import Chain
 from tests.algos.conftest import make_learner
 from tests.algos.test_dqn_loss import random_transitions, scatter
@@ -25,6 +26,7 @@ from tests.algos.test_options import ALGORITHMS
 NAMES = ["dqn", "c51", "qrdqn", "iqn"]
 REPLAYING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, ValueLearner)]
 EVERY = [*REPLAYING, *(name for name, cls in ALGORITHMS.items() if issubclass(cls, VQN))]
+BY_VALUES = ["dqn", "vqn", "vsarsa", "nstep-q"]
 MIXED = f"{Path(__file__).with_name('probes.py')}:Mixed"
 
 
@@ -113,32 +115,60 @@ def test_noise_of_an_update_is_drawn_from_the_learner_and_for_each_network_anew(
     assert single.shape[0] == 2
 
 
+@pytest.mark.parametrize("name", BY_VALUES)
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [({}, EpsilonGreedy), ({"temperature": 0.5}, Softmax), ({"noisy": "independent"}, NoisyGreedy)],
+    [({}, EpsilonGreedy), ({"temperature": 0.5}, Softmax), ({"noisy": "independent", "sigma": 0.3}, NoisyGreedy)],
+    ids=["epsilon", "softmax", "noisy"],
 )
-def test_options_choose_how_to_explore(learner: Callable[..., Any], options: dict[str, Any], kind: type) -> None:
-    agent = learner("dqn", "Chain", warmup=7, epsilon_evaluation=0.1, **options).agent()
+def test_options_choose_how_to_explore(
+    learner: Callable[..., Any], name: str, options: dict[str, Any], kind: type
+) -> None:
+    agent = learner(name, "Chain", warmup=7, epsilon_evaluation=0.1, **options).agent()
     assert type(agent) is kind
     assert (agent.warmup, agent.evaluation) == (7, 0.1)
+    assert getattr(agent, "temperature", None) == options.get("temperature")
+    noisy = [layer for layer in agent.network.modules() if isinstance(layer, NoisyLinear)]
+    assert len(noisy) == (2 if "noisy" in options else 0)
+    for layer in noisy:
+        assert layer.kind == "independent"
+        assert layer.weight_sigma[0, 0].item() == pytest.approx(0.3)
 
 
-def test_epsilon_follows_its_bends(learner: Callable[..., Any]) -> None:
-    made = learner("dqn", "Chain", epsilon_bends=[0.1, 0.5], epsilon_until=0.6, epsilon_end=0.1)
-    found = [made.epsilon(progress) for progress in (0.0, 0.05, 0.1, 0.35, 0.6, 1.0)]
-    assert found == pytest.approx([1.0, 0.75, 0.5, 0.3, 0.1, 0.1])
+@pytest.mark.parametrize("name", BY_VALUES)
+def test_epsilon_follows_its_bends(learner: Callable[..., Any], name: str) -> None:
+    """The agent's own; a jump goes the way it is written."""
+    bends = {"epsilon_bends": [0.1, 0.5, 0.4, 0.5, 0.4, 0.3], "epsilon_until": 0.6, "epsilon_end": 0.1}
+    others: dict[str, Any] = {"epsilon_others": []} if name == "nstep-q" else {}
+    epsilon = learner(name, "Chain", **bends, **others).agent().epsilon
+    found = [epsilon(progress) for progress in (0.0, 0.05, 0.1, 0.25, 0.4, 0.4001, 0.5, 0.6, 1.0)]
+    assert found == pytest.approx([1.0, 0.75, 0.5, 0.5, 0.5, 0.3, 0.2, 0.1, 0.1], abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"epsilon_bends": [0.1]}, "epsilon_bends needs pairs"),
-        ({"noisy": "factorised", "temperature": 1.0}, "noisy and temperature both take the place of epsilon"),
-    ],
-)
-def test_options_that_contradict_are_refused(learner: Callable[..., Any], options: Any, sentence: str) -> None:
-    with pytest.raises(BadConfig, match=sentence):
-        learner("dqn", "Chain", **options)
+BENDS = {
+    "a half": "0.1", "above 1": "0.1,1.5", "below 0": "-1,-2", "a chance below 0": "0.1,-0.5", "at 0": "0,0.5",
+    "at the end": "0.6,0.5", "behind the end": "0.1,0.8,0.7,0.5", "not in order": "0.3,0.5,0.2,0.4", "nan": "nan,0.5",
+    "a chance of nan": "0.1,nan",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["dqn", "nstep-q"])
+@pytest.mark.parametrize("bends", BENDS.values(), ids=BENDS)
+def test_bends_that_no_chance_can_follow_are_refused(learner: Callable[..., Any], name: str, bends: str) -> None:
+    """In one sentence with what was given and what would do."""
+    with pytest.raises(BadConfig) as caught:
+        learner(name, "Chain", epsilon_bends=list(map(float, bends.split(","))), epsilon_until=0.6)
+    assert str(caught.value) == (
+        f"{name}: epsilon_bends needs pairs, a share of the run between 0 and epsilon_until (0.6) and the chance there "
+        f"from 0 to 1, in the order of the shares, such as 0.3,0.5; it is {bends}"
+    )
+    learner(name, "Chain", epsilon_bends=[0.3, 0.5], epsilon_until=0.6)
+
+
+@pytest.mark.parametrize("name", BY_VALUES)
+def test_two_ways_to_explore_are_refused(learner: Callable[..., Any], name: str) -> None:
+    with pytest.raises(BadConfig, match="noisy and temperature both take the place of epsilon"):
+        learner(name, "Chain", noisy="factorised", temperature=1.0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -107,6 +107,12 @@ def test_schedules_in_the_middle() -> None:
     assert [steps(at) for at in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)] == pytest.approx([3, 3, 2, 1, 0.5, 0, 0])
 
 
+@pytest.mark.parametrize(("before", "behind"), [(0.8, 0.3), (0.3, 0.8)])
+def test_two_points_at_one_place_are_a_jump_in_their_order(before: float, behind: float) -> None:
+    jump = piecewise([(0.0, before), (0.5, before), (0.5, behind), (1.0, behind)])
+    assert [jump(at) for at in (0.0, 0.4, 0.5, 0.5001, 0.6, 1.0)] == pytest.approx([before] * 3 + [behind] * 3)
+
+
 def test_the_target_return_stops_the_run_when_it_is_reached() -> None:
     controller, clock = TargetReturn(10.0), Clock(100)
     controller.evaluated(9.9, clock)

@@ -11,10 +11,13 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
+from rlplug_core.nets.heads import ILLEGAL
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
+from rlplug_core.policy import Policy
 from rlplug_core.schedules import constant
 from rlplug_core.seeds import Seeds
+from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Spec
 
 ROWS = 3000
@@ -58,6 +61,35 @@ def test_softmax_of_any_temperature_takes_no_forbidden_action(temperature: float
         assert found[:2] == pytest.approx([0.5, 0.5], abs=0.03)
 
 
+@pytest.mark.parametrize("chance", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("temperature", [None, 0.5])
+def test_what_is_expected_is_the_mean_over_what_is_done(chance: float, temperature: float | None) -> None:
+    """Of other values than those it acts by: over many rows, and action by action."""
+    by, values, net = [0.0, 1.0, 0.5], [4.0, -2.0, 9.0], network([0.0, 1.0, 0.5])
+    agent = EpsilonGreedy(net, constant(chance), Seeds(1))
+    chances = [float(one == 1.0) for one in by]
+    if temperature:
+        agent, chance = Softmax(net, temperature, Seeds(1)), 0.0
+        chances = torch.softmax(torch.tensor(by) / temperature, 0).tolist()
+    wanted = sum((chance / 3 + (1 - chance) * own) * value for own, value in zip(chances, values, strict=True))
+    expected = agent.expected(np.array([values] * 2, np.float32), np.array([by] * 2, np.float32), Clock(100))
+    assert expected == pytest.approx([wanted] * 2)
+    assert np.dot(shares(agent), values) == pytest.approx(wanted, abs=0.4)
+
+
+@pytest.mark.parametrize(("temperature", "wanted"), [(None, [0.5 * 2 + 0.5 * 3, 5]), (1e6, [2, 5])])
+def test_forbidden_actions_are_not_expected(temperature: float | None, wanted: list[float]) -> None:
+    values, net = np.array([[1.0, ILLEGAL, 3.0], [ILLEGAL, ILLEGAL, 5.0]], np.float32), network([0.0] * 3)
+    agent = Softmax(net, temperature, Seeds(1)) if temperature else EpsilonGreedy(net, constant(0.5), Seeds(1))
+    assert agent.expected(values, values, Clock(100)) == pytest.approx(wanted, abs=1e-3)
+
+
+def test_random_steps_are_expected_to_be_random() -> None:
+    agent, values = Softmax(network([0.0] * 3), 0.5, Seeds(1), warmup=50), np.array([[1.0, 2.0, 6.0]], np.float32)
+    assert agent.expected(values, values, Clock(100, 49)) == pytest.approx([3.0])
+    assert agent.expected(values, values, Clock(100, 50)) > 5.5
+
+
 def test_the_first_steps_are_random() -> None:
     """By the clock's steps; from there on epsilon says."""
     agent = EpsilonGreedy(network([0.0, 1.0, 2.0]), constant(0.0), Seeds(1), warmup=50)
@@ -69,6 +101,20 @@ def test_the_first_steps_are_random() -> None:
 def test_a_chance_of_random_actions_in_evaluation() -> None:
     agent = EpsilonGreedy(network([0.0, 1.0, 2.0]), constant(0.9), Seeds(1), warmup=50, evaluation=0.3)
     assert shares(agent, explore=False) == pytest.approx([0.1, 0.1, 0.8], abs=0.03)
+
+
+def test_a_loaded_policy_draws_for_as_many_rows_as_come() -> None:
+    """One observation or many, again and again: no two rows and no two calls share their random numbers."""
+    env = Chain(1)
+    agent = EpsilonGreedy(QNetwork(env.spec, Net(hidden=())), constant(0.0), Seeds(1), evaluation=0.5)
+    policy, obs = Policy(agent, env), np.zeros((ROWS, 5), np.float32)
+    best = agent.forward(obs[:1]).argmax()
+    first, second = policy(obs) == best, policy(obs) == best
+    single = np.array([policy(obs[0]) for _ in range(ROWS)]) == best
+    for found in (first, second, single):
+        assert found.mean() == pytest.approx(0.75, abs=0.03)
+    for one, other in ((first, second), (first, single), (second, single)):
+        assert np.mean(one & other) == pytest.approx(0.75**2, abs=0.03)
 
 
 def noisy_agent(**options: Any) -> NoisyGreedy:

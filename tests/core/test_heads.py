@@ -126,6 +126,15 @@ def test_what_a_mask_forbids_is_never_drawn(values: Floats, mask: Floats, seed: 
     np.testing.assert_array_equal(shown[mask == 1], values[mask == 1])
 
 
+def test_where_nothing_is_legal_values_stay() -> None:
+    """No action is taken there, but after a truncation its value is asked for; so with parts that no mask is for."""
+    values = torch.arange(6.0).reshape(2, 3)
+    mask = torch.tensor([[0, 0, 0], [0, 1, 0]], dtype=torch.int8)
+    assert masked(values, {"action_mask": mask}).tolist() == [[0, 1, 2], [ILLEGAL, 4, ILLEGAL]]
+    beside = masked(values, {"action_mask": mask[:, :2]}, torch.tensor([0, 2]))
+    assert beside.tolist() == [[0, 1, 2], [ILLEGAL, 4, 5]]
+
+
 SPEC = Spec(
     spaces.Dict({"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(6)}),
     spaces.Discrete(6), 4, "masked",

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlplug_algos.value import ONLINE, TARGET, ValueLearner, chosen, noise
+from rlplug_algos.action_values import ONLINE, TARGET, noise_of
+from rlplug_algos.value import ValueLearner, chosen
 from rlplug_algos.value_config import ValueConfig
 from rlplug_core.batches import Transitions
 from rlplug_core.config import Count, Positive, integer, log
@@ -52,7 +53,7 @@ class IQN(ValueLearner):
     def losses(self, batch: Transitions) -> tuple[Tensor, Tensor, Tensor]:
         """Quantile Huber loss (eq. 3) to r + discount * Z_target(s', a'), both at drawn shares; error of the mean."""
         shares = batch.extras["shares"]
-        quantiles = chosen(self.online.distribution(batch.obs, noise(batch, ONLINE), shares), batch.action)
+        quantiles = chosen(self.online.distribution(batch.obs, noise_of(batch, ONLINE), shares), batch.action)
         target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * self.following(batch)
         value = quantiles.detach().mean(1)
         loss = quantile_huber(quantiles, shares, target, self.config.kappa)
@@ -63,6 +64,6 @@ class IQN(ValueLearner):
         """The target network's quantiles [B, N'] of the best next actions, which evenly spaced ones choose."""
         drawn, middles = batch.extras["target_shares"], self.target.middles
         shares = torch.cat([drawn, middles.expand(len(drawn), -1)], 1)
-        ahead = self.target.distribution(batch.next_obs, noise(batch, TARGET), shares)
+        ahead = self.target.distribution(batch.next_obs, noise_of(batch, TARGET), shares)
         ahead, regular = ahead.split([drawn.shape[1], len(middles)], 2)
         return chosen(ahead, self.best(batch, regular))

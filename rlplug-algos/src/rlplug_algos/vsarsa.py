@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rlplug_algos.vqn import VQN, VQNConfig
+from rlplug_algos.action_values import CHOICE, TARGET
+from rlplug_algos.vqn import VQN, VQNConfig, only
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
-from rlplug_core.nets.heads import ILLEGAL
+from rlplug_core.exploration import of_action
 from rlplug_core.types import Array, State, Step, tree_map
 
 
@@ -55,26 +57,24 @@ class VSarsa(VQN):
     Config = VSarsaConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
     config: VSarsaConfig
+    uses = 3
+
+    def build(self) -> None:
+        super().build()
+        self.explorer = self.agent(self.context.rank)
 
     def buffer(self) -> PairBuffer:
         return PairBuffer()
 
-    def targets(self, batch: Rollout, clock: Clock) -> Array:
+    def targets(self, batch: Rollout, clock: Clock, noise: Sequence[Array] = ()) -> Array:
         """r + gamma Q(s', a') for the action a' that was taken; where a cut kept it from being, the expected value."""
-        values, following = self.values(tree_map(lambda array: array[-1], batch.obs)), batch.extras["next_action"][-1]
-        taken = np.take_along_axis(values, following[:, None], -1)[:, 0]
-        expected = expectation(values, self.epsilon(self.context.rank)(clock.progress))
+        obs, following = tree_map(lambda array: array[-1], batch.obs), batch.extras["next_action"][-1]
+        values = self.values(obs, *only(noise, TARGET))
+        by = self.values(obs, *only(noise, CHOICE)) if noise else values
+        taken, expected = of_action(values, following), self.explorer.expected(values, by, clock)
         successor = np.where(batch.truncated | (following < 0), expected, taken)
         target: Array = batch.reward + self.config.gamma * successor * ~batch.terminated
         return target.astype(np.float32)
-
-
-def expectation(values: Array, epsilon: float) -> Array:
-    """The mean value [B] of an epsilon-greedy action, from values [B, A]."""
-    legal = values > ILLEGAL
-    mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
-    expected: Array = epsilon * mean + (1 - epsilon) * values.max(-1)
-    return expected
 
 
 def _parts(step: Step) -> State:

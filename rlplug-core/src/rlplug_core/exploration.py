@@ -14,7 +14,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.nets.heads import ILLEGAL
 from rlplug_core.schedules import Schedule, constant
-from rlplug_core.seeds import Seeds
+from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Carry, Obs, State
 
 
@@ -40,13 +40,20 @@ class EpsilonGreedy(NetworkAgent):
     def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
         if self.draws is None or not (explore or self.evaluation):
             return Act(self.forward(obs).argmax(-1), None, NO_EXTRAS)
-        noise = self.draws.next()
         values = self.values(obs) if explore else self.forward(obs)
+        noise = self.drawn(self.draws, len(values))
         action = self.choose(values, noise[:, 1]) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
         if exploring.any():
             action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
         return Act(action, None, NO_EXTRAS)
+
+    def drawn(self, draws: Draws, rows: int) -> Array:
+        """Random numbers [rows, 2]: one draw, or, where it is for one row and more have come, a draw for each."""
+        noise = draws.next()
+        if len(noise) == rows:
+            return noise
+        return np.concatenate([noise, *(draws.next() for _ in range(rows - 1))])
 
     def chance(self, clock: Clock) -> float:
         """Of a random action."""
@@ -60,6 +67,17 @@ class EpsilonGreedy(NetworkAgent):
         """Actions [N] by their values [N, A], with random numbers [N] in [0, 1) to do it."""
         action: Array = values.argmax(-1)
         return action
+
+    def expected(self, values: Array, by: Array, clock: Clock) -> Array:
+        """The mean [N] of `values` [N, A] over the actions that it would take by the values `by` [N, A]."""
+        chance, legal = self.chance(clock), values > ILLEGAL
+        mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
+        expected: Array = chance * mean + (1 - chance) * self.preferred(values, by)
+        return expected
+
+    def preferred(self, values: Array, by: Array) -> Array:
+        """The same where no random action comes between."""
+        return of_action(values, by.argmax(-1))
 
     def any_legal(self, obs: Obs, uniform: Array, actions: int) -> Array:
         """One legal action per row, each as likely, from uniform numbers [N] in [0, 1)."""
@@ -83,10 +101,20 @@ class Softmax(EpsilonGreedy):
 
     def choose(self, values: Array, uniform: Array) -> Array:
         # In double precision: uniform * total stays below total, so that no action of probability 0 is taken.
-        shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / self.temperature
-        total = np.cumsum(np.where(values > ILLEGAL, np.exp(shifted), 0.0), -1)
+        total = np.cumsum(self.odds(values), -1)
         action: Array = (total > uniform[:, None] * total[:, -1:]).argmax(-1)
         return action
+
+    def preferred(self, values: Array, by: Array) -> Array:
+        odds = self.odds(by)
+        mean: Array = (odds * values).sum(-1) / odds.sum(-1)
+        return mean
+
+    def odds(self, values: Array) -> Array:
+        """What the probabilities [N, A] of actions are proportional to."""
+        shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / self.temperature
+        odds: Array = np.where(values > ILLEGAL, np.exp(shifted), 0.0)
+        return odds
 
 
 class NoisyGreedy(EpsilonGreedy):
@@ -118,3 +146,9 @@ class NoisyGreedy(EpsilonGreedy):
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.generator.bit_generator.state = state["generator"]
+
+
+def of_action(values: Array, action: Array) -> Array:
+    """Of values [B, A] those [B] of one action [B] per row."""
+    value: Array = np.take_along_axis(values, action[:, None], -1)[:, 0]
+    return value

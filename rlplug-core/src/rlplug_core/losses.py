@@ -1,9 +1,20 @@
-"""Losses on distributions of returns, as pure functions of tensors; B rows, one distribution each."""
+"""Losses on values and on distributions of returns, as pure functions of tensors; B rows, one of either each."""
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import torch
 from torch import Tensor, nn
+
+#: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
+Regression: TypeAlias = Literal["huber", "mse"]
+
+
+def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
+    """The loss [B] of each value [B] at its target [B]."""
+    loss = nn.functional.smooth_l1_loss if kind == "huber" else nn.functional.mse_loss
+    return loss(value, target, reduction="none")
 
 
 def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:

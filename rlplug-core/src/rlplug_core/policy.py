@@ -13,9 +13,12 @@ from rlplug_core.types import Obs, tree_map
 
 
 class Policy:
-    """Observation in, action out: greedy, for one observation or a batch, in the environment's own units.
+    """Observation in, action out, as in evaluation: for one observation or a batch, in the environment's own units.
 
-    The wrappers of the run stand between: they see the observations in turn, as if it were playing.
+    That is what the agent does when it must not explore: the best action it knows, unless an option such as
+    `epsilon_evaluation` asks for a chance of another one. It begins with one row, whatever the batches' size: an agent
+    that draws random numbers then draws for as many rows as come. The wrappers of the run stand between: they see the
+    observations in turn, as if it were playing.
     """
 
     def __init__(self, agent: Agent, env: Env) -> None:

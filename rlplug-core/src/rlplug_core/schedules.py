@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import TypeAlias
 
 from rlplug_core.errors import BadConfig
@@ -34,8 +35,11 @@ def cosine(start: float, end: float) -> Schedule:
 
 
 def piecewise(points: Sequence[tuple[float, float]]) -> Schedule:
-    """Straight lines between `(progress, value)` points; constant before the first and after the last."""
-    ordered = sorted(points)
+    """Straight lines between `(progress, value)` points; constant before the first and after the last.
+
+    Two points at one progress make a jump: up to it the first one's value, the second one's behind it.
+    """
+    ordered = sorted(points, key=itemgetter(0))
 
     def at(progress: float) -> float:
         if progress <= ordered[0][0]:

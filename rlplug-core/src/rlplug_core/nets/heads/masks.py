@@ -24,11 +24,13 @@ ILLEGAL = -1e8
 def masked(outputs: Tensor, obs: Obs, columns: Tensor | None = None) -> Tensor:
     """`outputs` [B, A] with illegal actions at `ILLEGAL`, where the observation carries an action mask.
 
-    `columns` says which outputs the entries of the mask are for, where they are not for all.
+    Rows in which nothing is legal stay as they are: no action is taken there, yet after a truncation their values are
+    bootstrapped from. `columns` says which outputs the entries of the mask are for, where they are not for all.
     """
     if not (isinstance(obs, dict) and MASK in obs):
         return outputs
     illegal = obs[MASK].flatten(1) == 0
+    illegal = illegal & ~illegal.all(1, keepdim=True)
     if columns is not None:
         illegal = torch.zeros_like(outputs, dtype=torch.bool).index_copy(1, columns, illegal)
     return outputs.masked_fill(illegal, ILLEGAL)
