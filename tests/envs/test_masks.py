@@ -11,7 +11,6 @@ from rlplug_envs.adapter import Adapter
 from rlplug_envs.vector import Rows
 from tests.envs.strict import Hiding, Inside, Several, Strict
 
-
 KINDS = [Strict, Inside, Several]
 
 

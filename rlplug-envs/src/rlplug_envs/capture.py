@@ -350,9 +350,8 @@ def _compare(first: Env, second: Env, steps: int) -> str:
     space = deepcopy(first.spec.action)
     space.seed(0)
     actions = [sample(space, first.spec.rows) for _ in range(steps)]
-    now = first.reset(1)  # restoring begins with a reset to seed 0, which must not bring back what was not captured
-    for now in _played(first, now.obs, actions[: steps // 2]):
-        pass
+    begun = first.reset(1)  # restoring begins with a reset to seed 0, which must not bring back what was not captured
+    *_, now = _played(first, begun.obs, actions[: steps // 2])
     obs = tree_map(np.copy, now.obs)
     state, generators = first.state_dict(), global_state()
     if "inexact" in state:
