@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.actions import choices, dtype_of, join, one_of, parts, sample, shape_of, split
+from rlplug_core.actions import choices, dtype_of, join, legal, one_of, parts, sample, shape_of, split
 
 PLAIN: list[spaces.Space[Any]] = [
     spaces.Discrete(3),
@@ -90,3 +90,32 @@ def test_one_of_tuples_and_dictionaries() -> None:
 )
 def test_a_mask_has_an_entry_for_each_choice(space: spaces.Space[Any], count: int) -> None:
     assert choices(space) == count
+
+
+def next_allowed(choice: int, allowed: list[bool]) -> int:
+    """The first allowed one from `choice` on, round and round; `choice` itself where there is none."""
+    return next((at for step in range(len(allowed)) if allowed[at := (choice + step) % len(allowed)]), choice)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DICTS | st.sampled_from(PLAIN), st.integers(1, 4), st.integers(0, 2**31))
+def test_what_a_mask_forbids_gives_way_to_the_next_that_it_allows(
+    space: spaces.Space[Any], rows: int, seed: int
+) -> None:
+    """One number after the other; masks that allow nothing occur."""
+    space.seed(seed)
+    action = sample(space, rows)
+    mask = np.random.default_rng(seed).integers(0, 2, (rows, choices(space)))
+    before = action.copy()
+    found = legal(space, action, mask)
+    assert (found.shape, found.dtype) == (action.shape, action.dtype)
+    np.testing.assert_array_equal(action, before)
+    given, taken = action.reshape(rows, -1), found.reshape(rows, -1)
+    for row in range(rows):
+        entries = iter((mask[row] != 0).tolist())
+        expected = given[row].copy()
+        for part in parts(space):
+            sizes = {spaces.Discrete: lambda one: [one.n], spaces.MultiDiscrete: lambda one: one.nvec.flatten()}
+            for column, size in enumerate(sizes.get(type(part.space), lambda one: [])(part.space), part.columns.start):
+                expected[column] = next_allowed(int(given[row, column]), [next(entries) for _ in range(size)])
+        np.testing.assert_array_equal(taken[row], expected)

@@ -56,6 +56,14 @@ class Failing(Tiny):
         return loss * (1.0 if self.losses <= self.config.sound else NAN), metrics
 
 
+class FailingLate(Failing):
+    """Looks at a loss an update later, as on a device."""
+
+    def build(self) -> None:
+        super().build()
+        self.optim.check = CheckLate()
+
+
 @pytest.mark.parametrize(
     ("factor", "added", "sentence"),
     [
@@ -110,6 +118,20 @@ def test_a_device_is_looked_at_a_step_later() -> None:
         optimiser.minimise(net(data).square().sum(), Clock(1))
 
 
+def test_what_is_looked_at_late_is_looked_at_before_it_is_saved() -> None:
+    net = network()
+    optimiser = Optimiser(net.parameters(), RMSProp(), constant(1e-2), 0.5)
+    optimiser.check, optimiser.name = CheckLate(), "net"
+    optimiser.state_dict()
+    optimiser.minimise(loss_of(net, 0), Clock(1))
+    optimiser.state_dict()
+    optimiser.minimise(loss_of(net, 1) * NAN, Clock(1))
+    with pytest.raises(NonFinite, match=r"^at the last step, net met the loss nan"):
+        optimiser.state_dict()
+    with pytest.raises(NonFinite, match=r"^a step ago, net met the loss nan"):
+        optimiser.minimise(loss_of(net, 2), Clock(1))
+
+
 @pytest.mark.parametrize(("loss", "divergence"), [(NAN, 1.0), (1.0, NAN)])
 def test_a_trust_region_does_not_stand_still_in_silence(loss: float, divergence: float) -> None:
     """No step of its line search would be an improvement on a loss that is no number."""
@@ -162,6 +184,19 @@ def test_the_run_says_where_it_was_and_what_to_do(runner: dict[str, Any], tmp_pa
     kinds = [(record.kind, record.data) for record in read(tmp_path / "r" / "journal.jsonl")]
     assert kinds[-1] == ("end", {"status": "failed"})
     assert ("error", {"type": "NonFinite", "message": sentence}) in kinds
+
+
+@pytest.mark.parametrize(("sound", "last"), [(3, 16), (7, 48)])
+def test_no_checkpoint_holds_what_was_not_looked_at(sound: int, last: int, tmp_path: Path) -> None:
+    """The fourth update falls on the checkpoint at step 32, the eighth is the last of the run."""
+    options = {**OPTIONS, "total_steps": 64, "sound": sound}
+    at = 8 * (sound + 1)
+    with pytest.raises(NonFinite, match=f"^at the last step, .* at step {at}, update {sound + 1}; the last good chec"):
+        train(f"{FILE}:FailingLate", f"{ENVS}:Chain", options, out=tmp_path, name="r", hooks=False)
+    saved = sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir())
+    assert saved[-1] == f"step-{last:012}"
+    assert all(name.startswith("step-") for name in saved), "neither best nor final"
+    assert list(read(tmp_path / "r" / "journal.jsonl"))[-1].data == {"status": "failed"}
 
 
 def test_steps_are_smaller_and_no_larger_than_the_usual_ones(tmp_path: Path) -> None:

@@ -504,6 +504,39 @@ class Reallocates(Tiny):
         return result
 
 
+class AgeingAgent(PolicyAgent):
+    """Remembers the age of the episode, and likes its first choice the more the longer it lasts."""
+
+    def initial(self, rows: int) -> Carry:
+        super().initial(rows)
+        return np.zeros(rows, np.float32)
+
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        age = np.where(first, np.float32(0), carry)
+        outputs = self.forward(obs).copy()
+        outputs[:, 0] += 0.1 * age
+        return self.choose(outputs, age + 1, explore)
+
+
+class Remembers(Tiny):
+    """Its agents have a memory; nothing is wrong with it."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return AgeingAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
+class NostalgicAgent(AgeingAgent):
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        return super().act(obs, np.zeros_like(first), carry, clock, explore)
+
+
+class Nostalgic(Tiny):
+    """Its agents take what they remember along into the next episode."""
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
+        return NostalgicAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+
 class CountsLoads(Tiny):
     """Its state says how often it was loaded."""
 

@@ -20,6 +20,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlplug_core import checkpoint
 from rlplug_core.errors import BadEnv
+from rlplug_core.plugins.loading import load_target
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state
 from rlplug_envs.adapter import Adapter
@@ -306,3 +307,23 @@ def test_other_row_counts_are_refused() -> None:
     env.reset(0)
     with pytest.raises(BadEnv, match="the saved state has 2 rows, this environment has 3"):
         Gymnasium().make("CartPole-v1", 3).load_state_dict(env.state_dict())
+
+
+def test_the_copy_of_a_file_takes_the_state_that_was_saved(tmp_path: Path) -> None:
+    """A run keeps a copy of `./file.py:Name`, which is another module to Python; other classes are refused as ever."""
+    lines = ["from tests.envs.walks import Walk", "class Mine(Walk): pass", "class Other(Walk): pass"]
+    files = [tmp_path / "walk.py", tmp_path / "walk-0123abcd.py"]
+    for file in files:
+        file.write_text("\n".join(lines), encoding="utf-8")
+    one, copy = (load_target(f"{file}:Mine", "environment") for file in files)
+    assert one.__module__ != copy.__module__
+    env = Rows(one, 2, inexact="")
+    env.reset(0)
+    run(env, 10)
+    state = env.state_dict()
+    expected = run(env, 30)
+    again = Rows(copy, 2, inexact="")
+    again.load_state_dict(state)
+    assert run(again, 30) == expected
+    with pytest.raises(Uncapturable, match="the environment was a Mine, here it is a Other"):
+        Rows(load_target(f"{files[1]}:Other", "environment"), 2, inexact="").load_state_dict(state)

@@ -83,6 +83,23 @@ def sample(space: Space, rows: int) -> Array:
     return np.concatenate([join(space, one) for one in drawn])
 
 
+def legal(space: Space, action: Array, mask: Array) -> Array:
+    """Actions [N, ...] in which each choice that `mask` [N, ...] forbids gives way to the next allowed one, cyclically.
+
+    A mask has as many entries as there are `choices`; where it allows none, the choice stays.
+    """
+    found = action.reshape(len(action), -1).copy()
+    allowed = mask.reshape(len(action), -1) != 0
+    end = 0
+    for part in parts(space):
+        for column, size in enumerate(_sizes(part.space), part.columns.start):
+            start, end = end, end + size
+            following = (found[:, [column]].astype(np.int64) + np.arange(size)) % size
+            nearest = np.take_along_axis(allowed[:, start:end], following, 1).argmax(1)
+            found[:, column] = following[np.arange(len(found)), nearest]
+    return found.reshape(action.shape)
+
+
 def one_of(tree: Any, row: int) -> Any:
     """One row of dictionaries and tuples of arrays [N, ...], such as an environment may call its actions."""
     if isinstance(tree, dict):
@@ -94,13 +111,14 @@ def one_of(tree: Any, row: int) -> Any:
 
 def choices(space: Space) -> int:
     """How many entries a mask has: all choices of all Discrete and MultiDiscrete parts side by side."""
-    return sum(_choices(leaf) for _, leaf in _leaves(space, ()))
+    return sum(sum(_sizes(leaf)) for _, leaf in _leaves(space, ()))
 
 
-def _choices(space: Space) -> int:
+def _sizes(space: Space) -> list[int]:
+    """Between how many there is to choose, for each number in an action that is a choice."""
     if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    return int(space.nvec.sum()) if isinstance(space, spaces.MultiDiscrete) else 0
+        return [int(space.n)]
+    return [int(size) for size in space.nvec.flat] if isinstance(space, spaces.MultiDiscrete) else []
 
 
 def _leaves(space: Space, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space]]:

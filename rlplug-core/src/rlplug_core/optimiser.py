@@ -57,7 +57,8 @@ class Optimiser:
         """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip.
 
         Raises:
-            NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update later.
+            NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
+                later, or when its state is asked for.
         """
         loss.backward(inputs=self.inputs)
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
@@ -84,7 +85,12 @@ class Optimiser:
         """The rule's state, and parameters that this optimiser shares with others; what it only borrows is not its own.
 
         Parameters that nobody shares are saved by their modules.
+
+        Raises:
+            NonFinite: the last step met what is, and nobody has looked yet: no checkpoint holds what came of it.
         """
+        if isinstance(self.check, CheckLate):
+            self.check.look("at the last step")
         if self.borrowed:
             return {}
         shared = {} if self.target is self.flat else {"parameters": self.target}
@@ -145,14 +151,26 @@ class CheckLate:
     """`check_now` for a device: looks at the step before, so that nothing waits for this one."""
 
     def __init__(self) -> None:
-        self.sent: tuple[Tensor, torch.cuda.Event] | None = None
+        self.sent: tuple[Tensor, torch.cuda.Event | None, str] | None = None
 
     def __call__(self, norm: Tensor, loss: Tensor, name: str) -> None:
+        self.look("a step ago")
+        self.sent = (*_sent(torch.stack([norm, loss.detach()])), name)
+
+    def look(self, when: str) -> None:
+        """Wait for what was sent last, and raise `NonFinite` where it is; `when` is how the message begins."""
         if self.sent is not None:
-            numbers, arrived = self.sent
-            arrived.synchronize()
-            check_now(numbers[0], numbers[1], f"a step ago, {name}")
-        both, arrived = torch.stack([norm, loss.detach()]), torch.cuda.Event()
-        numbers = torch.empty_like(both, device="cpu", pin_memory=True).copy_(both, non_blocking=True)
-        arrived.record()
-        self.sent = numbers, arrived
+            numbers, arrived, name = self.sent
+            if arrived is not None:
+                arrived.synchronize()
+            check_now(numbers[0], numbers[1], f"{when}, {name}")
+
+
+def _sent(numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """A copy of `numbers` on its way to the host, and the event of its arrival; None where it is there already."""
+    if not numbers.is_cuda:
+        return numbers.cpu(), None
+    arrived = torch.cuda.Event()
+    copy = torch.empty_like(numbers, device="cpu", pin_memory=True).copy_(numbers, non_blocking=True)
+    arrived.record()
+    return copy, arrived

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.actions import one_of
 from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.encoders import MASK
 from rlplug_core.protocols import Agent, Env, SupportsObserve, SupportsTranslate
 from rlplug_core.types import Obs, tree_map
 
@@ -33,7 +37,12 @@ class Policy:
         self._carry, self._first = self._agent.initial(1), np.ones(1, dtype=bool)
 
     def __call__(self, obs: Obs) -> Any:
-        """The action for one observation (or [B, ...] of them, where neither policy nor wrappers have memory)."""
+        """The action for one observation (or [B, ...] of them, where neither policy nor wrappers have memory).
+
+        Raises:
+            UsageError: a part of the observation is missing, such as the mask of an environment that has it in `info`.
+        """
+        obs = _canonical(self._space, obs)
         single = self._is_single(obs)
         batch = tree_map(lambda array: np.asarray(array)[None], obs) if single else tree_map(np.asarray, obs)
         if isinstance(self._env, SupportsObserve):
@@ -49,3 +58,15 @@ class Policy:
             name = next(iter(part))
             space, part = space[name], part[name]  # type: ignore[index]
         return np.ndim(part) == len(space.shape or ())
+
+
+def _canonical(space: spaces.Space[Any], obs: Any) -> Obs:
+    """Observations as agents know them: of a tuple a dictionary keyed "0", "1", …."""
+    if not isinstance(space, spaces.Dict):
+        return obs
+    if isinstance(obs, tuple):
+        obs = {str(number): part for number, part in enumerate(obs)}
+    if not isinstance(obs, Mapping) or space.spaces.keys() - obs.keys():
+        entries = ", ".join(f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces)
+        raise UsageError(f"this observation lacks a part of what the policy sees; give it {{{entries}}}")
+    return {name: _canonical(part, obs[name]) for name, part in space.spaces.items()}

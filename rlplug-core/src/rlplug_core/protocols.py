@@ -58,7 +58,13 @@ class Agent(Stateful, Protocol):
         """The memory with which `rows` rows begin."""
         ...
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act: ...
+    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+        """Answer the rows' observations; `carry` is what the last answer said will be remembered.
+
+        Nobody resets it: where `first` [N] is set an episode opens, and nothing in the answer for such a row, what will
+        be remembered included, may depend on the row's `carry`. Losses go by `Rollout.first` in the same way.
+        """
+        ...
 
 
 @runtime_checkable

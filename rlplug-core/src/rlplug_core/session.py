@@ -113,12 +113,15 @@ class Session:
             self.runner.close()
 
     def _run(self) -> None:
-        """Train; a signal that comes when all is trained stops nothing any more."""
         try:
             self.runner.run(self.events.poll)
+            self._finish()
         except NonFinite as error:
             when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
             raise NonFinite(f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)) from error
+
+    def _finish(self) -> None:
+        """Write down what was trained; a signal that comes from here on stops nothing any more."""
         if self.signal:
             self.events.checkpoint("step", "interrupted")
             self.status = "interrupted"

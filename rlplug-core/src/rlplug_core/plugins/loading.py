@@ -15,6 +15,9 @@ from typing import Any
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean
 from rlplug_core.plugins.records import Record, canonical, plain
 
+#: How the names of modules begin that were loaded from a file; where it lies is in the rest.
+FROM_FILE = "rlplug_file_"
+
 
 def load(record: Record) -> Any:
     """The object that a record's entry point names.
@@ -111,7 +114,7 @@ def _from_file(path: Path, target: str) -> ModuleType:
     if not path.is_file():
         raise UsageError(f"'{target}': there is no file {path}")
     resolved = path.resolve()
-    name = f"rlplug_file_{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}"
+    name = f"{FROM_FILE}{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, resolved)

@@ -22,7 +22,7 @@ from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
 from rlplug_core.testing.kit.subject import PROBES, Subject, short
 from rlplug_core.testing.kit.trial import TOTAL, Trial
-from rlplug_core.types import Act, Array, Spec, tree_map
+from rlplug_core.types import Act, Array, Spec, tree_map, tree_where
 
 #: How the core calls each method: numbers of positional arguments, and keywords.
 _CALLS: dict[str, dict[str, tuple[tuple[int, ...], tuple[str, ...]]]] = {
@@ -88,11 +88,16 @@ def masks(subject: Subject) -> None:
         raise Failed(str(error)) from error
 
 
-def acts(agent: Agent, env: Env, turns: int, explore: bool = True) -> Iterator[Act]:
-    """What an agent answers in so many vector steps of `env` from the beginning."""
+def acts(agent: Agent, env: Env, turns: int, explore: bool = True, forgets: bool = False) -> Iterator[Act]:
+    """What an agent answers in so many vector steps of `env` from the beginning.
+
+    With `forgets` it is handed what rows begin with wherever an episode opens, instead of what it remembers.
+    """
     now, carry, clock = env.reset(7), agent.initial(env.spec.rows), Clock(TOTAL)
+    nothing = tree_map(np.copy, carry)
     for _ in range(turns):
-        act = agent.act(now.obs, now.first, carry, clock, explore=explore)
+        held = tree_where(now.first, nothing, carry) if forgets else carry
+        act = agent.act(now.obs, now.first, held, clock, explore=explore)
         yield act
         now, carry = env.step(act.action), act.carry
 

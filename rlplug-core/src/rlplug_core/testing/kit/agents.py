@@ -1,4 +1,4 @@
-"""The check of what several agents of one learner share: weights, and nothing that draws."""
+"""Checks of agents: what several of one learner share, weights and nothing that draws; what one remembers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.acting import acts
-from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import Probe, Story
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import Leaves, difference, leaves
@@ -41,6 +41,28 @@ def agents(subject: Subject) -> None:
                     "(parameter.copy_), for views of them must stay true"
                 )
         _shake(new, generator)
+
+
+def memory(subject: Subject) -> None:
+    """What an agent does and remembers where an episode opens does not depend on what it remembers of others."""
+    agent = subject.learner(subject.spec, Seeds(0)).agent()
+    if agent.initial(subject.spec.rows) is None:
+        raise Skipped("its agents remember nothing")
+    for explore in (True, False):
+        keeps, forgets = (_remembering(subject, explore, forgets) for forgets in (False, True))
+        if path := difference(keeps, forgets):
+            step, _, part = path.partition("/")
+            raise Failed(
+                f"'{part}' in step {step} depends on what was remembered when an episode opened; in `act` begin anew "
+                "in the rows where `first` is set: nobody else resets the memory"
+            )
+
+
+def _remembering(subject: Subject, explore: bool, forgets: bool) -> Leaves:
+    """All that an agent answers; `forgets` as in `acts`."""
+    agent, env = subject.learner(subject.spec, Seeds(0)).agent(), Probe(subject.spec, Story())
+    answers = acts(agent, env, TURNS, explore, forgets)
+    return leaves([leaves({"action": act.action, "memory": act.carry, "extras": act.extras}) for act in answers])
 
 
 def _shake(agent: Agent, generator: torch.Generator) -> None:

@@ -70,6 +70,7 @@ RULES = (
     Rule("leaks", "contract", "leaks:leaks", ("updates",)),
     Rule("seeding", "contract", "state:seeding", ("updates",)),
     Rule("agents", "contract", "agents:agents", ("updates", *_BITS)),
+    Rule("memory", "contract", "agents:memory", ("updates", *_BITS)),
     Rule("save-load", "contract", "state:save_load", ("updates",)),
     Rule("resume", "contract", "state:resume", (*_STATE, *_BITS)),
     Rule("fresh-process", "contract", "state:fresh_process", ("resume",)),

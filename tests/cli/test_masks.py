@@ -1,0 +1,54 @@
+"""An environment that raises on a forbidden action is trained, stopped, resumed, evaluated and played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlplug_core
+from rlplug_core.errors import UsageError
+from tests.envs import strict, walks
+
+FILE = Path(strict.__file__)
+TINY = {"total_steps": 300, "eval_every": 150, "eval_episodes": 2, "verdict_episodes": 2}
+
+
+@pytest.fixture(autouse=True)
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+
+
+@pytest.mark.parametrize("words", [("ppo", "Strict"), ("dqn", "Inside"), ("a2c", "Several")])
+def test_on_the_command_line(words: tuple[str, str], rlplug: Callable[..., Any]) -> None:
+    algorithm, env = words
+    options = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    done = rlplug("run", algorithm, f"{FILE}:{env}", *options, "--name", "one")
+    assert (done.code, done.err) == (0, "")
+    done = rlplug("resume", "one", "--steps", "400")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_in_python(place: Path) -> None:
+    """Episodes end after seven steps of allowed actions, those of a loaded policy in the bare environment too."""
+    run = rlplug_core.train("a2c", f"{FILE}:Strict", TINY)
+    assert run.evaluate(3).mean == 7
+    policy, env, steps = rlplug_core.load(run), strict.Strict(), 0
+    obs, info = env.reset(seed=0)
+    ended = False
+    while not ended:
+        obs, _, ended, _, info = env.step(policy({"obs": obs, "action_mask": info["action_mask"]}))
+        steps += 1
+    assert steps == 7
+
+
+def test_a_loaded_policy_takes_a_tuple(place: Path) -> None:
+    """Straight from the environment, whose mask is in `info`: it has to come along."""
+    policy = rlplug_core.load(rlplug_core.train("a2c", f"{walks.__file__}:Rich", TINY))
+    obs, info = walks.Rich().reset(seed=0)
+    assert isinstance(obs["pair"], tuple)
+    assert info["action_mask"][policy({**obs, **info})] == 1
+    with pytest.raises(UsageError, match=r"lacks a part of what the policy sees; give it {'action_mask': info\['act"):
+        policy(obs)
