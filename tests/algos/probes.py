@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.nets.encoders import MASK
-from rlplug_core.testing.envs import Chain, Vector
+from rlplug_core.testing.envs import Chain, Continuous, Vector
 from rlplug_core.types import Array, Obs
 
 
@@ -85,3 +85,11 @@ class Rich(Late):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         reward, terminated, truncated = super().move(action)
         return 1000 * reward, terminated, truncated
+
+
+class Repeated(Continuous):
+    """The same x three times, so that there is a future to discount and noise to wander."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward, _, truncated = super().move(action)
+        return reward, self.state["length"] + 1 >= 3, truncated

@@ -73,7 +73,7 @@ class ACER(Algorithm[Rollout]):
         self.policy = Policy(self.spec, c.net).to(self.device)
         self.average = target_network(self.policy)
         lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
-        self.optim = self.optimiser([self.policy, *self.critics()], lr, c.clip, rule)
+        self.optim = self.optimiser([self.policy, *self.critics()], lr, self.schedule("clip"), rule)
         self.host_policy = forward(self.policy, self.acting)
 
     def critics(self) -> list[nn.Module]:

@@ -74,7 +74,7 @@ class PPO(Algorithm[Rollout]):
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
         lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
-        self.optim = self.optimiser([self.policy, self.critic], lr, c.gradient_clip, rule)
+        self.optim = self.optimiser([self.policy, self.critic], lr, self.schedule("gradient_clip"), rule)
         self.values = forward(self.critic, self.acting)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:

@@ -23,7 +23,9 @@ class SACDiscreteConfig(SACConfig):
     """Options of discrete SAC."""
 
     warmup: ClassVar[int] = 0  # type: ignore[misc]  # takes the option away: the policy begins almost uniform
-    target_entropy: float | None = None  # in nats; none takes 0.98 of the largest among the legal actions
+    target_entropy: float | None = (
+        None  # in nats, kept only with automatic; none is 0.98 of the largest of legal actions
+    )
 
 
 class SACDiscrete(OffPolicy):
@@ -36,7 +38,7 @@ class SACDiscrete(OffPolicy):
     def networks(self) -> None:
         c = self.config
         self.policy = Policy(self.spec, c.net)
-        self.temperature = Temperature(c.temperature, c.automatic)
+        self.temperature = Temperature(c)
         self.critics = Ensemble(lambda: QNetwork(self.spec, c.net), c.critics)
         self.target_critics = target_network(self.critics)
 
@@ -49,6 +51,10 @@ class SACDiscrete(OffPolicy):
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         assert isinstance(self.policy, Policy)
         return PolicyAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+    def begin(self, batch: Transitions) -> None:
+        self.temperature.follow(self.config)
+        super().begin(batch)
 
     @torch.no_grad()
     def target(self, batch: Transitions) -> Tensor:

@@ -21,6 +21,7 @@ from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.modules import Critic, Policy
 from rlplug_core.nets.net import Net
 from rlplug_core.rules import OptimiserOptions, RuleName
+from rlplug_core.scheduled import unguarded
 from rlplug_core.types import Result
 
 
@@ -58,7 +59,8 @@ class TRPO(Algorithm[Rollout]):
     def build(self) -> None:
         c = self.config
         self.policy, self.critic = Policy(self.spec, c.net).to(self.device), Critic(self.spec, c.net)
-        self.region = TrustRegion(self.policy, c.kl, c.damping, c.directions, c.tries)
+        start = unguarded(c)  # `improve` follows both
+        self.region = TrustRegion(self.policy, start.kl, start.damping, c.directions, c.tries)
         self.optim = self.optimiser([self.critic], self.step_size("critic_lr"), rule=c.optimiser.rule(c.rule))
         self.values = forward(self.critic, self.acting)
 
@@ -86,6 +88,7 @@ class TRPO(Algorithm[Rollout]):
         advantage = standardise(samples.advantage, samples.weight)
         batch = replace(samples, share=None, advantage=advantage, extras={"before": before})
         some = batch.take(torch.arange(0, len(before), self.config.thin, device=self.device))
+        self.region.radius, self.region.damping = self.config.kl, self.config.damping
         move = self.region.step(
             lambda: self.loss(batch)[0], lambda: self.divergence(batch), lambda: self.divergence(some)
         )
