@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -78,7 +78,7 @@ class ACER(Algorithm[Rollout]):
 
     def critics(self) -> list[nn.Module]:
         """Make the networks of values, on their device."""
-        self.values = QNetwork(self.spec, self.config.net).to(self.device)
+        self.values = QNetwork(self.spec, replace(self.config.net, output_gain=None)).to(self.device)
         self.host_values = forward(self.values, self.acting)
         return [self.values]
 

@@ -25,9 +25,7 @@ class SACConfig(OffPolicyConfig):
 
     temperature: Positive = 1.0  # weight of the entropy, at the beginning if it is learned
     automatic: bool = True  # learn the temperature, so that the policy keeps the target entropy
-    target_entropy: float | None = (
-        None  # in nats, kept only with automatic; none is minus the number of action dimensions
-    )
+    target_entropy: float | None = None  # in nats, only with automatic; none is minus the number of action dimensions
 
 
 #: The lowest temperature, where a schedule ends at 0.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -23,9 +23,7 @@ class SACDiscreteConfig(SACConfig):
     """Options of discrete SAC."""
 
     warmup: ClassVar[int] = 0  # type: ignore[misc]  # takes the option away: the policy begins almost uniform
-    target_entropy: float | None = (
-        None  # in nats, kept only with automatic; none is 0.98 of the largest of legal actions
-    )
+    target_entropy: float | None = None  # in nats, only with automatic; none is 0.98 of the largest of legal actions
 
 
 class SACDiscrete(OffPolicy):
@@ -39,7 +37,8 @@ class SACDiscrete(OffPolicy):
         c = self.config
         self.policy = Policy(self.spec, c.net)
         self.temperature = Temperature(c)
-        self.critics = Ensemble(lambda: QNetwork(self.spec, c.net), c.critics)
+        net = replace(c.net, output_gain=None)  # which is the policy's
+        self.critics = Ensemble(lambda: QNetwork(self.spec, net), c.critics)
         self.target_critics = target_network(self.critics)
 
     def pairs(self) -> list[tuple[nn.Module, nn.Module]]:

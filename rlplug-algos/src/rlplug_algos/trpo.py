@@ -11,7 +11,7 @@ from torch import Tensor
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.batches import Rollout, Samples, standardise
+from rlplug_core.batches import Rollout, Samples, check_standardise, standardise
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
@@ -41,7 +41,7 @@ class TRPOConfig(Config):
     critic_lr: Positive = 1e-3  # step size of the critic's optimiser
     rule: RuleName = "adam"  # the optimiser of the critic
     optimiser: OptimiserOptions = OptimiserOptions()
-    critic_epochs: Count = 10  # the critic's passes over each rollout
+    critic_epochs: Count = 10  # the critic's passes over each rollout; samples that fill no minibatch sit one out
     batch: Count = 128  # samples per minibatch of the critic
     net: Net = Net()
 
@@ -58,6 +58,7 @@ class TRPO(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
+        check_standardise(c.steps * self.spec.rows)
         self.policy, self.critic = Policy(self.spec, c.net).to(self.device), Critic(self.spec, c.net)
         start = unguarded(c)  # `improve` follows both
         self.region = TrustRegion(self.policy, start.kl, start.damping, c.directions, c.tries)
