@@ -136,7 +136,7 @@ def test_an_output_gain_is_of_policies_and_of_values_that_choose(learner: Callab
 
 def norms(learner: Any) -> dict[str, float]:
     """Of every parameter; of orthogonal weights they do not depend on what was drawn."""
-    return {name: float(one.norm()) for name, one in learner.named_parameters()}
+    return {name: float(one.detach().norm()) for name, one in learner.named_parameters()}
 
 
 @pytest.mark.parametrize(

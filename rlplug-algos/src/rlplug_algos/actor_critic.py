@@ -59,8 +59,7 @@ class ActorCritic(Algorithm[Rollout]):
                 f"{type(self).__name__} with popart does not run under '{self.context.runner}': it changes weights in "
                 "place, beside the optimiser that workers share; use --runner sync or leave popart at false"
             )
-        if c.standardise:
-            check_standardise(c.steps * self.spec.rows)
+        check_standardise(c.standardise, c.steps * self.spec.rows)
         self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()

@@ -14,7 +14,6 @@ from rlplug_core.batches import Rollout, Samples, check_standardise, standardise
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
-from rlplug_core.errors import UsageError
 from rlplug_core.estimators import gae
 from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.memory import CellName, RecurrentPolicy, RecurrentPolicyAndCritic
@@ -22,7 +21,7 @@ from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.normalise import RewardScale
 from rlplug_core.optimiser import host
-from rlplug_core.recurrent import MemoryAgent, check_whole_rows, recurrent_values, sequences
+from rlplug_core.recurrent import MemoryAgent, check_no_units, check_whole_rows, recurrent_values, sequences
 from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.types import Result
 
@@ -67,11 +66,9 @@ class PPO(Algorithm[Rollout]):
     def build(self) -> None:
         c = self.config
         self.networks: PolicyAndCritic | RecurrentPolicyAndCritic
-        if c.standardise:
-            check_standardise(min(c.batch, c.steps * self.spec.rows))
+        check_standardise(c.standardise, min(c.batch, c.steps * self.spec.rows))
         if c.memory is None:
-            if c.units is not None:
-                raise UsageError("units are those of a memory; give --memory gru or lstm too, or leave units at none")
+            check_no_units(c.units)
             self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         else:
             check_whole_rows(c.steps, c.batch)

@@ -19,7 +19,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config import Config
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.normalise import ObservationNorm, Running
-from rlplug_core.optimiser import Clip, Optimiser, OptimiserFactory, flatten, joined
+from rlplug_core.optimiser import Optimiser, OptimiserFactory, flatten, joined
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.rules import Adam, Rule
 from rlplug_core.scheduled import at, unguarded
@@ -110,8 +110,9 @@ class Algorithm(nn.Module, Generic[B]):
         raise NotImplementedError
 
     def optimiser(
-        self, modules: Iterable[nn.Module], lr: Schedule, clip: Clip = None, rule: Rule | None = None
-    ) -> Optimiser:
+        self, modules: Iterable[nn.Module], lr: Schedule, clip: Schedule | float | None = None,
+        rule: Rule | None = None,
+    ) -> Optimiser:  # fmt: skip
         """An optimiser of the modules' trainable parameters, which move to the device and into one flat tensor."""
         parameters = [
             parameter

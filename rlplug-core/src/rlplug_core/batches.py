@@ -202,9 +202,9 @@ def standardise(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     return (value - mean) / (variance.sqrt() + epsilon)
 
 
-def check_standardise(samples: int) -> None:
-    """Raise UsageError where batches have one sample, which less its mean is 0."""
-    if samples < 2:
+def check_standardise(on: bool, samples: int) -> None:
+    """Raise UsageError where it is on and batches have one sample, which less its mean is 0."""
+    if on and samples < 2:
         raise UsageError(
             "an advantage alone in its batch is 0 once it is scaled to mean 0, and no policy learns from it; give more "
             "--rows, --steps or (for ppo) --batch, or --no-standardise"

@@ -15,9 +15,6 @@ from rlplug_core.rules import Rule
 from rlplug_core.schedules import Schedule, throughout
 from rlplug_core.types import State
 
-#: The largest norm that a gradient may have.
-Clip: TypeAlias = Schedule | float | None
-
 
 class SharedState:
     """What the optimisers of asynchronous learners share: flat parameters and the rule's state."""
@@ -39,7 +36,7 @@ class Optimiser:
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], rule: Rule, lr: Schedule, clip: Clip = None,
+        self, parameters: Iterable[nn.Parameter], rule: Rule, lr: Schedule, clip: Schedule | float | None = None,
         shared: SharedState | None = None,
     ) -> None:  # fmt: skip
         self.parameters = list(dict.fromkeys(parameters))
@@ -105,7 +102,7 @@ class Optimiser:
 
 
 #: Builds an optimiser from parameters, rule, step size and clip: the seam that a runner passes in its `Context`.
-OptimiserFactory: TypeAlias = Callable[[Sequence[nn.Parameter], Rule, Schedule, Clip], Optimiser]
+OptimiserFactory: TypeAlias = Callable[[Sequence[nn.Parameter], Rule, Schedule, Schedule | float | None], Optimiser]
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:

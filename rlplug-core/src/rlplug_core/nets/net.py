@@ -22,9 +22,7 @@ class Net:
     layer_norm: bool = False  # normalise what each hidden layer passes to its activation
     init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"  # initial weights
     gain: Positive | None = None  # scale of hidden layers' initial weights; none is the square root of 2
-    output_gain: Positive | None = (
-        None  # scale of last layers' weights: of a policy (none is 0.01), of action values (1)
-    )
+    output_gain: Positive | None = None  # scale of last layers' weights: a policy's (none is 0.01), action values' (1)
     channels: tuple[Count, ...] = ()  # of each convolution over images; none is 32,64,64, from small images 16,32
     kernels: tuple[Count, ...] = ()  # side of each convolution's window, as many as channels
     strides: tuple[Count, ...] = ()  # step of each convolution's window, as many as channels

@@ -18,7 +18,7 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock, Counters, SharedClock
 from rlplug_core.errors import UsageError
 from rlplug_core.events import Meter
-from rlplug_core.optimiser import Clip, Optimiser, OptimiserFactory, SharedState
+from rlplug_core.optimiser import Optimiser, OptimiserFactory, SharedState
 from rlplug_core.plan import Plan
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.rules import Rule
@@ -39,7 +39,9 @@ class Shared:
         """A factory that ties a learner's optimisers, in the order they are made, to the shared states."""
         remaining = iter(self.states)
 
-        def make(parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: Clip) -> Optimiser:
+        def make(
+            parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: Schedule | float | None
+        ) -> Optimiser:
             return Optimiser(parameters, rule, lr, clip, next(remaining))
 
         return make

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Batch, Rollout
-from rlplug_core.optimiser import Clip, Optimiser
+from rlplug_core.optimiser import Optimiser
 from rlplug_core.rules import Rule
 from rlplug_core.schedules import Schedule
 from rlplug_core.testing.kit.ends import garbage_matters
@@ -115,7 +115,7 @@ def _gradients(subject: Subject, scale: float) -> list[Tensor]:
     """The unclipped gradients of the first update, with the batch's weights scaled."""
     seen: list[Tensor] = []
 
-    def spied(parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: Clip) -> Optimiser:
+    def spied(parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: Schedule | float | None) -> Optimiser:
         return Optimiser(parameters, _Spy(rule, seen), lr, None)
 
     trial = Trial(subject, Probe(subject.spec, Story()), optimiser=spied)
