@@ -15,7 +15,7 @@ from rlplug_algos.nstep_q import NStepQ
 from rlplug_core.batches import Rollout
 from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
-from rlplug_core.testing.envs import Chain, Vector
+from rlplug_core.testing.envs import Chain, Continuous, Vector
 from rlplug_core.types import Array, Obs, Result
 
 
@@ -108,3 +108,11 @@ class WatchedQ(NStepQ):
         pairs = zip(self.began, self.target.parameters(), strict=True)
         moved = torch.tensor(float(any(not torch.equal(old, new) for old, new in pairs)))
         return replace(result, metrics={**result.metrics, "target/moved": moved})
+
+
+class Repeated(Continuous):
+    """The same x three times, so that there is a future to discount and noise to wander."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward, _, truncated = super().move(action)
+        return reward, self.state["length"] + 1 >= 3, truncated

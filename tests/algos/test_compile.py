@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlplug_algos.off_policy import OffPolicy
 from tests.algos.conftest import make_runner
 from tests.algos.test_dqn_loss import random_transitions
 
@@ -101,3 +102,38 @@ def test_a_traced_loss_follows_its_schedules() -> None:
     assert torch.equal(weights(True, **moving), weights(False, **moving))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
     assert not torch.equal(weights(False, **moving), weights(False, clip=0.3, entropy=0.5, value=0.5))
+
+
+#: At least ten updates each.
+TRACED: dict[str, dict[str, Any]] = {
+    **{name: {"start": 20, "batch": 8, "total_steps": 40} for name in ("ddpg", "td3", "sac", "tqc")},
+    "crossq": {"start": 20, "batch": 8, "total_steps": 40, "critic_net.hidden": [8], "policy_every": 1},
+    "sac-discrete": {"start": 20, "batch": 8, "total_steps": 40},
+    "trpo": {"steps": 8, "batch": 8, "critic_epochs": 1, "total_steps": 160, "popart": True},
+    "acktr": {"steps": 8, "total_steps": 160},
+    "vpg": {"steps": 8, "total_steps": 320},
+    "acer-continuous": {"steps": 8, "start": 0, "replays": 1.0, "total_steps": 160},
+}  # fmt: skip
+OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
+
+
+@pytest.mark.parametrize("algorithm", TRACED)
+def test_what_is_compiled_is_whole_graphs(algorithm: str) -> None:
+    """All that `--compile` compiles, traced without a break, gives the run that eager gives; not a graph per update."""
+    options = {"rows": 2, "net.hidden": [8], **TRACED[algorithm]}
+
+    def run(traced: bool) -> Any:
+        runner = make_runner(algorithm, "Continuous" if algorithm in OF_BOXES else "Chain", options)
+        made, losses = runner.learner, ("loss", "policy_loss") if isinstance(runner.learner, OffPolicy) else ("loss",)
+        for name in losses if traced else ():
+            setattr(made, name, torch.compile(getattr(made, name), backend="eager", fullgraph=True))
+        runner.run(lambda: None)
+        assert runner.clock.updates >= 10
+        return made, len(losses)
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    (made, losses), (eager, _) = run(True), run(False)
+    assert losses <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2 * losses
+    for name, one in eager.named_parameters():
+        torch.testing.assert_close(dict(made.named_parameters())[name], one)

@@ -23,6 +23,7 @@ FAR, FAR_CONTINUOUS, RICH = (f"{HERE}:{name}" for name in ("Far", "FarContinuous
 SMALL = {"net.hidden": [16, 16], "batch": 16, "net.normalise": True}
 EVERY = {
     "ppo": (FAR, {"net.normalise": True, "popart": True, "scale_rewards": True}),
+    "trpo": (FAR, {"net.normalise": True, "popart": True, "scale_rewards": True, "steps": 32}),
     "a2c": (FAR, {"net.normalise": True, "scale_rewards": True}),
     "acktr": (FAR_CONTINUOUS, {"net.normalise": True, "popart": True, "scale_rewards": True}),
     "dqn": (FAR, {**SMALL, "priority.alpha": 0.5}), "sac": (FAR_CONTINUOUS, SMALL),
@@ -50,6 +51,10 @@ PPO = {
 }  # fmt: skip
 A2C = {"rows": 8, "steps": 5, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
 ACKTR = {"rows": 8, "steps": 8, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
+TRPO = {
+    "rows": 8, "steps": 32, "batch": 64, "critic_epochs": 4, "critic_lr": "linear(5e-3,0)", "gamma": GAMMA, "lam": 0.9,
+    "total_steps": 8_000,
+}  # fmt: skip
 LATE = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
 
 
@@ -65,7 +70,9 @@ def test_observations_far_from_zero_need_normalising(trained: Callable[..., Any]
     assert mean_return(trained("ppo", FAR, **options, **{"net.normalise": True}), FAR) > 0.95
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("acktr", ACKTR)])
+@pytest.mark.parametrize(
+    ("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("acktr", ACKTR), ("trpo", TRPO)]
+)  # fmt: skip
 def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """10,000 at the end, with step sizes that are for values of 1."""
     found = []
@@ -77,7 +84,7 @@ def test_popart_learns_values_of_any_size(trained: Callable[..., Any], algorithm
     assert np.abs(found[1] - LATE).max() > 1
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C)])
+@pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("a2c", A2C), ("trpo", TRPO)])
 def test_scaled_rewards_are_learned_and_the_true_ones_reported(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:

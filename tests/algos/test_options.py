@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -76,18 +78,23 @@ BUSY = {
     "start": 64, "batch": 16, "steps": 8, "every": 16, "target_every": 2, "replay": 1.0, "priority.alpha": 0.5,
     "noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8], "memory": "gru",
 }  # fmt: skip
-#: Read where observations are images; tests of networks see to them.
-OF_IMAGES = {"net.channels", "net.kernels", "net.strides"}
+#: Read only where there are convolutions; of `channels` it is asked whether there are any.
+OF_IMAGES = {f"{net}.{name}" for net in ("net", "critic_net") for name in ("kernels", "strides")}
 
 
 def watched(config: Any, prefix: str, read: set[str]) -> None:
-    """From now on every field that is asked for goes into `read`, by its dotted name."""
+    """From now on every field that is asked for goes into `read`, by its dotted name; copies are watched as well.
+
+    Who makes a copy, or checks a configuration as it is made, reads all and uses nothing.
+    """
     nested = {field.name for field in fields(config) if is_dataclass(getattr(config, field.name))}
     for name in nested:
         watched(getattr(config, name), f"{prefix}{name}.", read)
 
     def get(self: Any, name: str) -> Any:
-        read.add(prefix + name)
+        code = sys._getframe(1).f_code
+        if code.co_filename != dataclasses.__file__ and code.co_name != "__post_init__":
+            read.add(prefix + name)
         return object.__getattribute__(self, name)
 
     kind = type(config)
@@ -109,10 +116,55 @@ def test_every_option_is_read_by_someone(algorithm: str) -> None:
     assert names - read - OF_IMAGES == set()
 
 
-@pytest.mark.parametrize(("algorithm", "name"), [("crossq", "tau"), ("sac-discrete", "warmup")])
+@pytest.mark.parametrize(("algorithm", "name"), [("crossq", "tau"), ("sac-discrete", "warmup"), ("vac", "lam")])
 def test_options_that_would_do_nothing_are_not_there(algorithm: str, name: str) -> None:
     with pytest.raises(BadConfig, match=f"{algorithm} has no option '{name}'"):
         convert(ALGORITHMS[algorithm].Config, {name: 1}, algorithm)
+
+
+VALUES = ("dqn", "c51", "qrdqn", "iqn", "vqn", "vsarsa", "nstep-q")
+
+
+@pytest.mark.parametrize("algorithm", [*VALUES, "ppo", "sac-discrete", "acer"])
+def test_an_output_gain_is_of_policies_and_of_values_that_choose(learner: Callable[..., Any], algorithm: str) -> None:
+    """Of a critic beside a policy the last layer begins as it always does."""
+    usual, given = (norms(learner(algorithm, "Chain", **more)) for more in ({}, {"net.output_gain": 0.5}))
+    where = {name for name, norm in usual.items() if given[name] != pytest.approx(norm, rel=1e-3)}
+    assert where
+    assert not {name for name in where if name.startswith(("critic", "values"))}
+
+
+def norms(learner: Any) -> dict[str, float]:
+    """Of every parameter; of orthogonal weights they do not depend on what was drawn."""
+    return {name: float(one.detach().norm()) for name, one in learner.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "sentence"),
+    [
+        ("noisy-dqn", {"net.output_gain": 0.5}, r"noisy layers begin as .* leave net.output_gain at none"),
+        ("crossq", {"critic_net.std": "state"}, r"leave critic_net.std at free"),
+        ("crossq", {"critic_net.output_gain": 0.5}, r"critic_net.output_gain at none"),
+        ("ppo", {"units": 64}, r"^units are those of a memory; give --memory gru or lstm too"),
+        *((one, {"standardise": True, "steps": 1}, r"alone in its batch .* more --rows") for one in ("a2c", "vac")),
+        ("ppo", {"batch": 1}, r"alone in its batch .* --no-standardise"),
+        ("trpo", {"steps": 1}, r"alone in its batch .* --steps"),
+    ],
+)
+def test_what_would_be_without_effect_is_refused(
+    learner: Callable[..., Any], algorithm: str, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        learner(algorithm, "Continuous" if algorithm == "crossq" else "Chain", **options)
+
+
+@pytest.mark.parametrize("algorithm", CLASSES)
+def test_convolutions_are_refused_where_there_are_no_images(learner: Callable[..., Any], algorithm: str) -> None:
+    env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
+    nets = ("net", "critic_net") if algorithm == "crossq" else ("net",)
+    for net in nets:
+        with pytest.raises(UsageError, match=r"^net.channels, kernels and strides are of .* leave them out"):
+            learner(algorithm, env, **{f"{net}.{name}": [3] for name in ("channels", "kernels", "strides")})
 
 
 @pytest.mark.parametrize(("algorithm", "option"), OPTIONS, ids=named)

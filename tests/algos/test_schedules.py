@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,38 +14,52 @@ from tests.algos.test_options import CLASSES
 
 #: Options that each algorithm reads in updates alone, with which it must run.
 FOLLOWING = {
-    "a2c": ["lr", "gamma", "lam", "entropy", "value"],
-    "a3c": ["lr", "entropy"],
-    "vpg": ["lr", "lam"],
-    "vac": ["lr", "gamma"],
-    "acktr": ["lr", "entropy"],
-    "ppo": ["lr", "clip", "value_clip", "entropy", "value", "gamma", "lam"],
-    "trpo": ["critic_lr", "entropy", "gamma", "lam"],
-    "acer": ["lr", "gamma", "truncate", "region", "average", "entropy", "value"],
-    "dqn": ["lr", "tau"],
+    "a2c": ["lr", "gamma", "lam", "entropy", "value", "clip"],
+    "a3c": ["lr", "entropy", "clip"],
+    "vpg": ["lr", "lam", "clip"],
+    "vac": ["lr", "gamma", "clip"],
+    "acktr": ["lr", "entropy", "kl", "critic_kl", "damping", "momentum"],
+    "ppo": ["lr", "clip", "value_clip", "entropy", "value", "gamma", "lam", "gradient_clip"],
+    "trpo": ["critic_lr", "entropy", "gamma", "lam", "kl", "damping"],
+    "acer": ["lr", "gamma", "truncate", "region", "average", "entropy", "value", "clip"],
+    "acer-continuous": ["clip"],
+    "dqn": ["lr", "tau", "gamma", "gradient_clip"],
+    "per-dqn": ["gamma"],
     "vqn": ["lr", "gamma"],
     "vsarsa": ["lr"],
     "nstep-q": ["lr", "gamma"],
-    "ddpg": ["lr", "critic_lr", "tau"],
-    "td3": ["lr", "critic_lr", "tau"],
-    "sac": ["lr", "critic_lr", "tau"],
+    "ddpg": ["lr", "critic_lr", "tau", "gamma", "gradient_clip", "sigma", "theta"],
+    "td3": ["lr", "critic_lr", "tau", "gamma", "sigma", "smoothing"],
+    "sac": ["lr", "critic_lr", "tau", "gamma", "gradient_clip", "temperature", "target_entropy"],
+    "tqc": ["gamma", "temperature", "target_entropy"],
+    "crossq": ["gamma", "gradient_clip", "temperature", "target_entropy"],
+    "sac-discrete": ["gamma", "gradient_clip", "temperature", "target_entropy"],
 }
 SMALL: dict[str, Any] = {"rows": 2, "runner": "sync", "total_steps": 120, "net.hidden": [8]}
 OFF = {"start": 20, "batch": 8, "every": 2}
-CONTINUOUS = ("ddpg", "td3", "sac")
+CONTINUOUS = ("ddpg", "td3", "sac", "tqc", "crossq")
+REPEATED = f"{Path(__file__).with_name('probes.py')}:Repeated"
+REPLAYED = ("dqn", "per-dqn", "sac-discrete", *CONTINUOUS)
+ACER = ("acer", "acer-continuous")
+#: With which the option is in use.
+WITH: dict[str, dict[str, Any]] = {
+    "temperature": {"automatic": False}, "theta": {"noise": "ornstein-uhlenbeck"}, "sigma": {"warmup": 20},
+}  # fmt: skip
 
 
 def options_of(algorithm: str) -> dict[str, Any]:
-    more: dict[str, Any] = dict(OFF) if algorithm in ("dqn", *CONTINUOUS) else {}
-    more |= {"steps": 8} if algorithm in ("a2c", "a3c", "vpg", "acktr", "trpo", "acer", "ppo", "nstep-q") else {}
+    more: dict[str, Any] = dict(OFF) if algorithm in REPLAYED else {}
+    more |= {"steps": 8} if algorithm in ("a2c", "a3c", "vpg", "acktr", "trpo", "ppo", "nstep-q", *ACER) else {}
     more |= {"batch": 8} if algorithm in ("ppo", "trpo") else {}
     more |= {"anneal": False, "lr": 0.1} if algorithm == "ppo" else {}
-    more |= {"target_every": 5} if algorithm == "dqn" else {}
-    return {**SMALL, **more, **({"start": 0} if algorithm == "acer" else {})}
+    more |= {"target_every": 5} if algorithm.endswith("dqn") else {}
+    more |= {"net.hidden": [8], "warmup": 20} if algorithm in CONTINUOUS else {}
+    more |= {"critic_net.hidden": [8]} if algorithm == "crossq" else {}
+    return {**SMALL, **more, **({"start": 0} if algorithm in ACER else {})}
 
 
 def env_of(algorithm: str) -> str:
-    return "Continuous" if algorithm in CONTINUOUS else "Chain"
+    return REPEATED if algorithm in (*CONTINUOUS, "acer-continuous") else "Chain"
 
 
 def different(one: Any, other: Any) -> bool:
@@ -56,7 +71,7 @@ def different(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize(("algorithm", "name"), [(one, name) for one, names in FOLLOWING.items() for name in names])
 def test_what_is_said_to_follow_follows(trained: Callable[..., Any], algorithm: str, name: str) -> None:
     """A constant schedule is the number; one that moves gives other weights."""
-    options, env = options_of(algorithm), env_of(algorithm)
+    options, env = {**options_of(algorithm), **WITH.get(name, {})}, env_of(algorithm)
     number = trained(algorithm, env, **{**options, name: 0.1})
     constant = trained(algorithm, env, **{**options, name: "constant(0.1)"})
     assert not different(number, constant)
@@ -66,13 +81,32 @@ def test_what_is_said_to_follow_follows(trained: Callable[..., Any], algorithm: 
 @pytest.mark.parametrize(
     ("algorithm", "name"),
     [
-        ("dqn", "gamma"), ("dqn", "epsilon_end"), ("dqn", "gradient_clip"), ("dqn", "optimiser.epsilon"),
-        ("a2c", "clip"), ("trpo", "kl"), ("acktr", "damping"), ("sac", "temperature"), ("vqn", "epsilon_end"),
+        ("dqn", "epsilon_end"), ("dqn", "optimiser.epsilon"), ("dqn", "net.gain"), ("per-dqn", "priority.alpha"),
+        ("vqn", "epsilon_end"), ("acer", "replays"), ("sac", "temperature"),
     ],
 )  # fmt: skip
 def test_what_is_read_once_is_refused(learner: Callable[..., Any], algorithm: str, name: str) -> None:
     with pytest.raises(BadConfig, match=rf"^{algorithm}: option '{name}' cannot follow a schedule: it is read once"):
         learner(algorithm, env_of(algorithm), **{name: "linear(0.3,0.9)"})
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "per-dqn", "sac"])
+def test_a_discount_that_replay_sums_rewards_with_is_refused(learner: Callable[..., Any], algorithm: str) -> None:
+    with pytest.raises(BadConfig, match=rf"^{algorithm}: .* 'gamma' cannot follow a schedule with n_step 3: .* at 1$"):
+        learner(algorithm, env_of(algorithm), n_step=3, gamma="linear(0.3,0.9)")
+
+
+def test_a_schedule_of_importance_weights_takes_the_place_of_the_usual_one(learner: Callable[..., Any]) -> None:
+    for beta, half in ((0.4, 0.7), ("linear(0.4,0.6)", 0.5)):
+        buffer = learner("per-dqn", "Chain", **{"priority.beta": beta}).buffer()
+        assert buffer.priority.beta(0.5) == pytest.approx(half)
+
+
+@pytest.mark.parametrize("theta", [0.15, "linear(0.1,0.2)"])
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3"])
+def test_theta_is_refused_where_noise_does_not_wander(trained: Callable[..., Any], algorithm: str, theta: Any) -> None:
+    with pytest.raises(UsageError, match=r"^theta is .*; give --noise ornstein-uhlenbeck, or leave theta at none"):
+        trained(algorithm, "Continuous", theta=theta)
 
 
 @pytest.mark.parametrize("algorithm", [name for name in CLASSES if name != "acktr"])

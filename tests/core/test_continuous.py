@@ -15,6 +15,7 @@ from rlplug_core.nets.actor_critic import ActionCritic, ActionCritics, Determini
 from rlplug_core.nets.heads import squashed
 from rlplug_core.nets.modules import Policy
 from rlplug_core.nets.net import Net
+from rlplug_core.schedules import linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Spec
 
@@ -77,7 +78,7 @@ def test_saved_agent_goes_on_as_it_would_have(kind: str) -> None:
 
 
 def test_gaussian_noise_has_its_deviation() -> None:
-    drawn = GaussianNoise(0.3)(np.random.default_rng(0).standard_normal((20_000, 2), dtype=np.float32), FIRST)
+    drawn = GaussianNoise(0.3)(np.random.default_rng(0).standard_normal((20_000, 2), dtype=np.float32), FIRST, 0.0)
     assert drawn.std() == pytest.approx(0.3, rel=0.02)
 
 
@@ -89,10 +90,23 @@ def test_ornstein_uhlenbeck_noise_walks_as_the_equation_says() -> None:
         gaussian, first = random.standard_normal((3, 2), dtype=np.float32), np.array([step == 20, False, step % 7 == 0])
         for row in range(3):
             x[row] = (0 if first[row] else x[row] * 0.85) + 0.2 * gaussian[row]
-        np.testing.assert_allclose(noise(gaussian, first), x, rtol=1e-4, atol=1e-5)
-    long = np.stack([noise(random.standard_normal((3, 2), dtype=np.float32), np.zeros(3, bool)) for _ in range(20_000)])
+        np.testing.assert_allclose(noise(gaussian, first, 0.0), x, rtol=1e-4, atol=1e-5)
+    never = np.zeros(3, bool)
+    long = np.stack([noise(random.standard_normal((3, 2), dtype=np.float32), never, 1.0) for _ in range(20_000)])
     assert long[100:].std() == pytest.approx(0.2 / np.sqrt(1 - 0.85**2), rel=0.05)
     assert np.corrcoef(long[100:-1, 0, 0], long[101:, 0, 0])[0, 1] == pytest.approx(0.85, abs=0.02)
+
+
+def test_noise_follows_progress() -> None:
+    """Its deviation, and how far it falls back, are those of the moment; an agent's moment is the clock's."""
+    ones, never = np.ones((1, 1), np.float32), np.zeros(1, bool)
+    gaussian, walk = GaussianNoise(linear(1, 0)), OrnsteinUhlenbeck(linear(1, 0), linear(0.5, 1))
+    assert [gaussian(ones, never, progress).item() for progress in (0.0, 0.25, 1.0)] == [1.0, 0.75, 0.0]
+    assert [walk(ones, never, progress).item() for progress in (0.0, 0.5, 1.0)] == [1.0, 0.25 * 1.0 + 0.5, 0.0]
+    agent = NoiseAgent(DeterministicPolicy(SPEC, Net()), GaussianNoise(linear(0.3, 0)), Seeds(1))
+    agent.initial(4)
+    assert np.ptp(actions(agent, 10, steps=900), 0).max() < 0.3 < np.ptp(actions(agent, 10, steps=0), 0).max()
+    assert not np.ptp(actions(agent, 10, steps=1000), 0).any()
 
 
 OBSERVATIONS = {

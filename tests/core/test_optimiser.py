@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlplug_core.clock import Clock
 from rlplug_core.optimiser import Optimiser, SharedState
-from rlplug_core.rules import Adam, RMSProp, Rule
+from rlplug_core.rules import SGD, Adam, RMSProp, Rule
 from rlplug_core.schedules import Schedule, constant, linear
 from tests.core.fakes import assert_same, stored
 
@@ -102,6 +102,16 @@ def test_the_step_size_follows_progress_and_scale() -> None:
         clock.steps, clock.scale = steps, scale
         optimiser.minimise(loss_of(net, 0), clock)
     assert seen == pytest.approx([1.0, 0.75, 0.25, 0.0])
+
+
+def test_the_clip_follows_progress() -> None:
+    """As the step size does: with gradient descent of step 1 the weights move as far as the clip allows."""
+    net, clock = network(), Clock(100)
+    optimiser = Optimiser(net.parameters(), SGD(), constant(1.0), linear(0.5, 0.1))
+    for steps, age, expected in ((0, 0, 0.5), (50, 0, 0.3), (100, 50, 0.3), (200, 0, 0.1)):
+        clock.steps, before = steps, optimiser.flat.clone()
+        optimiser.minimise(100 * loss_of(net, 0), clock, age)
+        assert float((optimiser.flat - before).norm()) == pytest.approx(expected, rel=1e-4)
 
 
 def test_parameters_are_views_of_one_tensor_in_their_order() -> None:

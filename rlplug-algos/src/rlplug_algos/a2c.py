@@ -30,4 +30,4 @@ class A2C(ActorCritic):
 
     def minimiser(self, lr: Schedule) -> Optimiser:
         c = self.config
-        return self.optimiser([self.policy, self.critic], lr, c.clip, c.optimiser.rule(c.rule))
+        return self.optimiser([self.policy, self.critic], lr, self.schedule("clip"), c.optimiser.rule(c.rule))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -73,12 +73,12 @@ class ACER(Algorithm[Rollout]):
         self.policy = Policy(self.spec, c.net).to(self.device)
         self.average = target_network(self.policy)
         lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
-        self.optim = self.optimiser([self.policy, *self.critics()], lr, c.clip, rule)
+        self.optim = self.optimiser([self.policy, *self.critics()], lr, self.schedule("clip"), rule)
         self.host_policy = forward(self.policy, self.acting)
 
     def critics(self) -> list[nn.Module]:
         """Make the networks of values, on their device."""
-        self.values = QNetwork(self.spec, self.config.net).to(self.device)
+        self.values = QNetwork(self.spec, replace(self.config.net, output_gain=None)).to(self.device)
         self.host_values = forward(self.values, self.acting)
         return [self.values]
 

@@ -12,6 +12,7 @@ from rlplug_core.config import Count, Fraction, Positive, log, uniform
 from rlplug_core.errors import UsageError
 from rlplug_core.kfac import KFAC
 from rlplug_core.optimiser import Optimiser
+from rlplug_core.scheduled import unguarded
 from rlplug_core.schedules import Schedule
 from rlplug_core.types import Result
 
@@ -42,13 +43,16 @@ class ACKTR(ActorCritic):
         c = self.config
         if c.net.shared:
             raise UsageError("acktr has a trust region for each of policy and critic; leave net.shared at false")
-        self.kfac = KFAC([(self.policy, c.kl), (self.critic, c.critic_kl)], c.damping, c.momentum)
+        start = unguarded(c)  # `update` follows these
+        regions = [(self.policy, start.kl), (self.critic, start.critic_kl)]
+        self.kfac = KFAC(regions, start.damping, start.momentum)
         return self.optimiser([self.policy, self.critic], lr, None, self.kfac)
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
-        samples = self.samples(batch)
+        c, samples = self.config, self.samples(batch)
+        self.kfac.tune((c.kl, c.critic_kl), c.damping, c.momentum)
         self.observe(samples)
-        if clock.updates == 0 or due(clock.updates, clock.updates + 1, self.config.refresh):
+        if clock.updates == 0 or due(clock.updates, clock.updates + 1, c.refresh):
             self.kfac.refresh()
         loss, metrics = self.loss(samples)
         metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock, age=batch.weight.size)

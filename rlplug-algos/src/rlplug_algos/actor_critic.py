@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.batches import Rollout, Samples, standardise
+from rlplug_core.batches import Rollout, Samples, check_standardise, standardise
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
@@ -59,6 +59,7 @@ class ActorCritic(Algorithm[Rollout]):
                 f"{type(self).__name__} with popart does not run under '{self.context.runner}': it changes weights in "
                 "place, beside the optimiser that workers share; use --runner sync or leave popart at false"
             )
+        check_standardise(c.standardise, c.steps * self.spec.rows)
         self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()

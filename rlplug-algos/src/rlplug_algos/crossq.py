@@ -56,7 +56,7 @@ class CrossQ(SAC):
         return self.config.optimiser.rule(self.config.rule, betas=(0.5, 0.999), epsilon=1e-8)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
-        batch.extras = batch.extras | self.draws(batch)
+        self.begin(batch)
         loss, metrics, moments = self.loss(batch)
         metrics["loss/critic_gradient_norm"] = self.critic_optimiser.minimise(loss, clock)
         if due(clock.updates, clock.updates + 1, self.config.policy_every):

@@ -13,7 +13,9 @@ from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.config import Count, Fraction, NonNegative, Positive
 from rlplug_core.continuous import ActionNoise, GaussianNoise, NoiseAgent, OrnsteinUhlenbeck
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import ActionCritic, ActionCritics, DeterministicPolicy
+from rlplug_core.scheduled import unguarded
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class DDPGConfig(OffPolicyConfig):
     critic_lr: Positive = 1e-3
     noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"  # what is added to actions to explore
     sigma: NonNegative = 0.1  # its standard deviation, of Ornstein-Uhlenbeck noise that of one step
-    theta: Fraction = 0.15  # the share by which Ornstein-Uhlenbeck noise falls back to 0 in a step
+    theta: Fraction | None = None  # the share by which Ornstein-Uhlenbeck noise falls back to 0 in a step; none is 0.15
 
 
 class DDPG(OffPolicy):
@@ -45,9 +47,23 @@ class DDPG(OffPolicy):
         return [(self.target_policy, self.policy), (self.target_critics, self.critics)]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> NoiseAgent:
-        c = self.config
-        added: ActionNoise = GaussianNoise(c.sigma) if c.noise == "gaussian" else OrnsteinUhlenbeck(c.sigma, c.theta)
-        return NoiseAgent(self.policy, added, self.agent_seeds(rank), self.acting, c.warmup)
+        return NoiseAgent(self.policy, self.noise(), self.agent_seeds(rank), self.acting, self.config.warmup)
+
+    def noise(self) -> ActionNoise:
+        """What an agent adds to its actions.
+
+        Raises:
+            UsageError: it has no use for `theta`.
+        """
+        sigma, given = self.schedule("sigma"), unguarded(self.config).theta is not None
+        if self.config.noise == "ornstein-uhlenbeck":
+            return OrnsteinUhlenbeck(sigma, self.schedule("theta")) if given else OrnsteinUhlenbeck(sigma)
+        if given:
+            raise UsageError(
+                "theta is how Ornstein-Uhlenbeck noise falls back to 0, and Gaussian noise is new at every step; "
+                "give --noise ornstein-uhlenbeck, or leave theta at none"
+            )
+        return GaussianNoise(sigma)
 
     @torch.no_grad()
     def target(self, batch: Transitions) -> Tensor:

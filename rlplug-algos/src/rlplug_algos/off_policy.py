@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.algorithm import Algorithm, Follower
+from rlplug_core.algorithm import Algorithm, Follower, discounted, replay_gamma
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
@@ -17,6 +17,7 @@ from rlplug_core.config import Config, Count, Fraction, Natural, Positive, Share
 from rlplug_core.nets.net import Net
 from rlplug_core.optimiser import Optimiser
 from rlplug_core.rules import OptimiserOptions, Rule, RuleName
+from rlplug_core.scheduled import unguarded
 from rlplug_core.types import Result
 
 
@@ -92,18 +93,19 @@ class OffPolicy(Algorithm[Transitions]):
 
     def _optimiser(self, modules: list[nn.Module], lr: str) -> Optimiser:
         c = self.config
-        return self.optimiser(modules, self.step_size(lr, c.anneal), c.gradient_clip, self.rule())
+        clip = None if unguarded(c).gradient_clip is None else self.schedule("gradient_clip")
+        return self.optimiser(modules, self.step_size(lr, c.anneal), clip, self.rule())
 
     def rule(self) -> Rule:
         return self.config.optimiser.rule(self.config.rule, epsilon=1e-8)
 
     def buffer(self) -> ReplayBuffer:
         c = self.config
-        pace = Pace(c.batch, c.every, c.updates, c.start)
-        return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, self.seeds.child("buffer"), self.device, c.store)
+        pace, gamma = Pace(c.batch, c.every, c.updates, c.start), replay_gamma(self, c.n_step)
+        return ReplayBuffer(c.capacity, pace, c.n_step, gamma, self.seeds.child("buffer"), self.device, c.store)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
-        batch.extras = batch.extras | self.draws(batch)
+        self.begin(batch)
         loss, metrics = self.loss(batch)
         metrics["loss/critic_gradient_norm"] = self.critic_optimiser.minimise(loss, clock)
         if due(clock.updates, clock.updates + 1, self.config.policy_every):
@@ -112,6 +114,11 @@ class OffPolicy(Algorithm[Transitions]):
             for follower in self.followers:
                 follower.move(self.config.tau)
         return Result(metrics)
+
+    def begin(self, batch: Transitions) -> None:
+        """What an update begins with: the discount of the moment, and random numbers for the losses."""
+        discounted(self, batch)
+        batch.extras = batch.extras | self.draws(batch)
 
     def gaussian(self, batch: Transitions, *names: str) -> dict[str, Tensor]:
         """Standard normal numbers in the shape of the batch's actions, [B, dims] for each name."""

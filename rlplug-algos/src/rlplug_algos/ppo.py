@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.batches import Rollout, Samples, standardise, value_error
+from rlplug_core.batches import Rollout, Samples, check_standardise, standardise, value_error
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
@@ -21,7 +21,7 @@ from rlplug_core.nets.modules import PolicyAndCritic
 from rlplug_core.nets.net import Net
 from rlplug_core.normalise import RewardScale
 from rlplug_core.optimiser import host
-from rlplug_core.recurrent import MemoryAgent, check_whole_rows, recurrent_values, sequences
+from rlplug_core.recurrent import MemoryAgent, check_no_units, check_whole_rows, recurrent_values, sequences
 from rlplug_core.rules import OptimiserOptions, RuleName
 from rlplug_core.types import Result
 
@@ -32,12 +32,12 @@ class PPOConfig(Config):
 
     steps: Count = 128  # rollout length per environment row
     batch: Count = 256  # samples per minibatch
-    epochs: Count = 10  # passes over each rollout
+    epochs: Count = 10  # passes over each rollout; samples that fill no minibatch sit one out
     gamma: Fraction = 0.99  # discount per step
     lam: Fraction = 0.95  # GAE lambda
     clip: Positive = 0.2  # how far the new policy may move, as a probability ratio
     value_clip: Positive | None = None  # how far a value may move from the rollout's, with popart in its units, or none
-    kl_stop: Positive | None = None  # stop a rollout's epochs when the policy's mean KL divergence exceeds this
+    kl_stop: Positive | None = None  # stop a rollout's epochs when the last minibatch's mean KL exceeds this
     lr: Positive = 3e-4  # step size of the optimiser
     anneal: bool = True  # let the step size fall to 0 over the run
     rule: RuleName = "adam"  # the optimiser of policy and critic
@@ -49,7 +49,7 @@ class PPOConfig(Config):
     scale_rewards: bool = False  # divide rewards by the running deviation of the discounted return
     popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
     memory: CellName | None = None  # a recurrent cell on the network's last layer, shared by policy and critic
-    units: Count = 64  # units of that cell
+    units: Count | None = None  # units of that cell; none is 64
     net: Net = Net()
 
     search = {"lr": log(1e-5, 1e-2), "clip": uniform(0.1, 0.3), "entropy": log(1e-5, 0.1), "lam": uniform(0.8, 1.0)}
@@ -66,15 +66,17 @@ class PPO(Algorithm[Rollout]):
     def build(self) -> None:
         c = self.config
         self.networks: PolicyAndCritic | RecurrentPolicyAndCritic
+        check_standardise(c.standardise, min(c.batch, c.steps * self.spec.rows))
         if c.memory is None:
+            check_no_units(c.units)
             self.networks = PolicyAndCritic(self.spec, c.net, c.popart)
         else:
             check_whole_rows(c.steps, c.batch)
-            self.networks = RecurrentPolicyAndCritic(self.spec, c.net, c.memory, c.units, c.popart)
+            self.networks = RecurrentPolicyAndCritic(self.spec, c.net, c.memory, c.units or 64, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
         lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
-        self.optim = self.optimiser([self.policy, self.critic], lr, c.gradient_clip, rule)
+        self.optim = self.optimiser([self.policy, self.critic], lr, self.schedule("gradient_clip"), rule)
         self.values = forward(self.critic, self.acting)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:

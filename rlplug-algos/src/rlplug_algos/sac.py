@@ -25,15 +25,25 @@ class SACConfig(OffPolicyConfig):
 
     temperature: Positive = 1.0  # weight of the entropy, at the beginning if it is learned
     automatic: bool = True  # learn the temperature, so that the policy keeps the target entropy
-    target_entropy: float | None = None  # in nats; none takes minus the number of action dimensions
+    target_entropy: float | None = None  # in nats, only with automatic; none is minus the number of action dimensions
+
+
+#: The lowest temperature, where a schedule ends at 0.
+TINY = 1e-30
 
 
 class Temperature(nn.Module):
-    """The weight of the entropy, as the logarithm that is learned (or not)."""
+    """The weight of the entropy, as its logarithm: learned from a start, or what the option says at every update."""
 
-    def __init__(self, start: float, learned: bool) -> None:
+    def __init__(self, config: SACConfig) -> None:
         super().__init__()
-        self.log = nn.Parameter(torch.tensor([math.log(start)]), requires_grad=learned)
+        start = config.temperature if config.automatic else 1.0
+        self.log = nn.Parameter(torch.tensor([math.log(start)]), requires_grad=config.automatic)
+
+    def follow(self, config: SACConfig) -> None:
+        """Take over what the option says at the moment of an update."""
+        if not config.automatic:
+            self.log.fill_(math.log(max(config.temperature, TINY)))
 
     def forward(self) -> Tensor:
         return self.log.detach().exp()
@@ -56,11 +66,8 @@ class SAC(OffPolicy):
 
     def entropy(self, head: Head) -> None:
         """Make the temperature for a policy's head."""
-        c = self.config
         assert isinstance(head, SquashedGaussian)
-        self.head = head
-        self.temperature = Temperature(c.temperature, c.automatic)
-        self.aim = -float(head.dims) if c.target_entropy is None else c.target_entropy
+        self.head, self.temperature = head, Temperature(self.config)
 
     def critic(self) -> nn.Module:
         """A new critic."""
@@ -74,6 +81,10 @@ class SAC(OffPolicy):
 
     def agent(self, rank: int = 0, ranks: int = 1) -> SampleAgent:
         return SampleAgent(self.policy, self.agent_seeds(rank), self.acting, self.config.warmup)
+
+    def begin(self, batch: Transitions) -> None:
+        self.temperature.follow(self.config)
+        super().begin(batch)
 
     def draws(self, batch: Transitions) -> dict[str, Tensor]:
         return self.gaussian(batch, "noise", "next_noise")
@@ -93,11 +104,16 @@ class SAC(OffPolicy):
         """temperature * log pi(a | s) - Q(s, a) (eq. 9), and the temperature's own loss (eq. 18, on its logarithm)."""
         action, log_prob = self.head.draw(outputs, batch.extras["noise"])
         policy = self.temperature() * log_prob - self.value(batch, action)
-        missing = -self.temperature.log * (log_prob.detach() + self.aim)
+        missing = -self.temperature.log * (log_prob.detach() + self.aim())
         loss = batch.mean(policy + missing)
         metrics = {"loss/policy": policy, "loss/entropy": -log_prob}
         means = {name: batch.mean(term.detach()) for name, term in metrics.items()}
         return loss, {**means, "loss/temperature": self.temperature().squeeze()}
+
+    def aim(self) -> float:
+        """The entropy to keep."""
+        given = self.config.target_entropy
+        return -float(self.head.dims) if given is None else given
 
     def value(self, batch: Transitions, action: Tensor) -> Tensor:
         """What the policy climbs [B]: the lowest of the critics."""

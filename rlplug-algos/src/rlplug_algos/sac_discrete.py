@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -23,7 +23,7 @@ class SACDiscreteConfig(SACConfig):
     """Options of discrete SAC."""
 
     warmup: ClassVar[int] = 0  # type: ignore[misc]  # takes the option away: the policy begins almost uniform
-    target_entropy: float | None = None  # in nats; none takes 0.98 of the largest among the legal actions
+    target_entropy: float | None = None  # in nats, only with automatic; none is 0.98 of the largest of legal actions
 
 
 class SACDiscrete(OffPolicy):
@@ -36,8 +36,9 @@ class SACDiscrete(OffPolicy):
     def networks(self) -> None:
         c = self.config
         self.policy = Policy(self.spec, c.net)
-        self.temperature = Temperature(c.temperature, c.automatic)
-        self.critics = Ensemble(lambda: QNetwork(self.spec, c.net), c.critics)
+        self.temperature = Temperature(c)
+        net = replace(c.net, output_gain=None)  # which is the policy's
+        self.critics = Ensemble(lambda: QNetwork(self.spec, net), c.critics)
         self.target_critics = target_network(self.critics)
 
     def pairs(self) -> list[tuple[nn.Module, nn.Module]]:
@@ -49,6 +50,10 @@ class SACDiscrete(OffPolicy):
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         assert isinstance(self.policy, Policy)
         return PolicyAgent(self.policy, self.agent_seeds(rank), self.acting)
+
+    def begin(self, batch: Transitions) -> None:
+        self.temperature.follow(self.config)
+        super().begin(batch)
 
     @torch.no_grad()
     def target(self, batch: Transitions) -> Tensor:

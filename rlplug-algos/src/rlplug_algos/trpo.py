@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlplug_core.accelerate.forward import forward
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.batches import Rollout, Samples, standardise
+from rlplug_core.batches import Rollout, Samples, check_standardise, standardise
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config, Count, Fraction, NonNegative, Positive, log, uniform
@@ -20,7 +20,9 @@ from rlplug_core.natural import TrustRegion
 from rlplug_core.nets.heads import SPACES
 from rlplug_core.nets.modules import Critic, Policy
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import RewardScale
 from rlplug_core.rules import OptimiserOptions, RuleName
+from rlplug_core.scheduled import unguarded
 from rlplug_core.types import Result
 
 
@@ -40,8 +42,10 @@ class TRPOConfig(Config):
     critic_lr: Positive = 1e-3  # step size of the critic's optimiser
     rule: RuleName = "adam"  # the optimiser of the critic
     optimiser: OptimiserOptions = OptimiserOptions()
-    critic_epochs: Count = 10  # the critic's passes over each rollout
+    critic_epochs: Count = 10  # the critic's passes over each rollout; samples that fill no minibatch sit one out
     batch: Count = 128  # samples per minibatch of the critic
+    scale_rewards: bool = False  # divide rewards by the running deviation of the discounted return
+    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
     net: Net = Net()
 
     search = {"kl": log(1e-3, 0.1), "critic_lr": log(1e-4, 1e-2), "lam": uniform(0.8, 1.0)}
@@ -57,8 +61,11 @@ class TRPO(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.policy, self.critic = Policy(self.spec, c.net).to(self.device), Critic(self.spec, c.net)
-        self.region = TrustRegion(self.policy, c.kl, c.damping, c.directions, c.tries)
+        check_standardise(True, c.steps * self.spec.rows)
+        self.policy, self.critic = Policy(self.spec, c.net).to(self.device), Critic(self.spec, c.net, popart=c.popart)
+        self.rewards = RewardScale(c.gamma) if c.scale_rewards else nn.Identity()
+        start = unguarded(c)  # `improve` follows both
+        self.region = TrustRegion(self.policy, start.kl, start.damping, c.directions, c.tries)
         self.optim = self.optimiser([self.critic], self.step_size("critic_lr"), rule=c.optimiser.rule(c.rule))
         self.values = forward(self.critic, self.acting)
 
@@ -69,14 +76,17 @@ class TRPO(Algorithm[Rollout]):
         return RolloutBuffer(self.config.steps)
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
-        c = self.config
+        c, batch = self.config, self.rewards(batch)
         value, successor = batch.values(self.values)
         samples = batch.samples(*gae(batch, value, successor, c.gamma, c.lam), self.device)
         metrics = self.improve(samples)
+        self.critic.absorb(
+            samples
+        )  # before its steps: nothing clips the first ones, and Adam would remember their size
         for _ in range(c.critic_epochs):
             for minibatch in samples.minibatches(c.batch, self.generator):
                 loss = minibatch.mean((self.critic(minibatch.obs) - minibatch.target).square())
-                norm = self.optim.minimise(loss, clock)
+                norm = self.optim.minimise(loss / self.critic.unit**2, clock)
         return Result({**metrics, "loss/value": loss.detach(), "loss/gradient_norm": norm})
 
     def improve(self, samples: Samples) -> dict[str, Tensor | float]:
@@ -86,6 +96,7 @@ class TRPO(Algorithm[Rollout]):
         advantage = standardise(samples.advantage, samples.weight)
         batch = replace(samples, share=None, advantage=advantage, extras={"before": before})
         some = batch.take(torch.arange(0, len(before), self.config.thin, device=self.device))
+        self.region.radius, self.region.damping = self.config.kl, self.config.damping
         move = self.region.step(
             lambda: self.loss(batch)[0], lambda: self.divergence(batch), lambda: self.divergence(some)
         )

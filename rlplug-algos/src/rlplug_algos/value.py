@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlplug_algos.action_values import CHOICE, ONLINE, TARGET, ActionValueLearner, noise_of
 from rlplug_algos.value_config import ValueConfig
-from rlplug_core.algorithm import move_target, target_network
+from rlplug_core.algorithm import discounted, move_target, replay_gamma, target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritised import PrioritisedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
@@ -36,17 +36,19 @@ class ValueLearner(ActionValueLearner[Transitions]):
         c = self.config
         self.target = target_network(self.online)
         lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
-        self.optim = self.optimiser([self.online], lr, c.gradient_clip, rule)
+        self.optim = self.optimiser([self.online], lr, self.schedule("gradient_clip"), rule)
 
     def buffer(self) -> ReplayBuffer:
         c, seeds = self.config, self.seeds.child("buffer")
-        pace = Pace(c.batch, c.every, c.updates, c.start)
+        pace, gamma = Pace(c.batch, c.every, c.updates, c.start), replay_gamma(self, c.n_step)
         if c.priority.alpha == 0:
-            return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, seeds, self.device, c.store)
-        priority = Priority(c.priority.alpha, linear(c.priority.beta, 1.0), c.priority.epsilon)
-        return PrioritisedReplay(c.capacity, pace, c.n_step, c.gamma, seeds, self.device, priority, c.store)
+            return ReplayBuffer(c.capacity, pace, c.n_step, gamma, seeds, self.device, c.store)
+        beta = self.context.schedules.get("priority.beta") or linear(c.priority.beta, 1.0)
+        priority = Priority(c.priority.alpha, beta, c.priority.epsilon)
+        return PrioritisedReplay(c.capacity, pace, c.n_step, gamma, seeds, self.device, priority, c.store)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
+        discounted(self, batch)
         batch.extras = batch.extras | self.draws(batch)
         loss, metrics, error = self.loss(batch)
         metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)

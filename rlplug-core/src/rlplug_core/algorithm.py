@@ -14,9 +14,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import nn
 
+from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.config import Config
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.normalise import ObservationNorm, Running
 from rlplug_core.optimiser import Optimiser, OptimiserFactory, flatten, joined
 from rlplug_core.protocols import Agent, Buffer
@@ -109,8 +110,9 @@ class Algorithm(nn.Module, Generic[B]):
         raise NotImplementedError
 
     def optimiser(
-        self, modules: Iterable[nn.Module], lr: Schedule, clip: float | None = None, rule: Rule | None = None
-    ) -> Optimiser:
+        self, modules: Iterable[nn.Module], lr: Schedule, clip: Schedule | float | None = None,
+        rule: Rule | None = None,
+    ) -> Optimiser:  # fmt: skip
         """An optimiser of the modules' trainable parameters, which move to the device and into one flat tensor."""
         parameters = [
             parameter
@@ -126,10 +128,14 @@ class Algorithm(nn.Module, Generic[B]):
 
     def step_size(self, name: str = "lr", anneal: bool = False) -> Schedule:
         """The step size that the option `name` says: its schedule, or else itself, falling to 0 with `anneal`."""
-        if name in self.context.schedules:
-            return self.context.schedules[name]
-        value = getattr(self.config, name)
-        return linear(value, 0.0) if anneal else constant(value)
+        if anneal and name not in self.context.schedules:
+            return linear(getattr(self.config, name), 0.0)
+        return self.schedule(name)
+
+    def schedule(self, name: str) -> Schedule:
+        """The option `name` as a function of progress, for whatever is given it once and knows the clock."""
+        found = self.context.schedules.get(name)
+        return found or constant(getattr(self.config, name))
 
     def agent_seeds(self, rank: int) -> Seeds:
         """Where an agent's random numbers come from: its rank, so that agents of one learner draw apart."""
@@ -202,6 +208,28 @@ def target_network(network: M) -> M:
         parameter.grad = None
         parameter.requires_grad_(False)
     return target
+
+
+def replay_gamma(learner: Algorithm[Transitions], n_step: int) -> float:
+    """The discount that a learner's replay works with: its own, or 1 where `discounted` puts in that of the moment.
+
+    Raises:
+        BadConfig: it follows a schedule, and sums of several rewards are made with it before a learner sees them.
+    """
+    if "gamma" not in learner.context.schedules:
+        return float(learner.config.gamma)
+    if n_step > 1:
+        raise BadConfig(
+            f"option 'gamma' cannot follow a schedule with n_step {n_step}: replay sums rewards with it; give it a "
+            "number, or leave n_step at 1"
+        )
+    return 1.0
+
+
+def discounted(learner: Algorithm[Transitions], batch: Transitions) -> None:
+    """Put the discount of the moment into replayed transitions, where it follows a schedule."""
+    if "gamma" in learner.context.schedules:
+        batch.discount = batch.discount * learner.config.gamma
 
 
 class Follower:

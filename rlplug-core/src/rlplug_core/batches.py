@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlplug_core.errors import UsageError
 from rlplug_core.types import Array, Carry, Obs, first_leaf, tree_map
 
 T = TypeVar("T", bound="Batch")
@@ -199,6 +200,15 @@ def standardise(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     mean = (used * value).sum() / count
     variance = (used * (value - mean).square()).sum() / (count - 1).clamp(min=1)
     return (value - mean) / (variance.sqrt() + epsilon)
+
+
+def check_standardise(on: bool, samples: int) -> None:
+    """Raise UsageError where it is on and batches have one sample, which less its mean is 0."""
+    if on and samples < 2:
+        raise UsageError(
+            "an advantage alone in its batch is 0 once it is scaled to mean 0, and no policy learns from it; give more "
+            "--rows, --steps or (for ppo) --batch, or --no-standardise"
+        )
 
 
 def value_error(

@@ -10,6 +10,7 @@ from rlplug_core.agents import NetworkAgent
 from rlplug_core.clock import Clock
 from rlplug_core.nets.actor_critic import DeterministicPolicy
 from rlplug_core.nets.modules import Policy
+from rlplug_core.schedules import Schedule, throughout
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Carry, Obs, State
 
@@ -35,21 +36,21 @@ class SampleAgent(NetworkAgent):
 
 
 class ActionNoise(Protocol):
-    """What is added to actions: from standard normal numbers [N, dims], and where episodes begin [N], to noise."""
+    """What is added to actions: standard normal numbers [N, dims], episodes' beginnings [N] and progress to noise."""
 
-    def __call__(self, gaussian: Array, first: Array) -> Array: ...
+    def __call__(self, gaussian: Array, first: Array, progress: float) -> Array: ...
     def state_dict(self) -> State: ...
     def load_state_dict(self, state: State) -> None: ...
 
 
 class GaussianNoise:
-    """Independent at every step, of standard deviation `sigma`."""
+    """Independent at every step, of standard deviation `sigma`, a number or a function of progress."""
 
-    def __init__(self, sigma: float) -> None:
-        self.sigma = np.float32(sigma)
+    def __init__(self, sigma: Schedule | float) -> None:
+        self.sigma = throughout(sigma)
 
-    def __call__(self, gaussian: Array, first: Array) -> Array:
-        return self.sigma * gaussian
+    def __call__(self, gaussian: Array, first: Array, progress: float) -> Array:
+        return np.float32(self.sigma(progress)) * gaussian
 
     def state_dict(self) -> State:
         return {}
@@ -59,15 +60,19 @@ class GaussianNoise:
 
 
 class OrnsteinUhlenbeck:
-    """Noise that wanders: x' = x - theta x + sigma N(0, 1), from 0 in every episode (Lillicrap et al., 2016)."""
+    """Noise that wanders: x' = x - theta x + sigma N(0, 1), from 0 in every episode (Lillicrap et al., 2016).
 
-    def __init__(self, sigma: float, theta: float = 0.15) -> None:
-        self.sigma, self.keep = np.float32(sigma), np.float32(1 - theta)
+    `sigma` and `theta` are numbers or functions of progress.
+    """
+
+    def __init__(self, sigma: Schedule | float, theta: Schedule | float = 0.15) -> None:
+        self.sigma, self.theta = throughout(sigma), throughout(theta)
         self.value: Array | None = None
 
-    def __call__(self, gaussian: Array, first: Array) -> Array:
+    def __call__(self, gaussian: Array, first: Array, progress: float) -> Array:
+        keep, sigma = np.float32(1 - self.theta(progress)), np.float32(self.sigma(progress))
         before = np.zeros_like(gaussian) if self.value is None else np.where(first[:, None], 0, self.value)
-        self.value = self.keep * before + self.sigma * gaussian
+        self.value = keep * before + sigma * gaussian
         return self.value
 
     def state_dict(self) -> State:
@@ -95,7 +100,7 @@ class NoiseAgent(NetworkAgent):
         if explore and self.draws is not None:
             gaussian, uniform = self.draws.next().swapaxes(0, 1)
             random = clock.steps < self.warmup
-            action = uniform if random else np.clip(action + self.added(gaussian, first), -1, 1)
+            action = uniform if random else np.clip(action + self.added(gaussian, first, clock.progress), -1, 1)
         return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)
 
     def state_dict(self) -> State:

@@ -118,6 +118,11 @@ class KFAC:
                 self.state[f"{number}/{side}/vectors"] = self.state[f"{number}/{side}"].clone()
         return self.state
 
+    def tune(self, radii: Sequence[float | None], damping: float, momentum: float) -> None:
+        """From now on other numbers than it was made with, `radii` in the order of the regions."""
+        self.spans = [(span, radius) for (span, _), radius in zip(self.spans, radii, strict=True)]
+        self.damping, self.momentum = max(damping, TINY), momentum
+
     def capture(self) -> Capture:
         """A context in which to run the modules on a batch; what it notes is for `observe`."""
         return Capture(self.layers)

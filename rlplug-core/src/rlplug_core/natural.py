@@ -35,7 +35,7 @@ class TrustRegion:
 
     Args:
         module: whose parameters move.
-        radius: the largest divergence of a step.
+        radius: the largest divergence of a step; it and `damping` may be set anew before any.
         damping: what is added to the diagonal of the Fisher matrix.
         directions: conjugate gradient steps.
         tries: step sizes of the line search, which reads the host once for each.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite
 from rlplug_core.rules import Rule
-from rlplug_core.schedules import Schedule
+from rlplug_core.schedules import Schedule, throughout
 from rlplug_core.types import State
 
 
@@ -30,17 +30,17 @@ class Optimiser:
         parameters: those that the losses train; all on one device, of one dtype.
         rule: how a gradient changes them.
         lr: the step size as a function of the clock's progress.
-        clip: the largest norm of the whole gradient, or None.
+        clip: the largest norm of the whole gradient, a number or a function of progress; or None.
         shared: with it, gradients of these parameters are applied to the shared ones without a lock, and the result is
             pulled back (Hogwild); the rule's state is shared too.
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], rule: Rule, lr: Schedule, clip: float | None = None,
+        self, parameters: Iterable[nn.Parameter], rule: Rule, lr: Schedule, clip: Schedule | float | None = None,
         shared: SharedState | None = None,
     ) -> None:  # fmt: skip
         self.parameters = list(dict.fromkeys(parameters))
-        self.rule, self.lr, self.clip = rule, lr, clip
+        self.rule, self.lr, self.clip = rule, lr, None if clip is None else throughout(clip)
         #: Whose gradients are worked out: not those of other parameters on the way. None is all that there are.
         self.inputs: list[nn.Parameter] | None = self.parameters
         self.flat, self.gradient = flatten(self.parameters)
@@ -54,7 +54,7 @@ class Optimiser:
         self.pull()
 
     def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
-        """One step down `loss`, of the size it had `age` env steps ago; gives the gradient's norm before the clip.
+        """One step down `loss`, of the size and clip of `age` env steps ago; gives the gradient's norm before the clip.
 
         Raises:
             NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
@@ -63,9 +63,10 @@ class Optimiser:
         loss.backward(inputs=self.inputs)
         norm: Tensor = torch.linalg.vector_norm(self.gradient)
         self.check(norm, loss, self.name)
+        progress = clock.progress_before(age)
         if self.clip is not None:
-            self.gradient.mul_((self.clip / (norm + 1e-6)).clamp_(max=1.0))
-        self.rule.step(self.target, self.gradient, self.state, self.lr(clock.progress_before(age)) * clock.scale)
+            self.gradient.mul_((self.clip(progress) / (norm + 1e-6)).clamp_(max=1.0))
+        self.rule.step(self.target, self.gradient, self.state, self.lr(progress) * clock.scale)
         self.gradient.zero_()
         self.pull()
         return norm
@@ -107,7 +108,7 @@ class Optimiser:
 
 
 #: Builds an optimiser from parameters, rule, step size and clip: the seam that a runner passes in its `Context`.
-OptimiserFactory: TypeAlias = Callable[[Sequence[nn.Parameter], Rule, Schedule, float | None], Optimiser]
+OptimiserFactory: TypeAlias = Callable[[Sequence[nn.Parameter], Rule, Schedule, Schedule | float | None], Optimiser]
 
 
 def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlplug_core.agents import PolicyAgent
 from rlplug_core.batches import Rollout, Samples, rows_of, shuffled, to_tensors
 from rlplug_core.clock import Clock
-from rlplug_core.errors import BadConfig
+from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.nets.memory import RecurrentPolicy, RecurrentPolicyAndCritic
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Array, Carry, Obs, tree_map
@@ -66,6 +66,12 @@ class Sequences(Samples):
         taken = Samples.take(replace(self, share=self.counts, carry=None), at)
         taken.carry = tree_map(lambda part: part.index_select(0, index), self.carry)
         return taken
+
+
+def check_no_units(units: int | None) -> None:
+    """Raise UsageError where units are given to what has no memory."""
+    if units is not None:
+        raise UsageError("units are those of a memory; give --memory gru or lstm too, or leave units at none")
 
 
 def check_whole_rows(steps: int, batch: int) -> None:

@@ -24,6 +24,11 @@ def constant(value: float) -> Schedule:
     return lambda progress: value
 
 
+def throughout(value: Schedule | float) -> Schedule:
+    """A number as the schedule that never moves from it; a schedule as it is."""
+    return value if callable(value) else constant(value)
+
+
 def linear(start: float, end: float, until: float = 1.0) -> Schedule:
     """From `start` to `end` in a straight line, reached at progress `until` and kept from there."""
     return lambda progress: start + (end - start) * min(1.0, progress / until)

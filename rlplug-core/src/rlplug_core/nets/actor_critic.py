@@ -53,7 +53,7 @@ def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
     if net.factory is None:
         return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net)
     obs, features = encoder(spec.obs, net)
-    action, numbers = encoder(spec.action, replace(net, factory=None))
+    action, numbers = encoder(spec.action, replace(net, factory=None, channels=(), kernels=(), strides=()))
     return Concat({"obs": obs, "action": action}), features + numbers
 
 

@@ -227,7 +227,8 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     this. With `net.normalise` observations are scaled before.
 
     Raises:
-        UsageError: the space is none of these, or a trunk shall be shared that this network has for itself.
+        UsageError: the space is none of these, or has no image for the convolutions that are named, or a trunk shall be
+            shared that this network has for itself.
         PluginError: the factory is none, or its module does not give what it said.
     """
     if net.shared:
@@ -244,6 +245,11 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     if _is_image(space):
         image = Image(space, net)
         return image, image.features
+    if net.channels and not _has_images(space):
+        raise UsageError(
+            f"net.channels, kernels and strides are of convolutions over images, and there are none in {space}; leave "
+            "them out"
+        )
     vectors, width = _vectors(space, net)
     layers = MLP(width, net, None if isinstance(vectors, Vector) else vectors)
     return layers, layers.features
@@ -268,6 +274,10 @@ def _norm(space: spaces.Space[Any]) -> RunningNorm | PartNorms | None:
 
 def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
+
+
+def _has_images(space: spaces.Space[Any]) -> bool:
+    return any(map(_has_images, space.spaces.values())) if isinstance(space, spaces.Dict) else _is_image(space)
 
 
 def _vectors(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rlplug_core.actions import parts
 from rlplug_core.batches import Samples
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import activation, encoder, initialise_outputs, layer_norm, linear
 from rlplug_core.nets.heads import Head, HeadFactory, Product, check_mask, head, masked
 from rlplug_core.nets.net import Net
@@ -124,8 +125,10 @@ class Stream(nn.Module):
         super().__init__()
         widths = (features, *net.hidden[-1:], size)
         if noisy is None:
-            gains = [None] * (len(widths) - 2) + [1.0]
+            gains = [None] * (len(widths) - 2) + [net.output_gain or 1.0]
             layers: list[Any] = [linear(*pair, gain, net) for pair, gain in zip(pairwise(widths), gains, strict=True)]
+        elif net.output_gain is not None:
+            raise UsageError("noisy layers begin as their paper says; leave net.output_gain at none")
         else:
             layers = [NoisyLinear(*pair, noisy, sigma) for pair in pairwise(widths)]
         self.linears = nn.ModuleList(layers)

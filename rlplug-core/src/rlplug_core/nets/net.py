@@ -22,7 +22,7 @@ class Net:
     layer_norm: bool = False  # normalise what each hidden layer passes to its activation
     init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"  # initial weights
     gain: Positive | None = None  # scale of hidden layers' initial weights; none is the square root of 2
-    output_gain: Positive | None = None  # scale of a policy's last layer's initial weights; none is 0.01
+    output_gain: Positive | None = None  # scale of last layers' weights: a policy's (none is 0.01), action values' (1)
     channels: tuple[Count, ...] = ()  # of each convolution over images; none is 32,64,64, from small images 16,32
     kernels: tuple[Count, ...] = ()  # side of each convolution's window, as many as channels
     strides: tuple[Count, ...] = ()  # step of each convolution's window, as many as channels
@@ -43,4 +43,12 @@ class Net:
             raise UsageError(
                 "net.std is the deviation of a Gaussian without a tanh, which only policies for Box actions have "
                 "(ppo, a2c and their kin, not sac or ddpg), and this network has none; leave it at free"
+            )
+
+    def check_critic(self) -> None:
+        """Raise UsageError where a critic's own network is asked for what only policies have."""
+        if self.std == "state" or self.output_gain is not None:
+            raise UsageError(
+                "std and output_gain are about actions, which a policy gives and a critic's own network does not; "
+                "leave critic_net.std at free and critic_net.output_gain at none"
             )

@@ -106,6 +106,7 @@ class RenormCritic(nn.Module):
 
     def __init__(self, spec: Spec, net: Net, warmup: int) -> None:
         super().__init__()
+        net.check_critic()
         self.vectors, width = beside(spec, net)
         self.layers = RenormMLP(width, net, warmup)
         self.output = linear(self.layers.features, 1, 1.0, net)

@@ -39,7 +39,9 @@ class Shared:
         """A factory that ties a learner's optimisers, in the order they are made, to the shared states."""
         remaining = iter(self.states)
 
-        def make(parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: float | None) -> Optimiser:
+        def make(
+            parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: Schedule | float | None
+        ) -> Optimiser:
             return Optimiser(parameters, rule, lr, clip, next(remaining))
 
         return make

@@ -115,7 +115,7 @@ def _gradients(subject: Subject, scale: float) -> list[Tensor]:
     """The unclipped gradients of the first update, with the batch's weights scaled."""
     seen: list[Tensor] = []
 
-    def spied(parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: float | None) -> Optimiser:
+    def spied(parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: Schedule | float | None) -> Optimiser:
         return Optimiser(parameters, _Spy(rule, seen), lr, None)
 
     trial = Trial(subject, Probe(subject.spec, Story()), optimiser=spied)
