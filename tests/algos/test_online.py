@@ -207,13 +207,13 @@ def sarsa(moments: list[Moment], time: int, gamma: float, chances: Any, noise: t
     return moment.reward + gamma * values[after.obs % ACTIONS]
 
 
-@settings(max_examples=90, deadline=None)
-@given(STORIES, GAMMAS, st.sampled_from(WAYS), NOISES)
+@pytest.mark.parametrize(("options", "chances"), WAYS, ids=["epsilon", "softmax", "warmup"])
+@settings(max_examples=60, deadline=None)
+@given(story=STORIES, gamma=GAMMAS, noise=NOISES)
 def test_vsarsa_looks_at_the_action_that_followed(
-    story: Story, gamma: float, way: tuple[dict[str, Any], Any], noise: tuple[int, ...]
+    options: dict[str, Any], chances: Any, story: Story, gamma: float, noise: tuple[int, ...]
 ) -> None:
     """Once it has; where the time limit kept it from being taken, at what the policy would have done, on average."""
-    options, chances = way
     found = told(make_learner("vsarsa", "Bandit", {"gamma": gamma, **options}), story, noise)
     assert len(found) == len(story) - 1
     for time, (obs, weight, targets) in enumerate(found):
