@@ -127,5 +127,8 @@ def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any
     found = json.loads(rlplug("list", "--actions", "Discrete", "--json").out)["algorithms"]
     assert {"dqn", "ppo"} <= {row["id"] for row in found}
     assert "sac" not in {row["id"] for row in found}
+    taking = [rlplug("list", "--actions", space) for space in ("Dict", "Tuple")]
+    assert "ppo " in taking[0].out
+    assert taking[0] == taking[1], "agents know a Tuple as a Dict"
     assert rlplug("list", "--actions", "Text").out == "no algorithm says that it takes Text\n"
     assert "actions    Discrete, MultiDiscrete, MultiBinary, Box, Dict" in rlplug("info", "ppo").out
