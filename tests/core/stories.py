@@ -105,6 +105,23 @@ def _row(
     return row
 
 
+#: What two rows that hold no transition may say: their observation, reward, end and successor.
+GARBAGE = [
+    (50, 1e30, False, False, 60),
+    (2, 0.0, True, False, 60),
+    (2, 0.0, False, True, 60),
+    (50, 0.0, True, False, 3),
+]
+
+
+def absent_between(
+    cut: bool, obs: int = 2, reward: float = 0.0, terminated: bool = False, truncated: bool = False, next_obs: int = 3
+) -> Story:
+    """Two rows without a transition after the end of an episode, or with `cut` False in the middle of one."""
+    absent = [Moment(obs + n, reward, next_obs + n, terminated, truncated, False) for n in range(2)]
+    return Story([[Moment(1, 0.5, 2, False, cut, True), *absent, Moment(4, 0.25, 5, False, False, True)]])
+
+
 def dictionary_step(time: int, rows: int = 2) -> Step:
     """A step of nested observations with a memory, truncated in row 0 at time 1."""
     obs = {"image": np.full((rows, 2, 2), time, np.uint8), "inner": {"place": np.arange(rows) + 10 * time}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.corrections import retrace, vtrace
 from rlplug_core.estimators import gae
 from rlplug_core.types import Array
-from tests.core.stories import Story, critic, stories, value
+from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
 
@@ -96,16 +97,12 @@ def test_on_policy_vtrace_gives_n_step_returns(story: Story, steps: int, gamma: 
         np.testing.assert_allclose(target[counts], expected_target[counts], rtol=1e-3, atol=1e-3)
 
 
-def test_what_rows_of_weight_0_hold_reaches_no_target() -> None:
-    """Rewards and flags of a row without transition are garbage."""
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_rows_of_weight_0_hold_reaches_no_target(garbage: Any, cut: bool) -> None:
     outcomes = []
-    for reward, over in ((0.0, False), (1e30, True)):
-        moments = [
-            Moment(1, 0.5, 2, False, False, True),
-            Moment(2, reward, 3, over, False, False),
-            Moment(3, 0.25, 4, False, False, True),
-        ]
-        ((rollout, _),) = windows(Story([moments]), 3)
+    for story in (absent_between(cut), absent_between(cut, *garbage)):
+        ((rollout, _),) = windows(story, 4)
         ones = np.ones_like(rollout.reward)
         counts = rollout.weight > 0
         outcomes.append(

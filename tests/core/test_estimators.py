@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.estimators import gae
-from tests.core.stories import Story, critic, stories, value
+from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
 
@@ -83,17 +85,14 @@ def test_a_truncated_chain_has_the_value_of_an_endless_one() -> None:
     np.testing.assert_allclose(target, 10, rtol=1e-5)
 
 
-def test_rows_that_hold_no_transition_may_hold_anything() -> None:
-    """What a reset row carries in its reward reaches no number."""
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize("cut", [False, True])
+def test_rows_that_hold_no_transition_may_hold_anything(garbage: Any, cut: bool) -> None:
+    """What an absent row says of observations, rewards, ends and successors reaches no number."""
     outcomes = []
-    for reward in (0.0, 1e30):
-        moments = [
-            Moment(1, 0.5, 2, False, True, True),
-            Moment(2, reward, 3, False, False, False),
-            Moment(3, 0.25, 4, False, False, True),
-        ]
-        buffer = RolloutBuffer(3)
-        for step in Story([moments]).steps():
+    for story in (absent_between(cut), absent_between(cut, *garbage)):
+        buffer = RolloutBuffer(4)
+        for step in story.steps():
             buffer.add(step)
         (rollout,) = buffer.batches(Clock(1))
         outcomes.append(gae(rollout, *rollout.values(critic), 0.99, 0.95)[0])

@@ -19,8 +19,9 @@ from rlplug_core.config import Config, Natural, Positive
 from rlplug_core.errors import NonFinite
 from rlplug_core.journal import read
 from rlplug_core.kfac import KFAC
+from rlplug_core.late import CheckLate
 from rlplug_core.natural import TrustRegion
-from rlplug_core.optimiser import CheckLate, Optimiser
+from rlplug_core.optimiser import Optimiser, check_now
 from rlplug_core.plan import Plan
 from rlplug_core.rules import RMSProp
 from rlplug_core.run import train
@@ -61,7 +62,7 @@ class FailingLate(Failing):
 
     def build(self) -> None:
         super().build()
-        self.optim.check = CheckLate()
+        self.optim.check = CheckLate(check_now)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_a_device_is_looked_at_a_step_later() -> None:
 def test_what_is_looked_at_late_is_looked_at_before_it_is_saved() -> None:
     net = network()
     optimiser = Optimiser(net.parameters(), RMSProp(), constant(1e-2), 0.5)
-    optimiser.check, optimiser.name = CheckLate(), "net"
+    optimiser.check, optimiser.name = CheckLate(check_now), "net"
     optimiser.state_dict()
     optimiser.minimise(loss_of(net, 0), Clock(1))
     optimiser.state_dict()

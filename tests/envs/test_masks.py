@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from rlplug_core.actions import legal, sample, shape_of
 from rlplug_core.errors import UsageError
 from rlplug_envs.adapter import Adapter
+from rlplug_envs.capture import self_test
+from rlplug_envs.transforms.actions import StickyActions, StickyActionsConfig
 from rlplug_envs.vector import Rows
 from tests.envs.strict import Hiding, Inside, Several, Strict
 
@@ -36,3 +40,27 @@ def test_a_mask_that_does_not_fit_is_said_in_one_sentence() -> None:
 
     with pytest.raises(UsageError, match="the 'action_mask' of Short-v0 has 3 entries, and its actions, Discrete"):
         Rows(Short, 1, "Short-v0")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sticky_action_sticks_only_where_it_is_allowed(kind: type[Strict]) -> None:
+    """Repeated for ever, unless it is forbidden by then: what was chosen instead is what is repeated from there on."""
+    env = StickyActions(Rows(kind, 3, inexact=""), StickyActionsConfig(probability=1.0))
+    env.spec.action.seed(0)
+    now, stuck = env.reset(0), 0
+    taken = np.zeros((3, *shape_of(env.spec.action)))
+    for _ in range(60):
+        first, mask = now.first, np.array(now.obs["action_mask"])
+        chosen = legal(env.spec.action, sample(env.spec.action, 3), mask)
+        for row in range(3):
+            allowed = (legal(env.spec.action, taken[[row]], mask[[row]]) == taken[[row]]).all()
+            taken[row] = chosen[row] if first[row] or not allowed else taken[row]
+            stuck += allowed and not first[row]
+        now = env.step(chosen)
+        np.testing.assert_array_equal(env.state_dict()["taken"], taken)
+    assert 20 < stuck < 150
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sticky_actions_under_a_mask_go_on_to_the_same_bits(kind: type[Strict]) -> None:
+    assert self_test(lambda: StickyActions(Rows(kind, 3, inexact=""), StickyActionsConfig(probability=0.7))) == ""

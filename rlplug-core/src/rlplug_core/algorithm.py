@@ -176,8 +176,9 @@ class Algorithm(nn.Module, Generic[B]):
         kind = type(self.spec.action).__name__
         if self.actions and kind not in self.actions:
             needed = ", ".join(self.actions[:-1]) + " or " * (len(self.actions) > 1) + self.actions[-1]
+            given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
             raise UsageError(
-                f"{type(self).__name__} needs {needed} actions and {self.spec.id} has {kind}; "
+                f"{type(self).__name__} needs {needed} actions and {self.spec.id} has {given}; "
                 f"`rlplug list --actions {kind}` shows those that take {kind}"
             )
 

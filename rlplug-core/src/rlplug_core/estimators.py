@@ -41,11 +41,11 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
 
 
 def next_valid(value: Array, successor: Array, ended: Array, valid: Array) -> Array:
-    """Successor values that skip rows of weight 0: V of the next valid row of the same chain."""
+    """Successor values that skip rows of weight 0, whatever these hold: V of the next valid row of the same chain."""
     successor = successor.copy()
     upcoming = successor[-1]
     for t in range(len(value) - 1, -1, -1):
         if t < len(value) - 1:
             successor[t] = np.where(ended[t] | valid[t + 1], successor[t], upcoming)
-        upcoming = np.where(valid[t], value[t], successor[t])
+        upcoming = np.where(valid[t], value[t], upcoming)
     return successor

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite
+from rlplug_core.late import Check, CheckLate
 from rlplug_core.rules import Rule
 from rlplug_core.schedules import Schedule, throughout
 from rlplug_core.types import State
@@ -50,7 +51,7 @@ class Optimiser:
         #: How messages call it.
         self.name = "the optimiser"
         on_host = self.flat.device.type == "cpu"
-        self.check: Callable[[Tensor, Tensor, str], None] = check_now if on_host else CheckLate()
+        self.check: Check = check_now if on_host else CheckLate(check_now)
         self.pull()
 
     def minimise(self, loss: Tensor, clock: Clock, age: int = 0) -> Tensor:
@@ -146,32 +147,3 @@ def check_now(norm: Tensor, loss: Tensor, name: str) -> None:
     """Raise `NonFinite` where a gradient's norm or its loss is: `host` reads by hand, 0.8 us for both on the CPU."""
     if not isfinite(norm.item() + loss.item()):
         raise NonFinite(f"{name} met the loss {host(loss):g} and a gradient of norm {host(norm):g}")
-
-
-class CheckLate:
-    """`check_now` for a device: looks at the step before, so that nothing waits for this one."""
-
-    def __init__(self) -> None:
-        self.sent: tuple[Tensor, torch.cuda.Event | None, str] | None = None
-
-    def __call__(self, norm: Tensor, loss: Tensor, name: str) -> None:
-        self.look("a step ago")
-        self.sent = (*_sent(torch.stack([norm, loss.detach()])), name)
-
-    def look(self, when: str) -> None:
-        """Wait for what was sent last, and raise `NonFinite` where it is; `when` is how the message begins."""
-        if self.sent is not None:
-            numbers, arrived, name = self.sent
-            if arrived is not None:
-                arrived.synchronize()
-            check_now(numbers[0], numbers[1], f"{when}, {name}")
-
-
-def _sent(numbers: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-    """A copy of `numbers` on its way to the host, and the event of its arrival; None where it is there already."""
-    if not numbers.is_cuda:
-        return numbers.cpu(), None
-    arrived = torch.cuda.Event()
-    copy = torch.empty_like(numbers, device="cpu", pin_memory=True).copy_(numbers, non_blocking=True)
-    arrived.record()
-    return copy, arrived

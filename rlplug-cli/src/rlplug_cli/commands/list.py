@@ -13,11 +13,11 @@ from rlplug_core.plugins.records import GROUPS
 
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Write everything that is known as JSON.")
-@click.option("--actions", metavar="SPACE", help="Only the algorithms that take such actions: Discrete, Box, Dict, …")
+@click.option("--actions", metavar="SPACE", help="Only the algorithms that take such actions: Discrete, Box, Tuple, …")
 def command(as_json: bool, actions: str | None) -> None:
     """List algorithms, environment providers and wrappers."""
     if actions is not None:
-        _taking(actions, as_json)
+        _taking("Dict" if actions.lower() == "tuple" else actions, as_json)  # agents know a Tuple as a Dict
         return
     if as_json:
         click.echo(json.dumps({group: rows(group) for group in GROUPS}, indent=1))

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlplug_core.actions import dtype_of, shape_of
+from rlplug_core.actions import dtype_of, legal, shape_of
 from rlplug_core.config import Config, Fraction
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.transform import Transform
 from rlplug_core.types import Array, State, Timestep
+from rlplug_envs.spaces import MASK
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class StickyActionsConfig(Config):
 class StickyActions(Transform):
     """The environment at times repeats its last action (Machado et al., 2018, arXiv:1709.06009).
 
-    The first action of an episode is always taken. Learners are told what the agent chose, not what was done.
+    The first action of an episode is always taken, and so is one after which the last is forbidden by a mask. Learners
+    are told what the agent chose, not what was done.
     """
 
     Config = StickyActionsConfig
@@ -40,24 +42,33 @@ class StickyActions(Transform):
         )
         self._taken = np.zeros((rows, *shape_of(space)), dtype_of(space))
         self._first = np.ones(rows, np.bool_)
+        self._mask: Array | None = None
 
     def reset(self, seed: int) -> Timestep:
         self._begin(seed)
-        return self.env.reset(seed)
+        return self._seen(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
         repeats = self._draws.next() & ~self._first
+        if self._mask is not None:
+            changed = legal(self.spec.action, self._taken, self._mask) != self._taken
+            repeats &= ~changed.reshape(len(action), -1).any(1)
         # A fresh array: the environment may keep it.
         self._taken = np.where(repeats.reshape(-1, *[1] * (action.ndim - 1)), self._taken, action)
-        now = self.env.step(self._taken)
+        return self._seen(self.env.step(self._taken))
+
+    def _seen(self, now: Timestep) -> Timestep:
         self._first = now.first
+        self._mask = now.obs[MASK] if isinstance(now.obs, dict) and MASK in now.obs else None
         return now
 
     def state_dict(self) -> State:
-        own = {"taken": self._taken.copy(), "first": self._first.copy(), "draws": self._draws.state_dict()}
-        return super().state_dict() | own
+        mask = None if self._mask is None else self._mask.copy()
+        own = {"taken": self._taken.copy(), "first": self._first.copy(), "mask": mask}
+        return super().state_dict() | own | {"draws": self._draws.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._taken, self._first = np.array(state["taken"]), np.array(state["first"])
+        self._mask = None if state["mask"] is None else np.array(state["mask"])
         self._draws.load_state_dict(state["draws"])
