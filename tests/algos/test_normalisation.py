@@ -114,6 +114,18 @@ def test_one_loss_in_units_is_the_loss_of_smaller_rewards(learner: Callable[...,
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
 
 
+def test_trpo_fits_values_of_any_size_by_the_same_steps(trained: Callable[..., Any]) -> None:
+    """With plain gradient descent, which does not forgive a gradient of another size."""
+    options = {**TRPO, "total_steps": 2_000, "rule": "sgd", "critic_lr": 0.05, "popart": True}
+    found = []
+    for env in (f"{HERE}:Late", RICH):
+        learner = trained("trpo", env, **options).snapshot()
+        with torch.no_grad():
+            found.append(learner.critic(torch.eye(6)).numpy())
+    assert found[1] / 1000 == pytest.approx(found[0], rel=1e-3)
+    assert np.ptp(found[0]) > 1
+
+
 @pytest.mark.parametrize("algorithm", ["a2c", "a3c", "vac"])
 def test_popart_is_refused_where_workers_share_weights(tmp_path: Path, algorithm: str) -> None:
     """Before anything is written."""

@@ -80,9 +80,8 @@ class TRPO(Algorithm[Rollout]):
         value, successor = batch.values(self.values)
         samples = batch.samples(*gae(batch, value, successor, c.gamma, c.lam), self.device)
         metrics = self.improve(samples)
-        self.critic.absorb(
-            samples
-        )  # before its steps: nothing clips the first ones, and Adam would remember their size
+        # Before the critic's steps: nothing clips the first ones, and Adam would remember how large they were.
+        self.critic.absorb(samples)
         for _ in range(c.critic_epochs):
             for minibatch in samples.minibatches(c.batch, self.generator):
                 loss = minibatch.mean((self.critic(minibatch.obs) - minibatch.target).square())
