@@ -1,4 +1,4 @@
-"""Every value-based name reaches the known action values of small processes within one per cent.
+"""Every value-based name reaches the known action values of small processes, each within one per cent of itself.
 
 The observations are one-hot and the networks linear, so that nothing but the algorithm stands between it and them. The
 exception is IQN, whose linear network would have one quantile function per state for all actions to share. Sums of
@@ -49,7 +49,7 @@ SUMMING: dict[str, dict[str, Any]] = {
     "nstep-dqn": REPLAY,
     "rainbow": {**REPLAY, **NOISY, **PRIORITISED, **ATOMS, "v_max": 4.0, "atoms": 26},
     "rainbow-iqn": {**REPLAY, **NOISY, **PRIORITISED, **IMPLICIT},
-    "nstep-q": {**WORKERS, "steps": 3, "replay": 1.0},
+    "nstep-q": {**WORKERS, "steps": 3, "replay": 1.0, "epsilon_end": 0.6},
 }
 PROCESSES = {"trap": Trap, "drift": Drift}
 
@@ -64,9 +64,13 @@ def found(runner: Any, process: type[Tabular]) -> np.ndarray[Any, Any]:
 
 
 def error(runner: Any, process: type[Tabular], epsilon: float = 0.0) -> float:
-    """The largest error of an action value, as a share of the largest value."""
+    """The largest error of an action value as a share of this value; of values that are 0, of the largest one.
+
+    Known are those of the best policy, or of that which takes any action with probability `epsilon`.
+    """
     wanted = process.values(GAMMA, epsilon)[~process.terminal]
-    return float(np.abs(found(runner, process) - wanted).max() / np.abs(wanted).max())
+    share = np.where(wanted == 0, np.abs(wanted).max(), np.abs(wanted))
+    return float((np.abs(found(runner, process) - wanted) / share).max())
 
 
 def where(process: type[Tabular]) -> str:
@@ -102,11 +106,17 @@ def test_every_value_based_name_is_here() -> None:
     assert named == LEARNERS.keys() | SUMMING.keys() | {"vsarsa"}
 
 
-def test_sarsa_reaches_the_values_of_the_policy_that_explores(trained: Callable[..., Any]) -> None:
-    """Which are others than the best."""
-    runner = trained("vsarsa", where(Drift), **{**ONLINE, "epsilon_start": 0.3})
-    assert error(runner, Drift, epsilon=0.3) < 0.01
-    assert error(runner, Drift) > 0.03
+@pytest.mark.parametrize(("process", "bar"), [(Drift, 0.01), (Trap, 0.03)], ids=["drift", "trap"])
+def test_sarsa_reaches_the_values_of_the_policy_that_explores(
+    trained: Callable[..., Any], process: type[Tabular], bar: float
+) -> None:
+    """Which are others than the best; a third of the steps in the trap are cut and bootstrap from the expected value.
+
+    Actions are drawn at random, and so are the values: other seeds were 0.008 off in the first and 0.02 in the second.
+    """
+    runner = trained("vsarsa", where(process), **{**ONLINE, "epsilon_start": 0.3, "lr": 1e-2, "total_steps": 160_000})
+    assert error(runner, process, epsilon=0.3) < bar
+    assert error(runner, process) > 0.1
 
 
 @pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
