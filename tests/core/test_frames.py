@@ -89,7 +89,7 @@ def assert_equal(one: Transitions, other: Transitions) -> None:
 
 @pytest.mark.parametrize("store", ["memory", "disk", "cpu"])
 @settings(max_examples=60, deadline=None)
-@given(stories(st.integers(2, 25), absent=False), FILMS, st.integers(1, 3), st.integers(0, 6), st.data())
+@given(stories(st.integers(2, 25)), FILMS, st.integers(1, 3), st.integers(0, 6), st.data())
 def test_the_same_bits_as_whole_observations(
     store: str, story: Story, film: Film, n: int, extra: int, data: st.DataObject
 ) -> None:

@@ -37,7 +37,7 @@ def surprise(batch: Transitions) -> Result:
 
 
 @settings(max_examples=100, deadline=None)
-@given(stories(st.integers(1, 30), absent=False), st.integers(1, 4), st.integers(0, 6))
+@given(stories(st.integers(1, 30)), st.integers(1, 4), st.integers(0, 6))
 def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) -> None:
     """And every transition has its own mass: the largest so far, or what was reported for it."""
     slots = n + 1 + extra
@@ -63,7 +63,7 @@ def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) ->
 
 
 @settings(max_examples=30, deadline=None)
-@given(stories(st.integers(3, 20), absent=False), st.integers(1, 3), st.integers(0, 5))
+@given(stories(st.integers(3, 20)), st.integers(1, 3), st.integers(0, 5))
 def test_mass_is_where_a_transition_is(story: Story, n: int, extra: int) -> None:
     """Nowhere else: not on unfinished windows, rows without a transition, or what was overwritten."""
     slots = n + 1 + extra
@@ -159,7 +159,7 @@ def test_priorities_that_are_none_are_refused(priority: torch.Tensor | None) -> 
 
 
 @settings(max_examples=40, deadline=None)
-@given(stories(st.integers(1, 20), absent=False), st.integers(1, 3), st.integers(0, 4), st.data())
+@given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
 def test_stored_and_read_at_any_moment_it_goes_on_the_same(
     story: Story, n: int, extra: int, data: st.DataObject
 ) -> None:

@@ -76,7 +76,7 @@ class ReplayBuffer:
         """Uniform replay has no priorities."""
 
     def _due(self, clock: Clock) -> Iterator[Transitions]:
-        while self.owed:
+        while self.owed and self.data is not None and self.data.holds(self.n_step):
             self.owed -= 1
             yield self.draw(self.pace.size, clock)
 
