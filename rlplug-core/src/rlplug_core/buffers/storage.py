@@ -31,8 +31,7 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
 
 def refilled(saved: Any, length: int, store: Store) -> Any:
     """Storage of this length that begins with what was `saved`, wherever that was stored."""
-    dtype = saved.numpy().dtype if isinstance(saved, Tensor) else saved.dtype
-    made = allocate((length, *saved.shape[1:]), dtype, store)
+    made = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
     put(made, slice(0, len(saved)), saved)
     return made
 
@@ -59,9 +58,12 @@ def host(rows: Any) -> Array:
 
 
 def to_device(rows: Any, device: torch.device) -> Tensor:
-    """Rows as a tensor on the device; on the CPU it shares their memory."""
+    """Rows as a tensor on the device; on the CPU it shares their memory.
+
+    A copy to a GPU may still be under way, since what reads it there comes after it; one to the host has ended.
+    """
     tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
-    return tensor.to(device, non_blocking=True)
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def packed(parts: Mapping[int, Array]) -> State:

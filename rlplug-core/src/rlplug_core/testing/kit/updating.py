@@ -88,8 +88,8 @@ def pauses(subject: Subject) -> None:
     stories = (Story("truncated", pausing=True, garbage=series) for series in (0, 1))
     if changed := difference(*(learned(subject, story) for story in stories)):
         raise Failed(
-            f"'{changed}' depends on a row that was absent for a step within an episode; pass it through: no reward, no "
-            "discount, and what came before it led to what the row saw when it was next there"
+            f"'{changed}' depends on a row that was absent for a step within an episode; pass it through: no reward, "
+            "no discount, and what came before it led to what the row saw when it was next there"
         )
 
 
