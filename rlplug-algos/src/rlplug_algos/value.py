@@ -13,6 +13,7 @@ from rlplug_core.algorithm import Algorithm, move_target, target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritised import PrioritisedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock, due
 from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.nets.heads import masked
@@ -60,10 +61,11 @@ class ValueLearner(Algorithm[Transitions]):
     def buffer(self) -> ReplayBuffer:
         c, seeds = self.config, self.seeds.child("buffer")
         pace = Pace(c.batch, c.every, c.updates, c.start)
+        kind = SampledReplay if c.priority.samples() else PrioritisedReplay
         if c.priority.alpha == 0:
             return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, seeds, self.device, c.store)
         priority = Priority(c.priority.alpha, linear(c.priority.beta, 1.0), c.priority.epsilon)
-        return PrioritisedReplay(c.capacity, pace, c.n_step, c.gamma, seeds, self.device, priority, c.store)
+        return kind(c.capacity, pace, c.n_step, c.gamma, seeds, self.device, priority, c.store)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
         batch.extras = batch.extras | self.draws(batch)

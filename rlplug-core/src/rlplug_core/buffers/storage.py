@@ -63,7 +63,7 @@ def to_device(rows: Any, device: torch.device) -> Tensor:
     A copy to a GPU may still be under way, since what reads it there comes after it; one to the host has ended.
     """
     tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
-    return tensor.to(device, non_blocking=device.type == "cuda")
+    return tensor if tensor.device == device else tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def packed(parts: Mapping[int, Array]) -> State:

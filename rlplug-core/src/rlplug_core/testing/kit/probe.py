@@ -90,7 +90,8 @@ class Probe:
     def _leaving(self, over: Array, was_gone: Array) -> Array:
         """Which rows [N] are absent in the next step."""
         paused = (self.age == 1) & ~was_gone & self.story.pausing
-        return paused | (over & self.story.absent)
+        leaving: Array = paused | (over & self.story.absent)
+        return leaving
 
     def none(self) -> Array:
         return np.zeros(self.rows, np.bool_)
