@@ -174,9 +174,9 @@ class Ring:
 
 def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
     """How to keep such a part of observations: frame by frame if `after` is `now` with a frame more."""
-    channels = frame_channels(now, after)
+    channels, last = frame_channels(now, after)
     if channels:
-        return Stacked.like(now, channels, slots, store)
+        return Stacked.like(now, channels, last, slots, store)
     return Whole(allocate((slots + 1, *now.shape), now.dtype, store))
 
 

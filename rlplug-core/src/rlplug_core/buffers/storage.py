@@ -72,7 +72,7 @@ def packed(parts: Mapping[int, Array]) -> State:
 
 
 def unpacked(state: State) -> dict[int, Array]:
-    return {int(key): state["rows"][position] for position, key in enumerate(state["keys"])}
+    return {int(key): state["rows"][position].copy() for position, key in enumerate(state["keys"])}
 
 
 class Whole:
@@ -81,8 +81,8 @@ class Whole:
     The last `length` times can be read. The true successors of steps that ended an episode are kept apart.
     """
 
-    def __init__(self, array: Any, about: str = "each stored whole") -> None:
-        self.array, self.about = array, about
+    def __init__(self, array: Any) -> None:
+        self.array = array
         self.length, self.rows = array.shape[:2]
         self.flat = array.reshape(-1, *array.shape[2:])
         self.finals: dict[int, Array] = {}
@@ -118,10 +118,10 @@ class Whole:
     def state_dict(self, count: int) -> State:
         """What `count` steps and the observations after them have filled, not copied."""
         used = min(count + 1, self.length)
-        return {"length": self.length, "array": self.array[:used], "finals": packed(self.finals), "about": self.about}
+        return {"length": self.length, "array": self.array[:used], "finals": packed(self.finals)}
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Whole:
-        made = cls(refilled(state["array"], state["length"], store), state["about"])
+        made = cls(refilled(state["array"], state["length"], store))
         made.finals = unpacked(state["finals"])
         return made
