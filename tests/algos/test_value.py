@@ -14,10 +14,12 @@ from rlplug_algos.value import ValueLearner
 from rlplug_algos.vqn import VQN
 from rlplug_core.actor import Actor, Lane
 from rlplug_core.buffers.prioritised import PrioritisedReplay
+from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
 from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.testing import Check, checks
 from rlplug_core.testing.envs import Chain
 from tests.algos.conftest import make_learner
 from tests.algos.test_dqn_loss import random_transitions, scatter
@@ -72,6 +74,25 @@ def test_importance_weights_make_up_for_priorities_in_full_at_the_end(learner: C
     assert isinstance(buffer, PrioritisedReplay)
     assert buffer.priority.alpha == 0.5
     assert [buffer.priority.beta(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.6, 1.0])
+
+
+SAMPLED: dict[str, object] = {"priority.alpha": 0.6, "priority.eviction": "sampled", "n_step": 3, "start": 200}
+ABOUT_REPLAY = ("save-load", "resume", "copies", "termination", "truncation", "weight-zero", "pauses", "weight-scale")
+
+
+@pytest.mark.parametrize(
+    "check", [c for c in checks("dqn", options={**SAMPLED, "capacity": 150}) if c.name in ABOUT_REPLAY], ids=str
+)
+def test_with_sampled_eviction_the_contract_is_kept_too(check: Check) -> None:
+    """With so small a replay that every new transition evicts one before the first update."""
+    check()
+
+
+def test_eviction_is_sampled_on_request_where_there_are_priorities(learner: Callable[..., Any]) -> None:
+    assert type(learner("dqn", "Chain", **SAMPLED).buffer()) is SampledReplay
+    assert type(learner("per-dqn", "Chain").buffer()) is PrioritisedReplay
+    with pytest.raises(BadConfig, match=r"set priority\.alpha above 0"):
+        learner("dqn", "Chain", **{"priority.eviction": "sampled"}).buffer()
 
 
 @pytest.mark.parametrize("name", EVERY)

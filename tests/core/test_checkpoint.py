@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
@@ -19,7 +20,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.checkpoint import FORMAT, Checkpoints, read, sealed
+from rlplug_core import checkpoint
+from rlplug_core.buffers.storage import Whole
+from rlplug_core.checkpoint import FORMAT, LARGE, Checkpoints, read, sealed
 from rlplug_core.errors import BadCheckpoint
 from tests.core.fakes import assert_same, stored
 from tests.core.writers import started, write_for_ever, write_once
@@ -40,7 +43,7 @@ def save(directory: Path, *steps: int, kind: str = "step", keep: int = 3, **comp
 
 # What goes in comes out.
 
-DTYPES = ("float64", "float32", "float16", "int64", "int32", "int8", "uint8", "uint64", "uint16", "bool")
+DTYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "uint64", "uint16", "bool")
 ARRAYS = [np.ones((2, 0, 3)[:ndim], dtype) for dtype in DTYPES for ndim in range(4)]
 TENSORS = [torch.from_numpy(array) for array in ARRAYS if array.dtype not in ("uint64", "uint16")]
 PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text())
@@ -111,6 +114,36 @@ def test_what_is_loaded_may_be_changed_in_place() -> None:
     back["weights"].add_(1)
     back["position"] += 1
     assert back["position"].tolist() == [1, 2, 3]
+
+
+@pytest.fixture(params=["read", "mapped"])
+def _either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of any size as small ones are loaded, and as large ones."""
+    monkeypatch.setattr(checkpoint, "LARGE", 0 if request.param == "mapped" else 2**40)
+
+
+@pytest.mark.usefixtures("_either_way")
+def test_arrays_of_all_types_come_back_and_are_the_loaders_own(tmp_path: Path) -> None:
+    tree = {"arrays": ARRAYS, "tensors": TENSORS}
+    checkpoints = save(tmp_path, 1, everything=tree)
+    for _ in range(2):
+        back = checkpoints.load(["step"])[1]["everything"]
+        assert_equal(tree, back)
+        for array in back["arrays"]:
+            assert array.flags.aligned
+            array.fill(0)
+
+
+def test_loading_a_large_replay_takes_its_memory_once(tmp_path: Path) -> None:
+    size = 3 * LARGE // 2
+    save(tmp_path, 1, buffer=Whole(np.ones((size // 64, 1, 64), np.uint8)).state_dict(size // 64))
+    tracemalloc.start()
+    state = Checkpoints(tmp_path).load(["step"])[1]["buffer"]
+    loaded = Whole.load(state, size // 64, "memory")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size <= peak < 1.1 * size
+    assert loaded.take(np.array([size // 64 - 1]))[0].tolist() == [1] * 64
 
 
 @pytest.mark.parametrize("leaf", [object(), {1, 2}, b"bytes", np.array([object()]), np.array(["text"]), {1.5: 1}])
@@ -290,6 +323,12 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path)
         read(saved.path)
 
 
+def headed(header: bytes) -> bytes:
+    """A safetensors file with this header and eight bytes of data."""
+    return len(header).to_bytes(8, "little") + header + bytes(8)
+
+
+@pytest.mark.usefixtures("_either_way")
 @pytest.mark.parametrize(
     ("file", "content"),
     [
@@ -301,6 +340,11 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path)
         ("learner.json", b'"no dictionary"'),
         ("learner.safetensors", b"\xff" * 64),
         ("learner.safetensors", (10**9).to_bytes(8, "little") + b"{}"),
+        ("learner.safetensors", headed(b"[1]")),
+        ("learner.safetensors", headed(b'{"a": {"dtype": "X9", "shape": [1], "data_offsets": [0, 8]}}')),
+        ("learner.safetensors", headed(b'{"a": {"dtype": "F99", "shape": [1], "data_offsets": [0, 8]}}')),
+        ("learner.safetensors", headed(b'{"a": {"dtype": "F32", "shape": [9], "data_offsets": [0, 8]}}')),
+        ("learner.safetensors", headed(b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": ["x"]}}')),
         ("learner.safetensors", b"\x80\x04\x95" + b"cos\nsystem\n"),
     ],
 )

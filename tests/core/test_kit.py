@@ -7,11 +7,14 @@ import unittest
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rlplug_core.errors import UsageError
 from rlplug_core.testing import Check, ProvisionalFailure, checks
+from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.probe import Probe, Story
 from rlplug_core.testing.kit.rules import RULES
 from tests.core import wrong_algorithms
 
@@ -25,7 +28,7 @@ WRONG = {
     "Floats": "actions", "Columns": "actions", "FlatExtras": "actions", "Blind": "masks",
     "Hoards": "updates", "Ungrouped": "metrics", "Squats": "metrics", "Infinite": "metrics", "Graphic": "metrics",
     "OwnTime": "clock", "Leaves": "leaks",
-    "CountsAbsent": "weight-zero", "Normalised": "weight-scale", "Refers": "copies",
+    "CountsAbsent": "weight-zero", "TakesPauses": "pauses", "Normalised": "weight-scale", "Refers": "copies",
     "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation",
     "GoesOn": "termination", "GoesOnElsewhere": "termination", "Unseeded": "seeding", "Deaf": "seeding",
     "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Nostalgic": "memory",
@@ -89,6 +92,17 @@ def test_a_wrong_one_that_shows_in_several_ways_fails_all_of_them_and_no_other(n
 def test_one_that_learns_the_wrong_way_round_fails_the_check_that_trains_there(name: str) -> None:
     learning = [check for check in of(name, learn=True).values() if check.level == "learn"]
     assert [check.name for check in learning if check.outcome().status == "failed"] == [CONTRARY[name]]
+
+
+@pytest.mark.parametrize("story", [Story(absent=True), Story(pausing=True)], ids=["absent", "pausing"])
+def test_rows_that_are_absent_at_times_are_there_as_often_as_others(story: Story) -> None:
+    """Or a replay would come to no update in the stories that are about absent rows."""
+    for turns in (1, 2, 3, 7, 30):
+        probe = Probe(Chain(5).spec, story)
+        probe.reset(0)
+        there = [probe.step(np.zeros(5, int)).valid for _ in range(story.lasting(turns))]
+        assert np.sum(there, axis=0).min() >= turns
+        assert not np.all(there) or turns == 1
 
 
 def test_every_check_has_a_wrong_algorithm() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def check(batch: Transitions, known: dict[int, replay.Transition]) -> set[int]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(stories(st.integers(1, 30), absent=False), st.integers(1, 4), st.integers(0, 6))
+@given(stories(st.integers(1, 30)), st.integers(1, 4), st.integers(0, 6))
 def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) -> None:
     """Episode ends, truncations, the ring's seam, rows without a transition, several rows, reused memory."""
     slots = n + 1 + extra
@@ -63,7 +64,7 @@ def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) ->
 
 
 @settings(max_examples=30, deadline=None)
-@given(stories(st.integers(6, 20), absent=False), st.integers(1, 3))
+@given(stories(st.integers(6, 20)), st.integers(1, 3))
 def test_every_complete_window_is_drawn_some_time(story: Story, n: int) -> None:
     """All windows but those that an episode's end alone completes among the last n - 1 steps."""
     buffer, length = buffer_for(story.rows, 50, n, size=2000), len(story)
@@ -75,6 +76,55 @@ def test_every_complete_window_is_drawn_some_time(story: Story, n: int) -> None:
     seen = check(next(iter(buffer.batches(CLOCK))), known)
     whole = {moment.obs for row in story.moments for moment in row[: length - n + 1] if moment.valid}
     assert seen == whole
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_an_absent_row_holds_has_no_effect(n: int) -> None:
+    """Not its reward, not its observation, and not even an end that it claims."""
+    told = []
+    for garbage in (0, 1):
+        buffer = buffer_for(2, 10, n)
+        for time in (0, 2, 3, 4, 5):
+            step = dictionary_step(time)
+            if time == 2:
+                step.valid[0] = False
+                step.reward[0], step.terminated[0] = (np.nan, True) if garbage else (0, False)
+                step.obs["image"][0] = 100 * garbage
+                step = replace(step, ended=bool(garbage))
+            buffer.add(step)
+        told.append(buffer.gather(np.array([0, 1])))
+    assert_same(*(asdict(batch) for batch in told))
+    assert told[1].next_obs["image"][0, 0, 0] == (3 if n == 1 else 4)
+    assert told[1].reward[0] == pytest.approx(1 if n == 1 else 1 + GAMMA)
+    assert told[1].discount[0] == pytest.approx(GAMMA if n == 1 else GAMMA**2)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_restart_ends_an_absence_too(n: int) -> None:
+    buffer = buffer_for(2, 10, n)
+    for time in (2, 3, 4, 5, 6):
+        step = dictionary_step(time)
+        step.valid[:] = time != 3
+        buffer.add(step)
+        if time == 3:
+            buffer.restart()
+    batch = buffer.gather(np.array([0, 1]))
+    assert batch.next_obs["image"][:, 0, 0].tolist() == [103, 103]
+    assert batch.discount.tolist() == pytest.approx([GAMMA] * 2)
+
+
+def test_where_all_rows_were_absent_what_is_owed_waits() -> None:
+    buffer = ReplayBuffer(8, Pace(size=4, every=1, batches=1, start=8), 3, GAMMA, Seeds(0))
+    for time in range(2, 10):
+        buffer.add(dictionary_step(time))
+    assert len(list(buffer.batches(CLOCK))) == 10
+    given = []
+    for time in range(10, 17):
+        step = dictionary_step(time)
+        step.valid[:] = time >= 14
+        buffer.add(step)
+        given.append(len(list(buffer.batches(CLOCK))))
+    assert given == [0, 0, 0, 0, 0, 0, 6]
 
 
 def test_draws_are_uniform() -> None:
@@ -123,7 +173,7 @@ def test_what_is_owed_is_kept_through_a_stop() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(stories(st.integers(1, 20), absent=False), st.integers(1, 3), st.integers(0, 4), st.data())
+@given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
 def test_stored_and_read_at_any_moment_it_goes_on_the_same(
     story: Story, n: int, extra: int, data: st.DataObject
 ) -> None:
@@ -158,7 +208,7 @@ def test_dictionaries_and_types_stay_as_they_are() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(stories(st.integers(10, 30), absent=False))
+@given(stories(st.integers(10, 30)))
 def test_successors_are_kept_only_where_an_episode_ended(story: Story) -> None:
     """A ring that has come round forgets those of the steps it overwrote."""
     buffer = buffer_for(story.rows, 4, 1)

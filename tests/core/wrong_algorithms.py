@@ -309,6 +309,15 @@ class CountsAbsent(Tiny):
         return torch.dot(torch.where(batch.weight == 0, 1.0, batch.weight), value) / len(value)
 
 
+class TakesPauses(Tiny):
+    """Takes a row that was absent within an episode for a step of it."""
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        advantage, target = gae(replace(batch, whole=True), *batch.values(self.values), 0.99, 0.95)
+        loss = self.loss(batch.samples(advantage, target, self.device))[0]
+        return Result({"loss/gradient_norm": self.optim.minimise(loss, clock)})
+
+
 class Normalised(Tiny):
     """Divides by the sum of the weights."""
 

@@ -19,16 +19,22 @@ class Transition:
 
 
 def window(moments: Sequence[Moment], start: int, n: int, gamma: float) -> Transition | None:
-    """The n-step transition that begins at `start`; None where the moments end before it is complete."""
+    """The n-step transition that begins at `start`; None where the moments end before it is complete.
+
+    Absent moments count as steps, but have no reward and no discount; what follows is what the row saw when it was next
+    there, or sees at last.
+    """
     total, discount = 0.0, 1.0
     for moment in moments[start : start + n]:
-        total += discount * moment.reward
-        discount *= gamma
-        if moment.terminated or moment.truncated:
-            return Transition(moments[start].obs, total, moment.next_obs, 0.0 if moment.terminated else discount)
+        if moment.valid:
+            total += discount * moment.reward
+            discount *= gamma
+            if moment.terminated or moment.truncated:
+                return Transition(moments[start].obs, total, moment.next_obs, 0.0 if moment.terminated else discount)
     if start + n > len(moments):
         return None
-    return Transition(moments[start].obs, total, moments[start + n - 1].next_obs, discount)
+    seen = [moment.obs for moment in moments[start + n :] if moment.valid]
+    return Transition(moments[start].obs, total, seen[0] if seen else moments[-1].next_obs, discount)
 
 
 def memory(moments: Sequence[Moment], capacity: int, n: int, gamma: float) -> dict[int, Transition]:

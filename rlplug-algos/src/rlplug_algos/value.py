@@ -13,6 +13,7 @@ from rlplug_core.algorithm import discounted, move_target, replay_gamma, target_
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritised import PrioritisedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock, due
 from rlplug_core.nets.heads import masked
 from rlplug_core.nets.modules import QNetwork
@@ -41,11 +42,12 @@ class ValueLearner(ActionValueLearner[Transitions]):
     def buffer(self) -> ReplayBuffer:
         c, seeds = self.config, self.seeds.child("buffer")
         pace, gamma = Pace(c.batch, c.every, c.updates, c.start), replay_gamma(self, c.n_step)
+        kind = SampledReplay if c.priority.samples() else PrioritisedReplay
         if c.priority.alpha == 0:
             return ReplayBuffer(c.capacity, pace, c.n_step, gamma, seeds, self.device, c.store)
         beta = self.context.schedules.get("priority.beta") or linear(c.priority.beta, 1.0)
         priority = Priority(c.priority.alpha, beta, c.priority.epsilon)
-        return PrioritisedReplay(c.capacity, pace, c.n_step, gamma, seeds, self.device, priority, c.store)
+        return kind(c.capacity, pace, c.n_step, gamma, seeds, self.device, priority, c.store)
 
     def update(self, batch: Transitions, clock: Clock) -> Result:
         discounted(self, batch)

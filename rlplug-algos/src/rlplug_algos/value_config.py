@@ -17,6 +17,17 @@ class PriorityOptions:
     alpha: NonNegative = 0.0  # how strongly replay prefers large errors; 0 draws all alike
     beta: Fraction = 0.4  # how far importance weights make up for it at the beginning; 1 at the end
     epsilon: Positive = 1e-6  # added to every error, so that none is never drawn
+    eviction: Literal["oldest", "sampled"] = "oldest"  # what makes room: the oldest, or one drawn among small errors
+
+    def samples(self) -> bool:
+        """Whether room is made at random.
+
+        Raises:
+            BadConfig: replay is uniform, so that there are no priorities to go by.
+        """
+        if self.eviction == "sampled" and self.alpha == 0:
+            raise BadConfig("priority.eviction sampled goes by priorities; set priority.alpha above 0, such as 0.6")
+        return self.eviction == "sampled"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from rlplug_core.types import Array, State
 
 #: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
 FORMAT = 3
+#: Files of so many bytes are mapped into memory instead of read.
+LARGE = 2**26
 #: Before the name of a checkpoint that another is about to replace.
 ASIDE = ".old-"
 #: What arrays may hold.
@@ -182,10 +184,31 @@ def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> S
     for path in (tree, arrays) if arrays.name in digests else (tree,):
         if _digest(path) != digests[path.name]:
             raise BadCheckpoint(f"checkpoint {directory.name} is damaged: {path.name} has changed since it was written")
-    state = _decode(json.loads(tree.read_bytes()), load_file(arrays) if arrays.name in digests else {})
+    state = _decode(json.loads(tree.read_bytes()), _arrays(arrays) if arrays.name in digests else {})
     if not isinstance(state, dict):
         raise ValueError(f"{tree.name} holds no dictionary")
     return state
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a safetensors file; of a large one as private views of it, read page by page when they are copied.
+
+    Whoever loads state copies it to where it belongs, so that a large replay would otherwise lie in memory twice.
+    """
+    if path.stat().st_size < LARGE:
+        return load_file(path)
+    content = np.asarray(np.memmap(path, np.uint8, "c"))
+    begin = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    header = json.loads(content[8:begin].tobytes())
+    return {name: _view(content[begin:], about) for name, about in header.items() if name != "__metadata__"}
+
+
+def _view(content: Array, about: Mapping[str, Any]) -> Array:
+    """An array as a file's header describes it: its type, such as F32, its shape, and where it begins and ends."""
+    begin, end = about["data_offsets"]
+    kind, bits = re.fullmatch(r"([A-Z]+)(\d*)", about["dtype"]).groups()  # type: ignore[union-attr]
+    dtype = np.dtype({"F": "float", "I": "int", "U": "uint", "BOOL": "bool"}[kind] + bits)
+    return content[begin:end].view(dtype).reshape(about["shape"])
 
 
 def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from rlplug_core.buffers.storage import Store, Whole, allocate, host, packed, put, refilled, take, unpacked
 from rlplug_core.types import Array, State
@@ -18,24 +19,42 @@ from rlplug_core.types import Array, State
 TRIAL = 64
 
 
-def frame_channels(now: Array, after: Array) -> int:
-    """How many channels one frame has, if `after` [N, C, H, W] is `now` with one frame more; 0 if it is not."""
-    if now.ndim != 4 or now.dtype != np.uint8:
-        return 0
+def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
+    """How many channels one frame has, if `after` is `now` with one frame more, else 0; and whether they come last.
+
+    Stacks are [N, k * C, H, W], [N, H, W, k * C], or [N, k, H, W, C], which is as good as the first.
+    """
+    if now.dtype != np.uint8 or now.ndim not in (4, 5):
+        return 0, False
+    last_is_less = now.ndim == 4 and now.shape[3] < now.shape[1]  # where nothing moves, any axis might be it
+    for last in (last_is_less, not last_is_less) if now.ndim == 4 else (False,):
+        channels = _frame_channels(_first(now, last), _first(after, last))
+        if channels:
+            return channels, last
+    return 0, False
+
+
+def _frame_channels(now: Array, after: Array) -> int:
     channels = now.shape[1]
     sizes = [size for size in range(1, channels // 2 + 1) if channels % size == 0]
     return next((size for size in sizes if np.array_equal(now[:, size:], after[:, :-size])), 0)
 
 
-class Stacked:
-    """As `Whole`, for stacks [k * C, H, W] of k frames with C channels, of which the newest is the last.
+def _first(rows: Array, last: bool) -> Array:
+    """Observations [N, ...] with their channels before all else."""
+    return np.moveaxis(rows, -1, 1) if last else rows
 
-    `age` says how many observations back the stack began that an observation continues, at most k - 1, where frames
-    suffice; before it they repeat the first, or lie in `starts` by the number of that beginning.
+
+class Stacked:
+    """As `Whole`, for stacks [k * C, ...] of k frames with C channels, of which the newest is the last.
+
+    With `last` they are handed in and out as [..., k * C]. `age` says how many observations back the stack began that
+    an observation continues, at most k - 1, where frames suffice; before it they repeat the first, or lie in `starts`
+    by the number of that beginning.
     """
 
-    def __init__(self, frames: Any, stack: int) -> None:
-        self.frames, self.stack = frames, stack
+    def __init__(self, frames: Any, stack: int, last: bool) -> None:
+        self.frames, self.stack, self.last = frames, stack, last
         self.length, self.rows, self.channels = frames.shape[:3]
         self.flat = frames.reshape(-1, *frames.shape[2:])
         self.age = np.zeros((self.length, self.rows), np.uint8)
@@ -49,17 +68,15 @@ class Stacked:
         self.now, self.before = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
 
     @classmethod
-    def like(cls, value: Array, channels: int, slots: int, store: Store) -> Stacked:
+    def like(cls, value: Array, channels: int, last: bool, slots: int, store: Store) -> Stacked:
         """Room for `slots` steps, what the newest leads to, and the older frames that the oldest needs."""
+        value = _first(value, last)
         stack = value.shape[1] // channels
         shape = (slots + stack, len(value), channels, *value.shape[2:])
-        return cls(allocate(shape, value.dtype, store), stack)
-
-    @property
-    def about(self) -> str:
-        return f"stacks of {self.stack} frames, each frame stored once"
+        return cls(allocate(shape, value.dtype, store), stack, last)
 
     def put(self, time: int, value: Array) -> None:
+        value = np.ascontiguousarray(_first(value, self.last))
         if time != self.time:
             self.now, self.before, self.time = self.before, self.now, time
         slot, size = time % self.length, self.size
@@ -84,6 +101,14 @@ class Stacked:
             self.starts[number] = older.copy()
 
     def take(self, index: Array) -> Any:
+        return self._out(self._take(index))
+
+    def _out(self, found: Any) -> Any:
+        if not self.last:
+            return found
+        return found.movedim(1, -1) if isinstance(found, Tensor) else np.moveaxis(found, 1, -1)
+
+    def _take(self, index: Array) -> Any:
         position = index % len(self.flat)
         age = self.age.reshape(-1)[position].astype(np.int64)
         back = np.minimum(self.lags, age[:, None]) * self.rows
@@ -98,15 +123,15 @@ class Stacked:
         return found
 
     def after(self, index: Array, ended: Array) -> Any:
-        found = self.take(index + self.rows)
+        found = self._take(index + self.rows)
         positions = np.flatnonzero(ended)
         if len(positions):
             put(found, positions, self._finals(index[positions]))
-        return found
+        return self._out(found)
 
     def _finals(self, index: Array) -> Array:
         """The true successors [B, k * C, H, W] of steps that ended an episode."""
-        found = host(self.take(index))
+        found = host(self._take(index))
         found[:, : -self.channels] = found[:, self.channels :].copy()
         for place, number in enumerate(index.tolist()):
             if number in self.apart:
@@ -116,8 +141,9 @@ class Stacked:
         return found
 
     def finish(self, number: int, successor: Array) -> None:
-        last = host(self.take(np.array([number])))[0]
-        if np.array_equal(last[self.channels :], successor[: -self.channels]):
+        seen = host(self._take(np.array([number])))[0]
+        successor = np.moveaxis(successor, -1, 0) if self.last else successor
+        if np.array_equal(seen[self.channels :], successor[: -self.channels]):
             self.finals[number] = successor[-self.channels :].copy()
         else:
             self.apart[number] = successor.copy()
@@ -129,32 +155,30 @@ class Stacked:
     def judged(self, count: int, store: Store) -> Stacked | Whole:
         """Itself, or whole storage if most observations continue no stack after all."""
         times = range(max(0, count + 1 - (self.length - self.stack + 1)), count + 1)
-        odd, held = len(self.starts), len(times) * self.rows
-        if 2 * odd <= held:
+        if 2 * len(self.starts) <= len(times) * self.rows:
             return self
-        shape = (self.length - self.stack + 1, *self.now.shape)
-        whole = Whole(
-            allocate(shape, np.uint8, store), f"each stored whole: {odd} of {held} continue no stack of frames"
-        )
+        whole = Whole(allocate((self.length - self.stack + 1, *self._out(self.now).shape), np.uint8, store))
         for time in times:
             whole.put(time, self.take(np.arange(time * self.rows, (time + 1) * self.rows)))
         numbers = [*self.finals, *self.apart]
-        whole.finals = dict(zip(numbers, self._finals(np.array(numbers, np.int64)), strict=True))
+        finals = self._out(self._finals(np.array(numbers, np.int64)))
+        whole.finals = dict(zip(numbers, finals, strict=True))
         return whole
 
     def state_dict(self, count: int) -> State:
         used = min(count + 1, self.length)
         return {
-            "stack": self.stack, "length": self.length, "frames": self.frames[:used], "age": self.age[:used],
-            "starts": packed(self.starts), "finals": packed(self.finals), "apart": packed(self.apart),
+            "stack": self.stack, "last": self.last, "length": self.length, "frames": self.frames[:used],
+            "age": self.age[:used], "starts": packed(self.starts), "finals": packed(self.finals),
+            "apart": packed(self.apart),
         }  # fmt: skip
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Stacked:
-        made = cls(refilled(state["frames"], state["length"], store), state["stack"])
+        made = cls(refilled(state["frames"], state["length"], store), state["stack"], state.get("last", False))
         made.age[: len(state["age"])] = state["age"]
         made.starts, made.finals = unpacked(state["starts"]), unpacked(state["finals"])
         made.apart, made.time = unpacked(state["apart"]), count
         numbers = np.arange(count * made.rows, (count + 1) * made.rows)
-        made.now[...], made.before[...] = host(made.take(numbers)), host(made.take(numbers - made.rows))
+        made.now[...], made.before[...] = host(made._take(numbers)), host(made._take(numbers - made.rows))
         return made

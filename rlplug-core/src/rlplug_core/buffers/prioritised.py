@@ -52,9 +52,22 @@ class PrioritisedReplay(ReplayBuffer):
         self.largest = 1.0  # the mass p^alpha of new transitions
         self.tree = SumTree(0)
 
+    @property
+    def places(self) -> int:
+        """How many transitions it may hold."""
+        return 0 if self.data is None else self.data.total
+
+    @property
+    def held(self) -> int:
+        """How many of the places have been filled."""
+        return 0 if self.data is None else min(self.count * self.data.rows, self.places)
+
     def add(self, step: Step, source: int = 0) -> None:
-        """Store a step; its mass stays 0 until its n-step window is complete."""
         super().add(step, source)
+        self._arrived()
+
+    def _arrived(self) -> None:
+        """Give the newest steps their masses, which stay 0 until their n-step windows are complete."""
         assert self.data is not None
         data, rows = self.data, self.data.rows
         if data.count == 1:
@@ -76,19 +89,27 @@ class PrioritisedReplay(ReplayBuffer):
         return self.gather(self._numbers(place), weight.astype(np.float32))
 
     def _numbers(self, place: Array) -> Array:
-        """The steps that lie at these places of the ring, by number."""
+        """What lies at these places, by number."""
         assert self.data is not None
         newest = self.data.count * self.data.rows - 1
         numbers: Array = newest - (newest - place) % self.data.total
         return numbers
 
+    def _there(self, index: Array) -> Array:
+        """Which of what was numbered so [B] has not made room for others."""
+        assert self.data is not None
+        there: Array = index >= self.data.oldest * self.data.rows
+        return there
+
+    def _set(self, place: Array, mass: Array) -> None:
+        self.tree.set(place, mass)
+
     def feedback(self, batch: Transitions, result: Result) -> None:
-        """Take the priorities [B] of a batch; steps that were overwritten since are passed over.
+        """Take the priorities [B] of a batch; transitions that made room since are passed over.
 
         Raises:
             RlplugError: the learner reports none, or some that are negative or not finite.
         """
-        assert self.data is not None
         if result.priority is None:
             raise RlplugError(
                 "prioritised replay needs `Result.priority` from `update`, such as the absolute errors [B]"
@@ -97,19 +118,17 @@ class PrioritisedReplay(ReplayBuffer):
         if not (priority >= 0).all() or not np.isfinite(priority).all():
             raise RlplugError("the learner reports priorities that are negative or not finite: has its loss diverged?")
         mass, index = (priority + self.priority.epsilon) ** self.priority.alpha, batch.index.cpu().numpy()
-        there = index >= self.data.oldest * self.data.rows
+        there = self._there(index)
         if not there.all():
             mass, index = mass[there], index[there]
-        self.tree.set(index % self.data.total, mass)
+        self._set(index % self.places, mass)
         self.largest = max(self.largest, float(mass.max(initial=0.0)))
 
     def state_dict(self) -> State:
-        used = min(self.count * self.data.rows, self.data.total) if self.data is not None else 0
-        return {**super().state_dict(), "mass": self.tree.mass[:used], "largest": self.largest}
+        return {**super().state_dict(), "mass": self.tree.mass[: self.held], "largest": self.largest}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.largest = state["largest"]
-        if self.data is not None:
-            self.tree = SumTree(self.data.total)
-            self.tree.load(state["mass"])
+        self.tree = SumTree(self.places)
+        self.tree.load(state["mass"])

@@ -76,9 +76,13 @@ class ReplayBuffer:
         """Uniform replay has no priorities."""
 
     def _due(self, clock: Clock) -> Iterator[Transitions]:
-        while self.owed:
+        while self.owed and self.ready():
             self.owed -= 1
             yield self.draw(self.pace.size, clock)
+
+    def ready(self) -> bool:
+        """Whether it holds a transition."""
+        return self.data is not None and self.data.holds(self.n_step)
 
     def draw(self, size: int, clock: Clock) -> Transitions:
         """A batch of `size` transitions, whether it is due or not."""
@@ -99,6 +103,18 @@ class ReplayBuffer:
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
         """The n-step transitions that begin at the steps numbered `index` [B], with weight 1 if none are given."""
+        found = self.look_up(index)
+        if weight is None:
+            weight = np.ones(len(index), dtype=np.float32)
+        share = weight / np.float32(len(index))
+        obs, next_obs, rest = found["obs"], found["next_obs"], found["rest"]
+        parts = (
+            weight, share, obs, rest["action"], rest["reward"], rest["discount"], next_obs, index, rest["extras"],
+        )  # fmt: skip
+        return Transitions(*(tree_map(lambda rows: to_device(rows, self.device), part) for part in parts))
+
+    def look_up(self, index: Array) -> State:
+        """Copies of the transitions [B] as they are stored: `obs`, `next_obs`, and under `rest` the other fields."""
         data = self.data
         assert data is not None
         reward, last, discount = data.window(index, self.n_step, self.gamma)
@@ -109,11 +125,8 @@ class ReplayBuffer:
         next_obs = tree_map(lambda store: store.after(last, ended), data.obs)
         action = data.flat["action"].take(begin, axis=0)
         extras = tree_map(lambda array: array.take(begin, axis=0), data.flat["extras"])
-        if weight is None:
-            weight = np.ones(len(index), dtype=np.float32)
-        share = weight / np.float32(len(index))
-        parts = (weight, share, obs, action, reward, discount, next_obs, index, extras)
-        return Transitions(*(tree_map(lambda rows: to_device(rows, self.device), part) for part in parts))
+        rest = {"action": action, "reward": reward, "discount": discount, "extras": extras}
+        return {"obs": obs, "next_obs": next_obs, "rest": rest}
 
     def _slots(self, rows: int) -> int:
         slots = self.capacity // rows

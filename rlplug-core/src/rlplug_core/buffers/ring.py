@@ -64,8 +64,8 @@ class Ring:
         self._newest = step.next_obs  # an actor hands on the same array where no episode ended
         self.action[slot] = step.action
         self.reward[slot] = step.reward
-        self.terminated[slot] = step.terminated
-        self.ended[slot] = step.terminated | step.truncated if step.ended else False
+        self.terminated[slot] = step.terminated & step.valid if step.ended else False
+        self.ended[slot] = (step.terminated | step.truncated) & step.valid if step.ended else False
         self.valid[slot] = step.valid
         self.all_valid = self.all_valid and bool(step.valid.all())
         for name, array in step.extras.items():
@@ -99,25 +99,49 @@ class Ring:
             tree_map(lambda store, n=number: store.forget(n), self.obs)
 
     def window(self, index: Array, n: int, gamma: float) -> tuple[Array, Array, Array]:
-        """Windows of up to n rewards that begin at the steps `index` [B].
+        """Windows of the rewards within n steps, from the steps `index` [B] on.
+
+        Absent rows are passed through, as in rollouts (`estimators.next_valid`): they have no reward and no discount,
+        and what a step led to is what its row saw when it was next there.
 
         Returns:
             The discounted sum of rewards, the number of the step with which each window ends, and gamma^k for its k
-            steps, each [B].
+            rewards, each [B].
         """
-        rewards, ended = self.flat["reward"], self.flat["ended"]
+        rewards, ended, valid = self.flat["reward"], self.flat["ended"], self.flat["valid"]
         reward = rewards.take(index % self.total).astype(np.float32, copy=False)
         discount = np.full(len(index), gamma, dtype=np.float32)
-        if n == 1:
+        if n == 1 and self.all_valid:
             return reward, index, discount
         last, running = index.copy(), ~ended.take(index % self.total)
         for _ in range(1, n):
             last += self.rows * running
             position = last % self.total
-            reward += np.where(running, discount * rewards.take(position), 0).astype(np.float32, copy=False)
-            discount = np.where(running, discount * np.float32(gamma), discount)
+            counts = running if self.all_valid else running & valid.take(position)
+            reward += np.where(counts, discount * rewards.take(position), 0).astype(np.float32, copy=False)
+            discount = np.where(counts, discount * np.float32(gamma), discount)
             running &= ~ended.take(position)
+        if not self.all_valid:
+            self._pass_absent(last, running)
         return reward, last, discount
+
+    def _pass_absent(self, last: Array, running: Array) -> None:
+        """Move the windows' `last` steps on, in place, while the row is absent in the step that follows."""
+        valid, ended = self.flat["valid"], self.flat["ended"]
+        while True:
+            following = last + self.rows
+            running = running & (following < self.count * self.rows) & ~valid.take(following % self.total)
+            if not running.any():
+                return
+            last += self.rows * running
+            running &= ~ended.take(last % self.total)
+
+    def holds(self, n: int) -> bool:
+        """Whether a window of n steps that begins with a valid row is complete."""
+        if self.all_valid:
+            return self.count >= n
+        times = range(self.oldest, self.count - n + 1)
+        return any(self.valid[time % self.slots].any() for time in times)
 
     def state_dict(self) -> State:
         """What was written, not copied."""
@@ -150,9 +174,9 @@ class Ring:
 
 def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
     """How to keep such a part of observations: frame by frame if `after` is `now` with a frame more."""
-    channels = frame_channels(now, after)
+    channels, last = frame_channels(now, after)
     if channels:
-        return Stacked.like(now, channels, slots, store)
+        return Stacked.like(now, channels, last, slots, store)
     return Whole(allocate((slots + 1, *now.shape), now.dtype, store))
 
 

@@ -31,8 +31,7 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
 
 def refilled(saved: Any, length: int, store: Store) -> Any:
     """Storage of this length that begins with what was `saved`, wherever that was stored."""
-    dtype = saved.numpy().dtype if isinstance(saved, Tensor) else saved.dtype
-    made = allocate((length, *saved.shape[1:]), dtype, store)
+    made = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
     put(made, slice(0, len(saved)), saved)
     return made
 
@@ -59,9 +58,12 @@ def host(rows: Any) -> Array:
 
 
 def to_device(rows: Any, device: torch.device) -> Tensor:
-    """Rows as a tensor on the device; on the CPU it shares their memory."""
+    """Rows as a tensor on the device; on the CPU it shares their memory.
+
+    A copy to a GPU may still be under way, since what reads it there comes after it; one to the host has ended.
+    """
     tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
-    return tensor.to(device, non_blocking=True)
+    return tensor if tensor.device == device else tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def packed(parts: Mapping[int, Array]) -> State:
@@ -70,7 +72,7 @@ def packed(parts: Mapping[int, Array]) -> State:
 
 
 def unpacked(state: State) -> dict[int, Array]:
-    return {int(key): state["rows"][position] for position, key in enumerate(state["keys"])}
+    return {int(key): state["rows"][position].copy() for position, key in enumerate(state["keys"])}
 
 
 class Whole:
@@ -79,8 +81,8 @@ class Whole:
     The last `length` times can be read. The true successors of steps that ended an episode are kept apart.
     """
 
-    def __init__(self, array: Any, about: str = "each stored whole") -> None:
-        self.array, self.about = array, about
+    def __init__(self, array: Any) -> None:
+        self.array = array
         self.length, self.rows = array.shape[:2]
         self.flat = array.reshape(-1, *array.shape[2:])
         self.finals: dict[int, Array] = {}
@@ -116,10 +118,10 @@ class Whole:
     def state_dict(self, count: int) -> State:
         """What `count` steps and the observations after them have filled, not copied."""
         used = min(count + 1, self.length)
-        return {"length": self.length, "array": self.array[:used], "finals": packed(self.finals), "about": self.about}
+        return {"length": self.length, "array": self.array[:used], "finals": packed(self.finals)}
 
     @classmethod
     def load(cls, state: State, count: int, store: Store) -> Whole:
-        made = cls(refilled(state["array"], state["length"], store), state["about"])
+        made = cls(refilled(state["array"], state["length"], store))
         made.finals = unpacked(state["finals"])
         return made

@@ -80,7 +80,10 @@ def garbage_matters(subject: Subject, end: End) -> str:
 
 
 def learned(subject: Subject, story: Story, turns: int = 0) -> Leaves:
-    """The learner's state after so many vector steps of a story; without a number, as many as for three updates."""
-    turns = turns or subject.horizon.turns
+    """The learner's state after so many vector steps of a story; without a number, as many as for three updates.
+
+    Rows that are absent at times get more of them: a replay counts what it is given.
+    """
+    turns = turns or story.lasting(subject.horizon.turns)
     run = lambda: Trial(subject, Probe(subject.spec, story)).run(turns).learned()  # noqa: E731
     return subject.once((story, turns), run)

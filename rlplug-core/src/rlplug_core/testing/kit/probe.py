@@ -26,6 +26,7 @@ class Story:
             (0 for all); later ones are from series 0.
         absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
             `garbage`.
+        pausing: whether a row is absent for one step after the first of each episode too, likewise.
         turning: from this vector step on observations come from another series; 0 for never.
         scribbles: whether arrays are overwritten once they are no longer valid.
     """
@@ -36,8 +37,13 @@ class Story:
     settled: int = 0
     absent: bool = False
     garbage: int = 0
+    pausing: bool = False
     turning: int = 0
     scribbles: bool = False
+
+    def lasting(self, turns: int) -> int:
+        """Vector steps in which every row is there `turns` times; of `length` + 1 it may miss one."""
+        return turns + -(-turns // self.length) if self.absent or self.pausing else turns
 
 
 class Probe:
@@ -70,15 +76,22 @@ class Probe:
         reward = self.common.standard_normal(self.rows).astype(np.float32)
         strange = 1000 * self.garbage.standard_normal(self.rows).astype(np.float32)
         reward, was_gone = np.where(self.gone, strange, reward), self.gone
-        self.age = np.where(was_gone, 0, self.age + 1)
+        self.age += ~was_gone
         over = (self.age >= story.length) & (story.ends != "never")
         usual, other, garbage = (draw(space, self.rows, series) for series in (self.usual, self.finals, self.garbage))
         final = usual if story.settled and self.turn >= story.settled else other
         final = _where(over, final, obs) if over.any() else obs
         self.age[over] = 0
-        self.gone = over if story.absent else self.none()
+        self.gone = self._leaving(over, was_gone)
         obs = _where(self.gone, garbage, obs) if self.gone.any() else obs
-        return self._timestep(obs, final, reward, over, over | was_gone, was_gone)
+        opened = over | (was_gone & (self.age == 0))
+        return self._timestep(obs, final, reward, over, opened, was_gone)
+
+    def _leaving(self, over: Array, was_gone: Array) -> Array:
+        """Which rows [N] are absent in the next step."""
+        paused = (self.age == 1) & ~was_gone & self.story.pausing
+        leaving: Array = paused | (over & self.story.absent)
+        return leaving
 
     def none(self) -> Array:
         return np.zeros(self.rows, np.bool_)

@@ -79,6 +79,7 @@ RULES = (
     Rule("termination", "contract", "ends:termination", _BITS),
     Rule("truncation", "contract", "ends:truncation", _BITS),
     Rule("weight-zero", "contract", "updating:weight_zero", _BITS),
+    Rule("pauses", "contract", "updating:pauses", ("weight-zero",), since=2),
     Rule("weight-scale", "contract", "updating:weight_scale", _BITS),
     Rule("async", "contract", "runners:asynchronous", _BITS),
     Rule("learn-chain", "learn", "learning:chain", _BITS),

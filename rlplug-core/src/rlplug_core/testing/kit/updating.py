@@ -15,7 +15,7 @@ from rlplug_core.batches import Batch, Rollout
 from rlplug_core.optimiser import Optimiser
 from rlplug_core.rules import Rule
 from rlplug_core.schedules import Schedule
-from rlplug_core.testing.kit.ends import garbage_matters
+from rlplug_core.testing.kit.ends import garbage_matters, learned
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import Probe, Story
 from rlplug_core.testing.kit.subject import BUDGET, Subject, short
@@ -81,6 +81,16 @@ def weight_zero(subject: Subject) -> None:
     changed = garbage_matters(subject, "truncated")
     if changed and garbage_matters(subject, "terminated"):  # after one kind of end alone it is about that end
         raise Failed(f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics")
+
+
+def pauses(subject: Subject) -> None:
+    """What a row holds that is absent for a step within an episode changes nothing: it is passed through."""
+    stories = (Story("truncated", pausing=True, garbage=series) for series in (0, 1))
+    if changed := difference(*(learned(subject, story) for story in stories)):
+        raise Failed(
+            f"'{changed}' depends on a row that was absent for a step within an episode; pass it through: no reward, "
+            "no discount, and what came before it led to what the row saw when it was next there"
+        )
 
 
 def weight_scale(subject: Subject) -> None:

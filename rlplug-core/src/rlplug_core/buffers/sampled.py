@@ -1,0 +1,125 @@
+"""Prioritised replay in which transitions that matter little make room, drawn at random, instead of the oldest.
+
+Finished transitions are kept, each with both its observations and its n-step sum, so that any of them can go alone
+(docs/decisions/0022).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.prioritised import PrioritisedReplay
+from rlplug_core.buffers.segments import SumTree
+from rlplug_core.buffers.storage import put, refilled, take
+from rlplug_core.types import Array, State, tree_map
+
+#: Below this a mass counts as this where its inverse is taken.
+LEAST = 1e-30
+
+
+class SampledReplay(PrioritisedReplay):
+    """Draws as `PrioritisedReplay`, and evicts with P(i) = p_i^-alpha / sum_k p_k^-alpha; arguments as there.
+
+    A ring of the newest n steps finishes transitions. Each takes a free place, or that of an evicted one, which is none
+    that came in the same step. Its number says when it came and where it lies, `count * capacity + place`.
+    Observations are stored whole, two for each transition.
+    """
+
+    numbers: Array  # [capacity]
+    inverse: SumTree  # of p^-alpha
+    kept: State  # obs and next_obs by name, as they are stored, and under "rest" the other fields, in memory
+    finished = 0  # transitions that ever were
+
+    @property
+    def places(self) -> int:
+        return self.capacity
+
+    @property
+    def held(self) -> int:
+        return min(self.finished, self.capacity)
+
+    def ready(self) -> bool:
+        return self.finished > 0
+
+    def look_up(self, index: Array) -> State:
+        place = index % self.capacity
+        found: State = tree_map(lambda stored: take(stored, place), self.kept)
+        return found
+
+    def _slots(self, rows: int) -> int:
+        super()._slots(rows)
+        return self.n_step
+
+    def _arrived(self) -> None:
+        """Keep the transitions that the newest step finishes."""
+        data = self.data
+        assert data is not None
+        if data.count < self.n_step:
+            return
+        begin = data.count - self.n_step
+        index = begin * data.rows + np.flatnonzero(data.valid[begin % data.slots])
+        if len(index):
+            self._keep(super().look_up(index), len(index))
+
+    def _keep(self, rows: State, count: int) -> None:
+        if not self.finished:
+            self._make_room(rows)
+        free = np.arange(self.held, min(self.held + count, self.capacity))
+        place = np.concatenate([free, self._evicted(count - len(free))])
+        tree_map(lambda stored, value: put(stored, place, value), self.kept, rows)
+        self.numbers[place] = (self.finished + np.arange(count)) * self.capacity + place
+        self._set(place, np.full(count, self.largest))
+        self.finished += count
+
+    def _make_room(self, like: State) -> None:
+        self.kept = self._stored(like)
+        self.numbers = np.zeros(self.capacity, np.int64)
+        self.tree, self.inverse = SumTree(self.capacity), SumTree(self.capacity)
+
+    def _stored(self, rows: State) -> State:
+        """Storage that begins with these rows; what is no observation lies in memory."""
+
+        def made(tree: Any, store: str) -> Any:
+            return tree_map(lambda array: refilled(array, self.capacity, store), tree)
+
+        return {name: made(tree, "memory" if name == "rest" else self.store) for name, tree in rows.items()}
+
+    def _evicted(self, count: int) -> Array:
+        """The places [count] of transitions that go, each drawn from those that the ones before have left."""
+        places = np.empty(count, np.int64)
+        for number in range(count):
+            place = self.inverse.find(self.generator.random(1) * self.inverse.total)
+            self.inverse.set(place, np.zeros(1))
+            places[number] = place[0]
+        return places
+
+    def _set(self, place: Array, mass: Array) -> None:
+        super()._set(place, mass)
+        self.inverse.set(place, 1 / np.maximum(mass, LEAST))
+
+    def _numbers(self, place: Array) -> Array:
+        numbers: Array = self.numbers[place]
+        return numbers
+
+    def _there(self, index: Array) -> Array:
+        there: Array = self.numbers[index % self.capacity] == index
+        return there
+
+    def state_dict(self) -> State:
+        kept = None
+        if self.finished:
+            kept = {
+                "rows": tree_map(lambda stored: stored[: self.held], self.kept),
+                "numbers": self.numbers[: self.held],
+            }
+        return {**super().state_dict(), "finished": self.finished, "kept": kept}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.finished = state["finished"]
+        if self.finished:
+            self._make_room(state["kept"]["rows"])
+            self.numbers[: self.held] = state["kept"]["numbers"]
+            self._set(np.arange(self.held), np.array(state["mass"]))
