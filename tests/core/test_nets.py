@@ -56,15 +56,20 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("space", [IMAGE, spaces.Box(0, 255, (20, 20, 3), np.uint8)], ids=["first", "last"])
+@pytest.mark.parametrize(
+    "space",
+    [IMAGE, spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.Box(0, 1, (4, 10, 10), np.uint8)],
+    ids=["first", "last", "planes"],
+)
 def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: spaces.Box) -> None:
-    """Against torch's own modules one after the other, for channels first and last."""
+    """Against torch's own modules one after the other, for channels first and last, and for planes of zeros and ones."""
     net = Net(hidden=(7,), activation=name, channels=(4, 6), kernels=(5, 3), strides=(2, 1))
     module, _ = encoder(space, net)
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.1)
-    obs = torch.randint(256, (4, *space.shape), dtype=torch.uint8)
-    values = (obs if space is IMAGE else obs.permute(0, 3, 1, 2)) / 255
+    most = int(space.high.max())
+    obs = torch.randint(most + 1, (4, *space.shape), dtype=torch.uint8)
+    values = (obs.permute(0, 3, 1, 2) if space.shape[-1] == 3 else obs) / most
     for layer in module.convolutions:
         values = FUNCTIONS[name](nn.functional.conv2d(values, layer.weight, layer.bias, layer.stride))
     (last,) = module.dense.linears

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rlplug_algos.action_values import ActionValueConfig
 from rlplug_core.config import Count, Fraction, NonNegative, Positive, Share, integer, log, uniform
+from rlplug_core.errors import BadConfig
 from rlplug_core.nets.net import Net
 
 

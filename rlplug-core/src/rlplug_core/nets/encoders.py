@@ -115,7 +115,7 @@ class MLP(nn.Module):
 
 
 class Image(nn.Module):
-    """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1].
+    """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by the space's bound.
 
     Convolutions begin with the weights of hidden layers and have the same activation; `net.layer_norm` is for the fully
     connected layers after them. Where `net` names none, three as in DQN (Mnih et al., 2015) from 36 pixels a side, else
@@ -129,7 +129,7 @@ class Image(nn.Module):
         super().__init__()
         self.channels_last = space.shape[2] < space.shape[0]
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
-        self.scale = 1 / 255 if space.dtype == np.uint8 else 1.0
+        self.scale = 1 / max(float(space.high.max()), 1.0) if space.dtype == np.uint8 else 1.0
         usual = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if min(shape[1:]) >= 36 else [(16, 3, 1), (32, 3, 1)]
         kernels = list(zip(net.channels, net.kernels, net.strides, strict=True)) or usual
         _check_fit(min(shape[1:]), kernels)
