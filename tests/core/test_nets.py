@@ -62,7 +62,7 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
     ids=["first", "last", "planes"],
 )
 def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: spaces.Box) -> None:
-    """Against torch's own modules one after the other, for channels first and last, and for planes of zeros and ones."""
+    """Against torch's own modules one after the other, for channels first and last, and planes of zeros and ones."""
     net = Net(hidden=(7,), activation=name, channels=(4, 6), kernels=(5, 3), strides=(2, 1))
     module, _ = encoder(space, net)
     for parameter in module.parameters():

@@ -115,7 +115,7 @@ class MLP(nn.Module):
 
 
 class Image(nn.Module):
-    """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by the space's bound.
+    """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by its bound.
 
     Convolutions begin with the weights of hidden layers and have the same activation; `net.layer_norm` is for the fully
     connected layers after them. Where `net` names none, three as in DQN (Mnih et al., 2015) from 36 pixels a side, else
