@@ -20,15 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
 
 from rlplug_core.errors import BadCheckpoint
 from rlplug_core.types import Array, State
 
 #: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
 FORMAT = 3
-#: Files of so many bytes are mapped into memory instead of read.
-LARGE = 2**26
 #: Before the name of a checkpoint that another is about to replace.
 ASIDE = ".old-"
 #: What arrays may hold.
@@ -191,24 +190,12 @@ def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> S
 
 
 def _arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a safetensors file; of a large one as private views of it, read page by page when they are copied.
+    """The arrays of a safetensors file, mapped into memory as private pages that are read when they are copied.
 
-    Whoever loads state copies it to where it belongs, so that a large replay would otherwise lie in memory twice.
+    Whoever loads state copies it to where it belongs, so that a large replay would otherwise lie in memory twice. It is
+    the library's loader for torch that maps; the one for numpy reads.
     """
-    if path.stat().st_size < LARGE:
-        return load_file(path)
-    content = np.asarray(np.memmap(path, np.uint8, "c"))
-    begin = 8 + int.from_bytes(content[:8].tobytes(), "little")
-    header = json.loads(content[8:begin].tobytes())
-    return {name: _view(content[begin:], about) for name, about in header.items() if name != "__metadata__"}
-
-
-def _view(content: Array, about: Mapping[str, Any]) -> Array:
-    """An array as a file's header describes it: its type, such as F32, its shape, and where it begins and ends."""
-    begin, end = about["data_offsets"]
-    kind, bits = re.fullmatch(r"([A-Z]+)(\d*)", about["dtype"]).groups()  # type: ignore[union-attr]
-    dtype = np.dtype({"F": "float", "I": "int", "U": "uint", "BOOL": "bool"}[kind] + bits)
-    return content[begin:end].view(dtype).reshape(about["shape"])
+    return {name: tensor.numpy() for name, tensor in load_file(path).items()}
 
 
 def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
