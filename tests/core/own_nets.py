@@ -37,6 +37,10 @@ def make(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     return Own(space), 6
 
 
+def linear(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    return nn.Linear(width(space), 6), 6
+
+
 def wrong_number(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     return Own(space), 7
 

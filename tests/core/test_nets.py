@@ -317,3 +317,13 @@ def test_what_is_wrong_with_a_factory_is_said_in_one_sentence(
     with pytest.raises(error, match=message) as caught:
         Policy(DISCRETE, Net(factory=target))
     assert "\n" not in str(caught.value)
+
+
+def test_a_factory_is_tried_on_the_observations_that_it_will_get() -> None:
+    """Bytes come scaled with `net.normalise`, as numbers that a linear layer takes."""
+    own = f"{own_nets.HERE}:linear"
+    space = spaces.Box(0, 255, (128,), np.uint8)
+    module, features = encoder(space, Net(factory=own, normalise=True))
+    assert module(torch.zeros(3, 128, dtype=torch.uint8)).shape == (3, features)
+    with pytest.raises(PluginError, match="cannot take observations"):
+        encoder(space, Net(factory=own))

@@ -19,11 +19,14 @@ from torch import Tensor, nn
 
 from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.net import Net
+from rlplug_core.normalise import ObservationNorm
 from rlplug_core.plugins.loading import describe, load_target
 
 
-def custom(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+def custom(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
     """What the factory makes for an observation space: a module that was tried on two observations, and its features.
+
+    With a `norm` it is tried on what that makes of them.
 
     Raises:
         UsageError: there is no such file or module. PluginError: there is no such function, it raised, or what it made
@@ -34,7 +37,7 @@ def custom(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     made = _called(what, "cannot be made", make, space, replace(net, factory=None))
     match made:
         case (nn.Module() as module, int() as features) if features > 0:
-            _try(what, module, features, space)
+            _try(what, module, features, space, norm)
             return module, features
     raise PluginError(
         f"{what} is no network: {describe_kind(made)} came back; return (module, features), an nn.Module "
@@ -42,9 +45,10 @@ def custom(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     )
 
 
-def _try(what: str, module: nn.Module, features: int, space: spaces.Space[Any]) -> None:
+def _try(what: str, module: nn.Module, features: int, space: spaces.Space[Any], norm: ObservationNorm | None) -> None:
     with torch.no_grad():
-        found = _called(what, f"cannot take observations in {space}", module, zeros(space, 2))
+        seen = zeros(space, 2) if norm is None else norm(zeros(space, 2))
+        found = _called(what, f"cannot take observations in {space}", module, seen)
     if not isinstance(found, Tensor):
         raise PluginError(f"{what} gives {describe_kind(found)} instead of a tensor of features [B, {features}]")
     if found.shape != (2, features) or found.dtype != torch.float32:

@@ -236,12 +236,15 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
             "net.shared puts policy and critic on one trunk, and this algorithm trains its networks apart; leave it at "
             "false, or use a2c, a3c, ppo or another that has one loss for both"
         )
-    if net.normalise:
-        module, features = encoder(space, replace(net, normalise=False))
-        norm = observation_norm(space)
-        return (module if norm is None else Normalised(norm, module)), features
+    norm = observation_norm(space) if net.normalise else None
+    module, features = _encoder(space, replace(net, normalise=False), norm)
+    return (module if norm is None else Normalised(norm, module)), features
+
+
+def _encoder(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None) -> tuple[nn.Module, int]:
+    """What comes after `norm`, on whose observations a factory's module is tried."""
     if net.factory is not None:
-        return custom(space, net)
+        return custom(space, net, norm)
     if _is_image(space):
         image = Image(space, net)
         return image, image.features
