@@ -207,7 +207,7 @@ def test_temperature_can_be_fixed_and_its_target_follows_the_dimensions(learner:
     made.update(transitions(8), Clock(100))
     assert float(made.temperature()) == pytest.approx(0.3)
     box = spaces.Box(-1, 1, (2, 3), np.float32)
-    assert SAC(Spec(box, box, 1, "here"), SAC.Config(), Context(Seeds(0))).aim == -6
+    assert SAC(Spec(box, box, 1, "here"), SAC.Config(), Context(Seeds(0))).aim() == -6
 
 
 def test_actions_without_bounds_are_refused() -> None:
