@@ -47,7 +47,7 @@ class VQN(ActionValueLearner[Rollout]):
         super().build()
         c = self.config
         lr, rule = self.step_size("lr", c.anneal), c.optimiser.rule(c.rule)
-        self.optim = self.optimiser([self.online], lr, c.clip, rule)
+        self.optim = self.optimiser([self.online], lr, self.schedule("clip"), rule)
         self.values = self.hosted(self.online)
 
     def hosted(self, network: QNetwork) -> Callable[..., Array]:
