@@ -283,7 +283,7 @@ def test_a2c_update_is_one_gradient_step_on_n_step_returns(learner: Callable[...
 @pytest.mark.parametrize("algorithm", POLICIES)
 def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algorithm: str, standardise: bool) -> None:
     """Neither what stands in them nor whether they are there."""
-    made = learner(algorithm, "Chain", rows=2, standardise=standardise, entropy=0.1)
+    made = learner(algorithm, "Chain", steps=2, standardise=standardise, entropy=0.1)
     weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
     batch, other = random_samples("Chain", 6, weight), random_samples("Chain", 6, weight)
     kept = batch.take(torch.tensor([0, 2, 3, 5]))
