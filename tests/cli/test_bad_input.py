@@ -34,9 +34,9 @@ CASES = {
     "a schedule out of range": ("run ppo CartPole-v1 --gamma linear(0.9,1.1)", 2, r"'gamma': expected .* at most 1"),
     "a schedule for an integer": ("run a2c CartPole-v1 --steps linear(5,9)", 2, r"'steps': expected an integer"),
     "a schedule too early": (
-        "run dqn CartPole-v1 --gamma linear(0.9,0.99)",
+        "run dqn CartPole-v1 --n-step 3 --gamma linear(0.9,0.99)",
         2,
-        r"'gamma' cannot follow a schedule: it is",
+        r"'gamma' cannot follow a schedule with n_step 3",
     ),
     "no optimiser": ("run a2c CartPole-v1 --rule NAdma", 2, r"a2c: no optimiser 'NAdma'; did you mean 'NAdam'"),
     "an option without use": (

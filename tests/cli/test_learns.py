@@ -33,7 +33,8 @@ RAINBOW = {**NOISY, "updates": 8, "target_every": 32, "atoms": 21}
 CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
     "a2c": (300, 40_000, {}), "a3c": (200, 40_000, INLINE), "ppo": (300, 16_000, {}), "trpo": (300, 20_000, {}),
     "acktr": (300, 24_000, {}), "acer": (250, 16_000, {}), "vpg": (300, 40_000, {}), "vac": (100, 60_000, {}),
-    "vqn": (300, 60_000, {}), "vsarsa": (250, 60_000, {}), "nstep-q": (100, 60_000, INLINE),
+    "vqn": (300, 60_000, {"rows": 32, "lr": 3e-3, "gamma": 0.99}), "vsarsa": (250, 60_000, {}),
+    "nstep-q": (100, 60_000, INLINE),
     "sac-discrete": (250, 6_000, {}),
     **dict.fromkeys(("dqn", "per-dqn", "c51", "qrdqn", "iqn"), (100, 8_000, REPLAY)),
     "noisy-dqn": (100, 8_000, NOISY), "rainbow": (100, 8_000, RAINBOW),
