@@ -26,10 +26,8 @@ RECORD = HERE.parent.parent / "bench" / "learning.jsonl"
 #: Names that share a page with others, and the page.
 SHARED = {
     **dict.fromkeys(("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
-    "rainbow-iqn": "rainbow", "a3c": "a2c", "acer-continuous": "acer", "ppo-recurrent": "ppo",
+    "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
 }  # fmt: skip
-#: What is trained for a check and not for a curve.
-LEFT_OUT = ("CartPole-v0",)
 #: Text stays text, and the same runs give the same file.
 matplotlib.rcParams["svg.fonttype"] = "none"
 matplotlib.rcParams["svg.hashsalt"] = "rlplug"
@@ -84,8 +82,7 @@ def main() -> None:
     pictures: dict[str, dict[str, dict[str, Curve]]] = defaultdict(lambda: defaultdict(dict))
     for goal, curve in curves().items():
         algorithm, _, env = goal.partition("/")
-        if env not in LEFT_OUT:
-            pictures[SHARED.get(algorithm, algorithm)][env][algorithm] = curve
+        pictures[SHARED.get(algorithm, algorithm)][env][algorithm] = curve
     for name, panels in sorted(pictures.items()):
         path = draw(name, panels)
         shown = any(path.name in page.read_text(encoding="utf-8") for page in PAGES.glob("*.md"))
