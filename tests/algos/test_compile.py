@@ -18,7 +18,6 @@ HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "ppo": {"rows": 4, "steps": 32, "batch": 32, "epochs": 2, "total_steps": 256},
-    "ppo-recurrent": {"rows": 4, "steps": 4, "batch": 8, "epochs": 2, "units": 8, "total_steps": 128},
     "acer": {"rows": 2, "steps": 16, "start": 0, "total_steps": 128},
     "dqn": {"rows": 2, "start": 64, "batch": 32, "total_steps": 200, "double": True, "dueling": True},
 }
@@ -112,6 +111,7 @@ TRACED: dict[str, dict[str, Any]] = {
     "trpo": {"steps": 8, "batch": 8, "critic_epochs": 1, "total_steps": 160, "popart": True},
     "acktr": {"steps": 8, "total_steps": 160},
     "vpg": {"steps": 8, "total_steps": 320},
+    "ppo-recurrent": {"rows": 4, "steps": 4, "batch": 8, "epochs": 2, "units": 8, "total_steps": 256},
     "acer-continuous": {"steps": 8, "start": 0, "replays": 1.0, "total_steps": 160},
 }  # fmt: skip
 OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
