@@ -32,6 +32,8 @@ SHARED = {
 matplotlib.rcParams["svg.fonttype"] = "none"
 matplotlib.rcParams["svg.hashsalt"] = "rlplug"
 matplotlib.rcParams["font.size"] = 9
+#: Each text names all of them, which would be a third of the file.
+matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans"]
 
 
 #: Of one goal the steps of the evaluations, and the returns of every seed at them.
