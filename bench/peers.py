@@ -207,7 +207,7 @@ after a warm-up in which all workers have stepped; no log, evaluation or checkpo
 both sides: `bench/peers/settings.json`. Memory is the peak over the whole process tree (parent, workers, helpers),
 with shared pages counted once. Rows are *disturbed* where a run had less than 85 % of a core for each process at work.
 The return is of 20 greedy episodes after training, to show that both sides learn.
-{tuned}
+{remarks}{tuned}
 {about}."""
 
 
@@ -219,7 +219,8 @@ def section(measured: dict[str, dict[str, Any]], tuned: bool) -> str:
     heading = "## Beside other libraries" + (", these tuned by hand" if tuned else "")
     by_hand = "The peers run with all that a user can set: fused Adam, no checks in distributions, no denormals.\n"
     about = sorted({each["machine"] for each in known}) + sorted({name for each in known for name in each["versions"]})
-    note = NOTE.format(about=", ".join(about), tuned=by_hand if tuned else "")
+    remarks = "".join(f"{each['remark']}\n" for each in known if "remark" in each)  # added to a row by hand
+    note = NOTE.format(about=", ".join(about), remarks=remarks, tuned=by_hand if tuned else "")
     command = "python bench/peers.py" + (" --tuned" if tuned else "")
     rows = [[*each["cells"], each["revision"]] for each in known]
     return f"{heading}\n\n`{command}`\n\n{table(HEADER, rows)}\n\n{note}"
