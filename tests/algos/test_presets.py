@@ -9,12 +9,13 @@ import gymnasium.spaces as spaces
 import numpy as np
 import pytest
 
+from rlplug_core.clock import Clock
 from rlplug_core.plan import Plan
 from rlplug_core.plugins import records
 from rlplug_core.plugins.presets import chain
 from rlplug_core.presets import resolve
 from rlplug_core.testing.envs import LongRecall
-from rlplug_core.types import Spec
+from rlplug_core.types import Spec, tree_map
 
 
 def box(size: int) -> spaces.Box:
@@ -46,5 +47,8 @@ def tables() -> Iterator[tuple[str, str]]:
 def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, env: str) -> None:
     plan = Plan.make(algorithm, env, resolve(algorithm, env, {})[0])
     learner = plan.make_learner(Spec(*SPACES[env], plan.options.rows, env))
-    learner.agent()
-    learner.buffer()
+    agent, (seen, acted), rows, clock = learner.agent(), SPACES[env], plan.options.rows, Clock(1)
+    obs = tree_map(lambda value: np.stack([value] * rows), seen.sample())
+    act = agent.act(obs, np.ones(rows, bool), agent.initial(rows), clock)
+    assert act.action.shape == (rows, *acted.shape)
+    assert not list(learner.buffer().batches(clock)), "there is nothing to learn from before the first step"

@@ -6,14 +6,21 @@ step are overwritten two steps later, as an environment that reuses its memory w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
 
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.replay import ReplayBuffer
+from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Step
+from tests.core.fakes import assert_same, stored
 from tests.reference.returns import Moment
+
+B = TypeVar("B", bound=ReplayBuffer)
 
 GO, TERMINATE, TRUNCATE, ABSENT = range(4)
 KINDS = st.sampled_from([GO, GO, GO, GO, TERMINATE, TRUNCATE, ABSENT])
@@ -120,6 +127,24 @@ def absent_between(
     """Two rows without a transition after the end of an episode, or with `cut` False in the middle of one."""
     absent = [Moment(obs + n, reward, next_obs + n, terminated, truncated, False) for n in range(2)]
     return Story([[Moment(1, 0.5, 2, False, cut, True), *absent, Moment(4, 0.25, 5, False, False, True)]])
+
+
+def side_by_side(story: Story, move: int, make: Callable[[], B]) -> Iterator[tuple[B, B, Transitions, Transitions]]:
+    """Two buffers through a story, the second stored and read before step `move`, and each pair of their batches.
+
+    In the end their states have to be the same.
+    """
+    stay, moved, clock = make(), make(), Clock(1)
+    for time, step in enumerate(story.steps()):
+        if time == move:
+            state = stored(moved.state_dict())
+            moved = make()
+            moved.load_state_dict(state)
+        for buffer in (stay, moved):
+            buffer.add(step)
+        for one, other in zip(stay.batches(clock), moved.batches(clock), strict=True):
+            yield stay, moved, one, other
+    assert_same(stay.state_dict(), moved.state_dict())
 
 
 def dictionary_step(time: int, rows: int = 2) -> Step:

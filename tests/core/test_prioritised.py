@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -16,8 +18,7 @@ from rlplug_core.errors import RlplugError
 from rlplug_core.schedules import constant, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result
-from tests.core.fakes import assert_same, stored
-from tests.core.stories import Story, dictionary_step, stories
+from tests.core.stories import Story, dictionary_step, side_by_side, stories
 from tests.core.test_replay import check
 from tests.reference import replay
 
@@ -159,23 +160,19 @@ def test_priorities_that_are_none_are_refused(priority: torch.Tensor | None) -> 
         buffer.feedback(buffer.gather(np.array([0, 1])), Result({}, priority))
 
 
+def goes_on_the_same(story: Story, move: int, make: Callable[[], PrioritisedReplay]) -> None:
+    """Indices, weights and, in the end, priorities are those of a buffer that was never stored."""
+    for stay, moved, one, other in side_by_side(story, move, make):
+        assert torch.equal(one.index, other.index)
+        assert torch.equal(one.weight, other.weight)
+        stay.feedback(one, surprise(one))
+        moved.feedback(other, surprise(other))
+
+
 @settings(max_examples=40, deadline=None)
 @given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
 def test_stored_and_read_at_any_moment_it_goes_on_the_same(
     story: Story, n: int, extra: int, data: st.DataObject
 ) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
-    stay, moved = (buffer_for(story.rows, n + 1 + extra, n) for _ in range(2))
-    for time, step in enumerate(story.steps()):
-        if time == move:
-            state = stored(moved.state_dict())
-            moved = buffer_for(story.rows, n + 1 + extra, n)
-            moved.load_state_dict(state)
-        for buffer in (stay, moved):
-            buffer.add(step)
-        for one, other in zip(stay.batches(CLOCK), moved.batches(CLOCK), strict=True):
-            assert torch.equal(one.index, other.index)
-            assert torch.equal(one.weight, other.weight)
-            stay.feedback(one, surprise(one))
-            moved.feedback(other, surprise(other))
-    assert_same(stay.state_dict(), moved.state_dict())
+    goes_on_the_same(story, move, lambda: buffer_for(story.rows, n + 1 + extra, n))

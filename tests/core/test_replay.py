@@ -17,7 +17,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Step
 from tests.core.fakes import assert_same, stored
-from tests.core.stories import Story, dictionary_step, stories
+from tests.core.stories import Story, dictionary_step, side_by_side, stories
 from tests.reference import replay
 
 GAMMA = 0.9
@@ -178,21 +178,12 @@ def test_stored_and_read_at_any_moment_it_goes_on_the_same(
     story: Story, n: int, extra: int, data: st.DataObject
 ) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
-    stay, moved = (buffer_for(story.rows, n + 1 + extra, n) for _ in range(2))
-    for time, step in enumerate(story.steps()):
-        if time == move:
-            state = stored(moved.state_dict())
-            moved = buffer_for(story.rows, n + 1 + extra, n)
-            moved.load_state_dict(state)
-        for buffer in (stay, moved):
-            buffer.add(step)
-        for one, other in zip(stay.batches(CLOCK), moved.batches(CLOCK), strict=True):
-            np.testing.assert_array_equal(one.index, other.index)
-            np.testing.assert_array_equal(one.obs, other.obs)
-            np.testing.assert_array_equal(one.next_obs, other.next_obs)
-            np.testing.assert_array_equal(one.reward, other.reward)
-            np.testing.assert_array_equal(one.discount, other.discount)
-    assert_same(stay.state_dict(), moved.state_dict())
+    for _, _, one, other in side_by_side(story, move, lambda: buffer_for(story.rows, n + 1 + extra, n)):
+        np.testing.assert_array_equal(one.index, other.index)
+        np.testing.assert_array_equal(one.obs, other.obs)
+        np.testing.assert_array_equal(one.next_obs, other.next_obs)
+        np.testing.assert_array_equal(one.reward, other.reward)
+        np.testing.assert_array_equal(one.discount, other.discount)
 
 
 def test_dictionaries_and_types_stay_as_they_are() -> None:

@@ -19,9 +19,8 @@ from rlplug_core.errors import UsageError
 from rlplug_core.schedules import constant
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result
-from tests.core.fakes import assert_same, stored
 from tests.core.stories import Story, dictionary_step, stories
-from tests.core.test_prioritised import surprise
+from tests.core.test_prioritised import goes_on_the_same, surprise
 from tests.core.test_replay import GAMMA, check
 from tests.reference import replay
 
@@ -120,20 +119,7 @@ def test_stored_and_read_at_any_moment_it_goes_on_the_same(
     story: Story, n: int, extra: int, data: st.DataObject
 ) -> None:
     move = data.draw(st.integers(0, len(story) - 1))
-    stay, moved = (buffer_for(story.rows, n + 1 + extra, n) for _ in range(2))
-    for time, step in enumerate(story.steps()):
-        if time == move:
-            state = stored(moved.state_dict())
-            moved = buffer_for(story.rows, n + 1 + extra, n)
-            moved.load_state_dict(state)
-        for buffer in (stay, moved):
-            buffer.add(step)
-        for one, other in zip(stay.batches(CLOCK), moved.batches(CLOCK), strict=True):
-            assert torch.equal(one.index, other.index)
-            assert torch.equal(one.weight, other.weight)
-            stay.feedback(one, surprise(one))
-            moved.feedback(other, surprise(other))
-    assert_same(stay.state_dict(), moved.state_dict())
+    goes_on_the_same(story, move, lambda: buffer_for(story.rows, n + 1 + extra, n))
 
 
 def test_a_restart_ends_what_is_not_finished() -> None:
