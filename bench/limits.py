@@ -21,9 +21,10 @@ import numpy as np
 import torch
 from results import machine, revision, table, write_section
 from torch import Tensor
-from torch.nn.functional import linear, softplus
+from torch.nn.functional import softplus
 from torch.optim.adam import adam
 
+from rlplug_core.accelerate.products import linear
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock

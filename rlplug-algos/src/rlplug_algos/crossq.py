@@ -60,7 +60,8 @@ class CrossQ(SAC):
         loss, metrics, moments = self.loss(batch)
         metrics["loss/critic_gradient_norm"] = self.critic_optimiser.minimise(loss, clock)
         if due(clock.updates, clock.updates + 1, self.config.policy_every):
-            loss, further, taken = self.policy_loss(batch)
+            with self.frozen:
+                loss, further, taken = self.policy_loss(batch)
             metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimiser.minimise(loss, clock)}
             absorb(self.policy, taken)
         absorb(self.critics, moments)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.algorithm import Algorithm, Follower, discounted, replay_gamma
+from rlplug_core.algorithm import Algorithm, Follower, Frozen, discounted, replay_gamma
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
@@ -87,6 +87,7 @@ class OffPolicy(Algorithm[Transitions]):
         self.to(self.device)
         self.critic_optimiser = self._optimiser([self.critics], "critic_lr")
         self.policy_optimiser = self._optimiser(self.policy_modules(), "lr")
+        self.frozen = Frozen(self.critics)
         self.followers = [Follower(target, online) for target, online in self.pairs()]
         if self.context.compile:
             self.policy_loss = torch.compile(self.policy_loss)  # type: ignore[method-assign]
@@ -109,7 +110,8 @@ class OffPolicy(Algorithm[Transitions]):
         loss, metrics = self.loss(batch)
         metrics["loss/critic_gradient_norm"] = self.critic_optimiser.minimise(loss, clock)
         if due(clock.updates, clock.updates + 1, self.config.policy_every):
-            loss, further = self.policy_loss(batch)
+            with self.frozen:
+                loss, further = self.policy_loss(batch)
             metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimiser.minimise(loss, clock)}
             for follower in self.followers:
                 follower.move(self.config.tau)

@@ -247,6 +247,21 @@ class Follower:
             torch._foreach_lerp_(self.target, self.online, tau)
 
 
+class Frozen:
+    """A context in which a module's parameters want no gradient: what is differentiated through it costs no more."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parameters = list(module.parameters())
+
+    def __enter__(self) -> None:
+        for parameter in self.parameters:
+            parameter.requires_grad = False
+
+    def __exit__(self, *failure: object) -> None:
+        for parameter in self.parameters:
+            parameter.requires_grad = True
+
+
 def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
     """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them.
 

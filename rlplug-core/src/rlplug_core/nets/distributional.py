@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from rlplug_core.accelerate import products
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
@@ -72,7 +73,8 @@ class ImplicitQ(QNetwork):
     def distribution(self, obs: Obs, noise: Tensor | None = None, shares: Tensor | None = None) -> Tensor:
         """The quantiles at `shares` [B, K], or for all rows at the middles that action values are means over."""
         shares = self.middles.unsqueeze(0) if shares is None else shares
-        embedded = torch.relu(self.embedding(torch.cos(shares.unsqueeze(-1) * self.cosines)))
+        cosines = torch.cos(shares.unsqueeze(-1) * self.cosines)
+        embedded = torch.relu(products.linear(cosines, self.embedding.weight, self.embedding.bias))
         features = self.encoder(obs).unsqueeze(1) * embedded
         return self.heads(features, noise).squeeze(-1).transpose(1, 2)
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerate import products
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.custom import custom
 from rlplug_core.nets.net import Net
@@ -107,7 +108,7 @@ class MLP(nn.Module):
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
         activate = IN_PLACE.get(self.activation, self.activation)
         for part, norm in self._parts:
-            values = nn.functional.linear(values, part["weight"], part["bias"])
+            values = products.linear(values, part["weight"], part["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(values, values.shape[-1:], norm["weight"], norm["bias"])
             values = activate(values)

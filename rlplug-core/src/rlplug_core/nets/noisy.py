@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerate import products
 from rlplug_core.types import Array
 
 #: Which noise: a number for each weight, or one for each input and output, whose products the weights get.
@@ -61,4 +62,4 @@ class NoisyLinear(nn.Module):
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         weight, bias = (self.weight, self.bias) if noise is None else self.perturbed(noise)
-        return nn.functional.linear(features, weight, bias)
+        return products.linear(features, weight, bias)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.accelerate import products
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import beside
 from rlplug_core.nets.encoders import activation, encoder, linear
@@ -97,7 +98,8 @@ class RenormMLP(nn.Module):
         norms: Iterator[nn.Module] = iter(self.norms)
         values = next(norms)(values, weight, moments)
         for layer, norm in zip(self.linears, norms, strict=True):
-            values = norm(self.activation(layer(values)), weight, moments)
+            values = products.linear(values, layer.weight, layer.bias)  # type: ignore[arg-type]
+            values = norm(self.activation(values), weight, moments)
         return values
 
 

@@ -1,0 +1,36 @@
+"""Every algorithm learns the same, up to rounding, whichever library multiplies its matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from rlplug_core.accelerate import products
+from tests.algos.test_schedules import FOLLOWING, OFF, env_of, options_of
+
+REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
+
+
+@pytest.mark.parametrize("algorithm", [*REPLAYED, *FOLLOWING])
+def test_weights_are_those_of_the_other_library(
+    trained: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {**options_of(algorithm), **(OFF if algorithm in REPLAYED else {}), "total_steps": 40}
+    other = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
+    calls, product = list[int](), products._product
+
+    def count(*factors: Any) -> torch.Tensor:
+        calls.append(1)
+        return product(*factors)
+
+    monkeypatch.setattr(products, "faster", lambda: True)
+    monkeypatch.setattr(products, "WORTH", 0)
+    monkeypatch.setattr(products, "_product", count)
+    found = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
+    assert calls
+    for name, tensor in other.items():
+        if isinstance(tensor, torch.Tensor):
+            torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-3, msg=name)
