@@ -15,7 +15,7 @@ from rlplug_core.nets.heads import ILLEGAL
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.policy import Policy
-from rlplug_core.schedules import constant
+from rlplug_core.schedules import constant, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Spec
@@ -49,6 +49,13 @@ def test_softmax_takes_actions_by_their_exponentials() -> None:
     expected = torch.softmax(torch.tensor([0.0, 2.0, 4.0]), 0).tolist()
     assert shares(agent) == pytest.approx(expected, abs=0.03)
     assert shares(agent, explore=False) == [0, 0, 1]
+
+
+def test_a_temperature_that_falls_to_0_ends_greedy() -> None:
+    agent = Softmax(network([0.0, 1.0, 2.0]), linear(0.5, 0.0), Seeds(1))
+    half = torch.softmax(torch.tensor([0.0, 4.0, 8.0]), 0).tolist()
+    assert shares(agent, clock=Clock(100, 50)) == pytest.approx(half, abs=0.03)
+    assert shares(agent, clock=Clock(100, 100)) == [0, 0, 1]
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1.0, 1e9, 1e30])

@@ -13,6 +13,7 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.clock import Clock
+from rlplug_core.schedules import linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import tree_map
 from tests.core.stories import Story, critic, dictionary_step, stories
@@ -92,6 +93,16 @@ def test_ratio_is_the_mean_of_a_poisson_number_and_every_kept_rollout_is_as_like
     assert np.mean(counts) == pytest.approx(ratio, abs=4 * (ratio / len(counts)) ** 0.5)
     assert np.var(counts) == pytest.approx(ratio, rel=0.15)
     assert slots / slots.sum() == pytest.approx(np.full(capacity, 1 / capacity), abs=0.02)
+
+
+def test_a_ratio_may_follow_a_schedule() -> None:
+    buffer = TrajectoryReplay(1, 4, linear(0.0, 4.0), 1, Seeds(0))
+    given = []
+    for number in range(1000):
+        buffer.add(dictionary_step(number % 100))
+        given.append(len(list(buffer.batches(Clock(1000, number)))) - 1)
+    assert np.mean(given[:500]) == pytest.approx(1, abs=0.2)
+    assert np.mean(given[500:]) == pytest.approx(3, abs=0.3)
 
 
 def test_memory_and_nested_observations_come_back() -> None:

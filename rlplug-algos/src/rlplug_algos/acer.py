@@ -88,7 +88,7 @@ class ACER(Algorithm[Rollout]):
     def buffer(self) -> TrajectoryReplay:
         c, rollout = self.config, self.config.steps * self.spec.rows
         start, capacity = -(-c.start // rollout), max(1, c.capacity // rollout)
-        return TrajectoryReplay(c.steps, capacity, c.replays, start, self.seeds.child("buffer"))
+        return TrajectoryReplay(c.steps, capacity, self.schedule("replays"), start, self.seeds.child("buffer"))
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         loss, metrics = self.loss(self.samples(batch))

@@ -19,6 +19,7 @@ from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.rules import OptimiserOptions, RuleName
+from rlplug_core.scheduled import unguarded
 from rlplug_core.schedules import Schedule, piecewise
 from rlplug_core.types import Array
 
@@ -93,8 +94,10 @@ class ActionValueLearner(Algorithm[B]):
         c, seeds = self.config, self.agent_seeds(rank)
         if c.noisy is not None:
             return NoisyGreedy(self.online, self.online.draw, seeds, self.acting, c.warmup, c.epsilon_evaluation)
-        if c.temperature is not None:
-            return Softmax(self.online, c.temperature, seeds, self.acting, c.warmup, c.epsilon_evaluation)
+        if unguarded(c).temperature is not None:
+            return Softmax(
+                self.online, self.schedule("temperature"), seeds, self.acting, c.warmup, c.epsilon_evaluation
+            )
         return EpsilonGreedy(self.online, self.epsilon(rank), seeds, self.acting, c.warmup, c.epsilon_evaluation)
 
     def drawn(self, uses: int) -> list[Array]:

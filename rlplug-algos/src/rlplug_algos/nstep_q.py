@@ -66,14 +66,11 @@ class NStepQ(VQN):
 
     def buffer(self) -> Buffer[Rollout]:
         """Fresh rollouts; with `replay` kept ones again, towards targets made anew (as in Wang et al., 2017)."""
-        c = self.config
-        if not c.replay:
+        c, seeds = self.config, self.seeds.child("buffer", self.context.rank)
+        if "replay" not in self.context.schedules and not c.replay:
             return RolloutBuffer(c.steps)
-        capacity, seeds = (
-            max(1, c.capacity // (c.steps * self.spec.rows)),
-            self.seeds.child("buffer", self.context.rank),
-        )
-        return TrajectoryReplay(c.steps, capacity, c.replay, 1, seeds)
+        capacity = max(1, c.capacity // (c.steps * self.spec.rows))
+        return TrajectoryReplay(c.steps, capacity, self.schedule("replay"), 1, seeds)
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         result = super().update(batch, clock)

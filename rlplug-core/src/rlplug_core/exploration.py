@@ -13,7 +13,7 @@ from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.nets.heads import ILLEGAL
-from rlplug_core.schedules import Schedule, constant
+from rlplug_core.schedules import Schedule, constant, throughout
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Carry, Obs, State
 
@@ -42,7 +42,7 @@ class EpsilonGreedy(NetworkAgent):
             return Act(self.forward(obs).argmax(-1), None, NO_EXTRAS)
         values = self.values(obs) if explore else self.forward(obs)
         noise = self.drawn(self.draws, len(values))
-        action = self.choose(values, noise[:, 1]) if explore else values.argmax(-1)
+        action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
         if exploring.any():
             action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
@@ -63,7 +63,7 @@ class EpsilonGreedy(NetworkAgent):
         """Action values [N, A] to explore by."""
         return self.forward(obs)
 
-    def choose(self, values: Array, uniform: Array) -> Array:
+    def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
         """Actions [N] by their values [N, A], with random numbers [N] in [0, 1) to do it."""
         action: Array = values.argmax(-1)
         return action
@@ -72,10 +72,10 @@ class EpsilonGreedy(NetworkAgent):
         """The mean [N] of `values` [N, A] over the actions that it would take by the values `by` [N, A]."""
         chance, legal = self.chance(clock), values > ILLEGAL
         mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
-        expected: Array = chance * mean + (1 - chance) * self.preferred(values, by)
+        expected: Array = chance * mean + (1 - chance) * self.preferred(values, by, clock)
         return expected
 
-    def preferred(self, values: Array, by: Array) -> Array:
+    def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
         """The same where no random action comes between."""
         return of_action(values, by.argmax(-1))
 
@@ -90,29 +90,37 @@ class EpsilonGreedy(NetworkAgent):
 
 
 class Softmax(EpsilonGreedy):
-    """Each action with a probability proportional to exp(value / temperature) (Boltzmann exploration)."""
+    """Each action with a probability proportional to exp(value / temperature) (Boltzmann exploration).
+
+    Args:
+        temperature: a number, or a schedule of progress.
+    """
+
+    #: The lowest temperature, where a schedule ends at 0.
+    COLDEST = 1e-8
 
     def __init__(
-        self, network: nn.Module, temperature: float, seeds: Seeds, acting: str = "auto", warmup: int = 0,
+        self, network: nn.Module, temperature: Schedule | float, seeds: Seeds, acting: str = "auto", warmup: int = 0,
         evaluation: float = 0.0,
     ) -> None:  # fmt: skip
-        self.temperature = temperature
+        self.temperature = throughout(temperature)
         super().__init__(network, constant(0.0), seeds, acting, warmup, evaluation)
 
-    def choose(self, values: Array, uniform: Array) -> Array:
+    def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
         # In double precision: uniform * total stays below total, so that no action of probability 0 is taken.
-        total = np.cumsum(self.odds(values), -1)
+        total = np.cumsum(self.odds(values, clock), -1)
         action: Array = (total > uniform[:, None] * total[:, -1:]).argmax(-1)
         return action
 
-    def preferred(self, values: Array, by: Array) -> Array:
-        odds = self.odds(by)
+    def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
+        odds = self.odds(by, clock)
         mean: Array = (odds * values).sum(-1) / odds.sum(-1)
         return mean
 
-    def odds(self, values: Array) -> Array:
+    def odds(self, values: Array, clock: Clock) -> Array:
         """What the probabilities [N, A] of actions are proportional to."""
-        shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / self.temperature
+        temperature = max(self.temperature(clock.progress), self.COLDEST)
+        shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / temperature
         odds: Array = np.where(values > ILLEGAL, np.exp(shifted), 0.0)
         return odds
 

@@ -10,6 +10,7 @@ import numpy as np
 from rlplug_core.batches import Cuts, Rollout, rows_of
 from rlplug_core.buffers.rollout import RolloutBuffer, put
 from rlplug_core.clock import Clock
+from rlplug_core.schedules import Schedule, throughout
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
@@ -20,16 +21,17 @@ class TrajectoryReplay:
     Args:
         steps: rollout length per environment row.
         capacity: rollouts kept; a new one takes the place of the oldest.
-        ratio: kept rollouts given per new one, on average; their number is Poisson distributed.
+        ratio: kept rollouts given per new one, on average, a number or a schedule of progress; how many there are is
+            Poisson distributed.
         start: rollouts kept before the first is given again.
         seeds: where the draws come from.
     """
 
     FIELDS = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras")
 
-    def __init__(self, steps: int, capacity: int, ratio: float, start: int, seeds: Seeds) -> None:
+    def __init__(self, steps: int, capacity: int, ratio: Schedule | float, start: int, seeds: Seeds) -> None:
         self.incoming = RolloutBuffer(steps)
-        self.capacity, self.ratio, self.start = capacity, ratio, start
+        self.capacity, self.ratio, self.start = capacity, throughout(ratio), start
         self.generator = seeds.generator()
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
         self.apart: list[State] = []  # per slot what has no fixed shape: cuts and the first row's memory
@@ -43,7 +45,7 @@ class TrajectoryReplay:
         for rollout in self.incoming.batches(clock):
             self._keep(rollout)
             self.new = True
-            self.owed = int(self.generator.poisson(self.ratio)) if self.count >= self.start else 0
+            self.owed = int(self.generator.poisson(self.ratio(clock.progress))) if self.count >= self.start else 0
         if self.new:
             self.new = False
             yield self._rollout((self.count - 1) % self.capacity)
