@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import ACTIVATIONS, Image
+from rlplug_core.nets.heads import SquashedGaussian
 from rlplug_core.nets.modules import Stream
 from rlplug_core.testing import Check, checks
 
@@ -101,13 +104,44 @@ def test_a_deviation_of_the_state_is_heeded_or_refused(learner: Callable[..., An
         names = [[name for name, _ in policy.named_parameters() if "log_std" in name] for policy in (free, state)]
         assert [len(found) for found in names] == [1, 0]
     else:
-        with pytest.raises(UsageError, match=r"net\.std .* leave it at free"):
+        with pytest.raises(UsageError, match=r"net\.std .* leave net\.std at its default"):
             learner(algorithm, where, **{"net.std": "state"})
 
 
-def test_a_deviation_of_the_state_is_refused_where_actions_are_no_box(learner: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match=r"net\.std .* leave it at free"):
-        learner("ppo", "Chain", **{"net.std": "state"})
+@pytest.mark.parametrize("option", ["std=state", "squash=true"])
+def test_what_is_a_gaussians_is_refused_where_actions_are_no_box(learner: Callable[..., Any], option: str) -> None:
+    name, value = f"net.{option}".split("=")
+    with pytest.raises(UsageError, match=rf"{name} .* leave {name} at its default"):
+        learner("ppo", "Chain", **{name: value if value == "state" else True})
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_tanh_is_put_on_or_refused(learner: Callable[..., Any], algorithm: str) -> None:
+    """And the deviation stays what `net.std` says: a parameter of its own."""
+    where = "Continuous" if algorithm in GAUSSIAN else env(algorithm)
+    if algorithm in GAUSSIAN and algorithm != "acer-continuous":
+        policy = learner(algorithm, where, **{"net.squash": True}).policy
+        assert isinstance(policy.head, SquashedGaussian)
+        assert [name for name, _ in policy.named_parameters() if "log_std" in name]
+    else:
+        with pytest.raises(UsageError, match=r"leave net\.squash at"):
+            learner(algorithm, where, **{"net.squash": True})
+
+
+def test_actions_through_a_tanh_carry_their_own_density(learner: Callable[..., Any]) -> None:
+    """As it is drawn, so PPO's first ratio is 1; the greedy action is the tanh of the mean."""
+    made = learner("ppo", "Continuous", **{"net.squash": True})
+    made.policy.outputs[0].bias.data.fill_(1.5)
+    agent, obs, first = made.agent(), np.random.default_rng(0).random((64, 1), np.float32), np.zeros(64, bool)
+    agent.initial(64)
+    drawn, greedy = (agent.act(obs, first, None, Clock(1), explore) for explore in (True, False))
+    assert (np.abs(drawn.action) < 1).all()
+    with torch.no_grad():
+        outputs = made.policy(torch.from_numpy(obs))
+        density = made.policy.head.log_prob(outputs, torch.from_numpy(drawn.action))
+    np.testing.assert_allclose(drawn.extras["log_prob"], density, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(greedy.action, outputs[:, :1].tanh(), rtol=1e-5)
+    assert greedy.action.min() > 0.85
 
 
 #: What a network may break: bits, copies, other processes.

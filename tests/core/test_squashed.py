@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.heads import SquashedGaussian, log_slope, squashed
+from rlplug_core.nets.heads import SquashedGaussian, head, log_slope, squashed
 
 MEAN, LOG_STD = st.floats(-2, 2), st.floats(-2, 0.5)
 HEAD = SquashedGaussian((1,))
@@ -100,7 +102,23 @@ def test_deviation_depends_on_the_state_and_shapes_are_kept() -> None:
     assert head.mode(given.detach().numpy()).shape == (4, 2, 3)
 
 
-@pytest.mark.parametrize("space", [spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(-1, 3e38, (2,)), spaces.Discrete(2)])
-def test_actions_without_bounds_are_refused(space: spaces.Space[Any]) -> None:
+def test_a_free_deviation_is_one_parameter_for_all_states() -> None:
+    """In a product too, where one part goes through the tanh and the others are what they are."""
+    both = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)})
+    product, layer = head(both, 7, squash=True)
+    given = layer(100 * torch.randn(5, 7)).detach()
+    assert (given[:, 2:4] == 0).all()
+    action = product.sample(given.numpy(), product.noise(np.random.default_rng(0), (5,)))
+    assert (np.abs(action[:, :2]) < 1).all()
+    alone = HEAD.host_log_prob(given[:, [0, 2]].numpy(), action[:, :1]) + HEAD.host_log_prob(
+        given[:, [1, 3]].numpy(), action[:, 1:2]
+    )
+    chosen = given[:, 4:].log_softmax(-1).gather(1, torch.from_numpy(action[:, 2:]).long()).squeeze(1)
+    np.testing.assert_allclose(product.host_log_prob(given.numpy(), action), alone + chosen.numpy(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("squash", [squashed, partial(head, squash=True)], ids=["squashed", "head"])
+@pytest.mark.parametrize("space", [spaces.Box(-np.inf, np.inf, (1,)), spaces.Box(-1, 3e38, (2,))])
+def test_actions_without_bounds_are_refused(space: spaces.Space[Any], squash: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"a tanh needs bounds, and the actions in .* have none; wrap"):
-        squashed(space, 4)
+        squash(space, 4)

@@ -14,6 +14,7 @@ from rlplug_core.accelerate.forward import forward
 from rlplug_core.batches import Rollout, Samples, to_tensors
 from rlplug_core.config import Count, Positive
 from rlplug_core.corrections import retrace
+from rlplug_core.errors import UsageError
 from rlplug_core.natural import within
 from rlplug_core.nets.encoders import MLP, encoder, linear
 from rlplug_core.nets.heads import Gaussian
@@ -58,6 +59,8 @@ class ContinuousACER(ACER):
 
     def critics(self) -> list[nn.Module]:
         assert isinstance(self.policy.head, Gaussian)
+        if self.config.net.squash:
+            raise UsageError("acer-continuous has the slopes of a Gaussian without a tanh; leave net.squash at false")
         self.head, trunk = self.policy.head, encoder(self.spec.obs, self.config.net)
         self.critic = Critic(self.spec, self.config.net, trunk).to(self.device)
         self.dueling = Dueling(trunk, self.head.dims, self.config.net).to(self.device)

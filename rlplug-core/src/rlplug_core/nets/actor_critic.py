@@ -28,7 +28,7 @@ class DeterministicPolicy(nn.Module):
     def __init__(self, spec: Spec, net: Net) -> None:
         super().__init__()
         check_bounded(spec.action)
-        net.check_std(gaussian=False)
+        net.check_gaussian(free=False)
         self.shape = spec.action.shape or ()
         self.encoder, features = encoder(spec.obs, net)
         self.outputs = linear(features, prod(self.shape), net.output_gain or 0.01, net)

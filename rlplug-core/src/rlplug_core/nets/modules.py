@@ -11,6 +11,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 from torch import Tensor, nn
 
+from rlplug_core.accelerate import products
 from rlplug_core.actions import parts
 from rlplug_core.batches import Samples
 from rlplug_core.errors import UsageError
@@ -25,7 +26,7 @@ from rlplug_core.types import Array, Obs, Spec
 class Policy(nn.Module):
     """Observations to the outputs [B, size] of an action head, illegal actions masked.
 
-    `make` builds the head; without it that is `head`, with the deviation that `net` says.
+    `make` builds the head; without it that is `head`, with the Gaussian that `net` says.
     """
 
     columns: Tensor | None
@@ -35,8 +36,8 @@ class Policy(nn.Module):
     ) -> None:
         super().__init__()
         check_mask(spec)
-        net.check_std(make is None and any(isinstance(part.space, spaces.Box) for part in parts(spec.action)))
-        make = make or partial(head, std=net.std)
+        net.check_gaussian(make is None and any(isinstance(part.space, spaces.Box) for part in parts(spec.action)))
+        make = make or partial(head, std=net.std, squash=net.squash)
         self.encoder, features = trunk or encoder(spec.obs, net)
         self.head: Head
         self.head, self.outputs = make(spec.action, features)
@@ -142,7 +143,7 @@ class Stream(nn.Module):
         for number, layer in enumerate(self.linears):
             if parts is None:
                 own = layer._parameters  # attributes of a module are looked up slowly
-                features = nn.functional.linear(features, own["weight"], own["bias"])  # type: ignore[arg-type]
+                features = products.linear(features, own["weight"], own["bias"])  # type: ignore[arg-type]
             else:
                 features = layer(features, parts[number])
             if number < self.last:
@@ -168,7 +169,7 @@ class QNetwork(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         check_mask(spec)
-        net.check_std(gaussian=False)
+        net.check_gaussian(free=False)
         self.actions, self.atoms = actions_of(spec.action), atoms
         self.encoder, self.features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)

@@ -28,7 +28,8 @@ class Net:
     strides: tuple[Count, ...] = ()  # step of each convolution's window, as many as channels
     shared: bool = False  # policy and critic on one trunk, where both are trained by one loss
     normalise: bool = False  # scale observations by their running mean and deviation; images and Discrete stay
-    std: Literal["free", "state"] = "free"  # deviation of a Gaussian without a tanh: a free parameter or the state's
+    std: Literal["free", "state"] = "free"  # a Gaussian's deviation: a free parameter, or the state's as sac has it
+    squash: bool = False  # put a Gaussian's actions through a tanh; sac and its kin always do
     factory: Target | None = None  # a function of your own for observations to features, ./file.py:make
 
     def __post_init__(self) -> None:
@@ -37,18 +38,19 @@ class Net:
         if not len(self.channels) == len(self.kernels) == len(self.strides):
             raise ValueError("channels, kernels and strides need as many numbers each, one per convolution")
 
-    def check_std(self, gaussian: bool) -> None:
-        """Raise UsageError where a deviation of the state's is asked of a network that has no such Gaussian."""
-        if self.std == "state" and not gaussian:
+    def check_gaussian(self, free: bool) -> None:
+        """Raise UsageError where something is asked of a network's Gaussian that is not `free` to be chosen."""
+        asked = [name for name, given in (("std", self.std == "state"), ("squash", self.squash)) if given and not free]
+        if asked:
             raise UsageError(
-                "net.std is the deviation of a Gaussian without a tanh, which only policies for Box actions have "
-                "(ppo, a2c and their kin, not sac or ddpg), and this network has none; leave it at free"
+                f"net.{asked[0]} is about the Gaussian of policies for Box actions that leave the choice (ppo, a2c and "
+                f"their kin, not sac or ddpg), and this network has none; leave net.{asked[0]} at its default"
             )
 
     def check_critic(self) -> None:
         """Raise UsageError where a critic's own network is asked for what only policies have."""
-        if self.std == "state" or self.output_gain is not None:
+        if self.std == "state" or self.squash or self.output_gain is not None:
             raise UsageError(
-                "std and output_gain are about actions, which a policy gives and a critic's own network does not; "
-                "leave critic_net.std at free and critic_net.output_gain at none"
+                "std, squash and output_gain are about actions, which a policy gives and a critic's own network does "
+                "not; leave critic_net.std at free, critic_net.squash at false and critic_net.output_gain at none"
             )

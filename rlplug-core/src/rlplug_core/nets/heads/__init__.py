@@ -27,22 +27,29 @@ SPACES = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict")
 
 
 def head(
-    space: spaces.Space[Any], features: int, gain: float = 0.01, std: Literal["free", "state"] = "free"
+    space: spaces.Space[Any],
+    features: int,
+    gain: float = 0.01,
+    std: Literal["free", "state"] = "free",
+    squash: bool = False,
 ) -> tuple[Head, nn.Module]:
     """The head for an action space and the layer that feeds it from features [B, F].
 
     Args:
         gain: of the layer's initial weights.
         std: whether a Gaussian's deviation is a parameter of its own or depends on the state.
+        squash: whether a Gaussian's actions go through a tanh.
 
     Raises:
-        UsageError: the space has no head.
+        UsageError: the space has no head, or `squash` is given and it has no finite bounds.
     """
     if isinstance(space, spaces.Dict) and parts(space):
-        heads, layers = zip(*(head(part.space, features, gain, std) for part in parts(space)), strict=True)
+        heads, layers = zip(*(head(part.space, features, gain, std, squash) for part in parts(space)), strict=True)
         return Product(space, heads), Beside(layers)
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
-        gaussian = Gaussian(space.shape)
+        if squash:
+            check_bounded(space)
+        gaussian = SquashedGaussian(space.shape) if squash else Gaussian(space.shape)
         if std == "state":
             return gaussian, linear(features, gaussian.size, gain)
         return gaussian, nn.Sequential(linear(features, gaussian.dims, gain), LogStd(gaussian.dims))
@@ -65,14 +72,13 @@ def _plain(space: spaces.Space[Any]) -> Head:
 
 
 def squashed(space: spaces.Space[Any], features: int, gain: float = 0.01) -> tuple[Head, nn.Module]:
-    """The squashed Gaussian for a Box of finite bounds, and the layer that feeds it.
+    """The squashed Gaussian for a Box of finite bounds, its deviation the state's, and the layer that feeds it.
 
     Raises:
         UsageError: the space is no Box, or has no finite bounds.
     """
     check_bounded(space)
-    gaussian = SquashedGaussian(space.shape or ())
-    return gaussian, linear(features, gaussian.size, gain)
+    return head(space, features, gain, std="state", squash=True)
 
 
 __all__ = [

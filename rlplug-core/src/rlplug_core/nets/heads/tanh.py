@@ -16,7 +16,7 @@ from rlplug_core.types import Array
 
 
 class SquashedGaussian(Gaussian):
-    """tanh of a diagonal Gaussian whose deviation depends on the state: actions lie in [-1, 1] (Haarnoja et al., 2018).
+    """tanh of a diagonal Gaussian: actions lie in [-1, 1] (Haarnoja et al., 2018).
 
     Outputs are means and log standard deviations before the tanh, [B, 2 * dims]; the latter are held in `LOG_STD`.
     """
@@ -78,5 +78,5 @@ def check_bounded(space: spaces.Space[Any]) -> None:
     if not isinstance(space, spaces.Box) or (np.abs([space.low, space.high]) > 1).any():
         raise UsageError(
             f"a tanh needs bounds, and the actions in {space} have none; wrap the environment so that its action space "
-            "is a Box with finite bounds, or use an algorithm without a tanh, such as ppo"
+            "is a Box with finite bounds, or use an algorithm without a tanh, such as ppo with net.squash false"
         )
