@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from rlplug_core.algorithm import Follower, move_target, target_network
+from rlplug_core.algorithm import Follower, Frozen, move_target, target_network
 from rlplug_core.optimiser import Optimiser, joined
 from rlplug_core.rules import Adam
 from rlplug_core.schedules import constant
 
 
-def network(seed: int) -> nn.Module:
+def network(seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
 
@@ -25,6 +25,18 @@ def moved(target: nn.Module, online: nn.Module, tau: float) -> list[torch.Tensor
 def check(target: nn.Module, expected: list[torch.Tensor]) -> None:
     for parameter, value in zip(target.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.double(), value, rtol=1e-6, atol=1e-7)
+
+
+def test_what_is_frozen_wants_no_gradient_until_the_end() -> None:
+    """What passes through it has one; a parameter that never wanted any stays so."""
+    one, inputs = network(0), torch.ones(1, 3, requires_grad=True)
+    one[0].bias.requires_grad = False
+    with Frozen(one):
+        one(inputs).sum().backward()
+        assert not any(parameter.requires_grad for parameter in one.parameters())
+    assert inputs.grad is not None
+    assert all(parameter.grad is None for parameter in one.parameters())
+    assert [parameter.requires_grad for parameter in one.parameters()] == [True, False, True, True]
 
 
 def test_a_follower_moves_what_lies_flat_as_each_parameter_alone() -> None:

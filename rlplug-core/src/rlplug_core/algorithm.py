@@ -251,7 +251,7 @@ class Frozen:
     """A context in which a module's parameters want no gradient: what is differentiated through it costs no more."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.parameters = list(module.parameters())
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
 
     def __enter__(self) -> None:
         for parameter in self.parameters:
