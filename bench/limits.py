@@ -4,7 +4,8 @@
     python bench/limits.py --threads 1
 
 The script has what an update cannot do without: the networks forward and backward, fused Adam and Polyak averaging on
-flat parameters. It draws no batch, reports no metric, knows no weights, and never asks what kind of space it has.
+flat parameters; its matrices are multiplied by the library that rlplug would choose (`products.py`). It draws no batch,
+reports no metric, knows no weights, and never asks what kind of space it has.
 """
 
 from __future__ import annotations
