@@ -85,6 +85,11 @@ class Trained:
             copies.append(copy)
         return flat, copies
 
+    def freeze(self, frozen: bool) -> None:
+        """Whether the parameters want no gradient, as the critics' in the policy's loss."""
+        for leaf in self.leaves:
+            leaf.requires_grad = not frozen
+
     def minimise(self, loss: Tensor) -> None:
         loss.backward(inputs=self.leaves)
         with torch.no_grad():
@@ -123,8 +128,10 @@ def sac() -> Callable[[Transitions, Tensor], None]:
             target = batch.reward + batch.discount * soft
         both = torch.cat([batch.obs, batch.action], 1)
         critic.minimise(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
+        critic.freeze(True)
         action, log_prob = draw(batch.obs, noise[1])
         value = lowest(critics, batch.obs, action)
+        critic.freeze(False)
         missing = temperature * (log_prob.detach() - ACTION)
         actor.minimise((alpha * log_prob - value - missing).mean())
         flat.lerp_(critic.flat, TAU)
@@ -150,8 +157,10 @@ def td3() -> Callable[[Transitions, Tensor], None]:
         critic.minimise(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
         count += 1
         if count % 2 == 0:
-            action = policy(batch.obs).tanh()
-            actor.minimise(-critics[0](torch.cat([batch.obs, action], 1)).mean())
+            critic.freeze(True)
+            value = critics[0](torch.cat([batch.obs, policy(batch.obs).tanh()], 1))
+            critic.freeze(False)
+            actor.minimise(-value.mean())
             flat_policy.lerp_(actor.flat, TAU)
             flat.lerp_(critic.flat, TAU)
 
