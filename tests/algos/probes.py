@@ -57,6 +57,25 @@ class Late(Vector):
         return late.astype(np.float64), np.zeros(self.rows, np.bool_), self.state["length"] + 1 >= 10
 
 
+class Shifted(Late):
+    """The same age, counted from 5: there is no observation 0."""
+
+    obs = spaces.Discrete(6, start=5)
+
+    def observe(self) -> Array:
+        return 5 + np.minimum(self.state["length"], 5).astype(np.int64)
+
+
+class Scalar(Continuous):
+    """The action is one number and no vector of one."""
+
+    action = spaces.Box(-1, 1, (), np.float32)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        assert action.shape == (self.rows,)
+        return super().move(action[:, None])
+
+
 class Far(Vector):
     """One action per episode, 1 for the right one: 1 where x in [-1, 1] is above 0, else 0. Seen is 1000 (3 + x).
 

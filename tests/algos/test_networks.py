@@ -17,6 +17,7 @@ from rlplug_core.nets.encoders import ACTIVATIONS, Image
 from rlplug_core.nets.heads import SquashedGaussian
 from rlplug_core.nets.modules import Stream
 from rlplug_core.testing import Check, checks
+from tests.algos.test_schedules import OFF, options_of
 
 OWN = f"{Path(__file__).parents[1]}/core/own_nets.py:make"
 FACTORY = {"net.factory": OWN}
@@ -142,6 +143,27 @@ def test_actions_through_a_tanh_carry_their_own_density(learner: Callable[..., A
     np.testing.assert_allclose(drawn.extras["log_prob"], density, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(greedy.action, outputs[:, :1].tanh(), rtol=1e-5)
     assert greedy.action.min() > 0.85
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_is_not_trained_stays_and_the_rest_learns(
+    trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str
+) -> None:
+    """Of a network of one's own, whatever the optimiser."""
+    replay = OFF if algorithm in ("c51", "dqn", "dueling-dqn", "iqn", "qrdqn") else {}
+    own = said(algorithm, factory=OWN.replace(":make", ":partly"))
+    rows = {"steps": 16, "batch": 16} if algorithm == "ppo-recurrent" else {}
+    options = {**options_of(algorithm), **replay, **rows, **own, "total_steps": 60}
+    before = weights(learner(algorithm, env(algorithm), **options))
+    after = weights(trained(algorithm, env(algorithm), **options).snapshot())
+    assert {layer: before[layer] == after[layer] for layer in before} == {"frozen": True, "unused": True, "each": False}
+
+
+def weights(learner: Any) -> dict[str, list[float]]:
+    """Of the layers of every `Partly` in it."""
+    parts = [module for module in learner.modules() if type(module).__name__ == "Partly"]
+    layers = ("frozen", "unused", "each")
+    return {layer: [w for one in parts for w in getattr(one, layer).weight.flatten().tolist()] for layer in layers}
 
 
 #: What a network may break: bits, copies, other processes.

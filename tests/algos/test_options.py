@@ -149,6 +149,10 @@ def norms(learner: Any) -> dict[str, float]:
         *((one, {"standardise": True, "steps": 1}, r"alone in its batch .* more --rows") for one in ("a2c", "vac")),
         ("ppo", {"batch": 1}, r"alone in its batch .* --no-standardise"),
         ("trpo", {"steps": 1}, r"alone in its batch .* --steps"),
+        *(
+            (one, {"automatic": False, "target_entropy": -1.0}, r"^target_entropy is .* learns none; leave it at none")
+            for one in ("sac-discrete", "crossq")
+        ),
     ],
 )
 def test_what_would_be_without_effect_is_refused(

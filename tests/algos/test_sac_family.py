@@ -190,3 +190,21 @@ def test_discrete_temperature_moves_the_entropy_to_its_target(
     made = learner("sac-discrete", "Masked", target_entropy=aim, lr=0.1, **SMALL)
     made.update(masked(8), Clock(100))
     assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "crossq"])
+def test_the_policys_loss_makes_no_gradients_of_critics(learner: Callable[..., Any], algorithm: str) -> None:
+    """They would be thrown away; afterwards the critics want theirs again."""
+    made, wanted = learner(algorithm, "Continuous", **SMALL), list[bool]()
+    loss = made.policy_loss
+
+    def seen(batch: Transitions) -> Any:
+        wanted.extend(parameter.requires_grad for parameter in made.critics.parameters())
+        return loss(batch)
+
+    made.policy_loss = seen
+    clock = Clock(100, updates=5)
+    made.update(continuous(8), clock)
+    assert wanted
+    assert not any(wanted)
+    assert all(parameter.requires_grad for parameter in made.critics.parameters())

@@ -137,6 +137,19 @@ def test_acktr_follows_the_natural_gradient_of_its_loss(learner: Callable[..., A
         torch.testing.assert_close(step[span], 0.5 * shrunk * natural[span], rtol=1e-3, atol=1e-6)
 
 
+def test_acktr_on_a_plateau_halves_its_steps(learner: Callable[..., Any]) -> None:
+    """Within its regions too, where a step size says nothing."""
+    moved = []
+    for scale in (1.0, 0.5):
+        made = learner("acktr", "Chain", steps=16, kl=1e-5, critic_kl=1e-5)
+        rollout, before = collected(made, envs.Chain), made.optim.flat.clone()
+        clock = Clock(100)
+        clock.scale = scale
+        made.update(rollout, clock)
+        moved.append(made.optim.flat - before)
+    torch.testing.assert_close(moved[1], 0.5 * moved[0], rtol=1e-3, atol=1e-7)
+
+
 def test_acktr_step_does_not_depend_on_the_scale_of_rewards(learner: Callable[..., Any]) -> None:
     """Errors a hundred times as large move the critic as far in units of them."""
     moved = []

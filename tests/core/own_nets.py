@@ -41,6 +41,23 @@ def linear(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     return nn.Linear(width(space), 6), 6
 
 
+class Partly(nn.Module):
+    """One layer that is not trained, one that nothing is given to, and one that is used twice for every row."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.frozen, self.unused, self.each = nn.Linear(inputs, 12), nn.Linear(3, 2), nn.Linear(6, 3)
+        self.frozen.requires_grad_(False)
+
+    def forward(self, obs: Any) -> Tensor:
+        features: Tensor = self.each(self.frozen(obs.float().flatten(1)).unflatten(1, (2, 6)).tanh()).flatten(1)
+        return features
+
+
+def partly(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+    return Partly(width(space)), 6
+
+
 def wrong_number(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     return Own(space), 7
 

@@ -117,6 +117,35 @@ def test_convolution_over_one_place_is_a_linear_layer() -> None:
         torch.testing.assert_close(states[0]["0/outputs"], states[1]["0/outputs"])
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_layer_that_every_row_uses_several_times_is_a_convolution(flat: bool) -> None:
+    """Over as many places: the inputs are summed and the slopes averaged."""
+    convolution, linear, obs = nn.Conv2d(8, 3, 1).double(), nn.Linear(8, 3).double(), torch.randn(5, 4, 8).double()
+    image, states = obs.transpose(1, 2).unflatten(2, (2, 2)), []
+    for layer, given in ((convolution, image), (linear, obs.flatten(0, 1) if flat else obs)):
+        kfac = KFAC([(layer, None)])
+        optimiser = Optimiser(layer.parameters(), kfac, constant(1.0))
+        with kfac.capture() as seen:
+            mean = layer(given)
+        kfac.observe(seen, mean.reshape(5, -1).sum(1), torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0]).double())
+        states.append(optimiser.state)
+    torch.testing.assert_close(states[0]["0/inputs"], states[1]["0/inputs"])
+    torch.testing.assert_close(states[0]["0/outputs"], states[1]["0/outputs"])
+
+
+def test_layers_that_it_cannot_factor_or_shall_not_train_follow_the_gradient_or_stay() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, padding="same"), nn.Flatten(), nn.Linear(36, 2)
+    )
+    net[1].bias.requires_grad = net[3].weight.requires_grad = False
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    kfac = KFAC([(net, None)], damping=0.25)
+    optimiser = Optimiser(trained, kfac, constant(1.0))
+    observed(kfac, net, torch.randn(5, 4, 5, 5), None)
+    gradient = torch.randn(len(optimiser.flat))
+    torch.testing.assert_close(kfac.natural(gradient, optimiser.state), gradient / 1.25)
+
+
 def test_first_moments_replace_the_identity_and_later_ones_decay() -> None:
     layer = nn.Linear(1, 1, bias=False).double()
     kfac = KFAC([(layer, None)], decay=0.9)

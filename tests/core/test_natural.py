@@ -120,6 +120,21 @@ def test_small_step_is_the_natural_gradient() -> None:
     assert next(module.parameters()).data_ptr() == region.flat.data_ptr()
 
 
+def test_parameters_that_are_not_trained_or_not_used_stay() -> None:
+    advantage = torch.tensor([1.0, -2.0, 0.5, 1.5, -1.0]).double()
+    whole, part = (problem(advantage, 0.01, damping=1e-4) for _ in range(2))
+    for _, module, *_ in (whole, part):
+        module.register_parameter("unused", nn.Parameter(torch.ones(2).double()))
+    part[1][0].weight.requires_grad = False  # type: ignore[index]
+    for (_, module, loss, divergence), trained in ((whole, 5), (part, 4)):
+        region, before = TrustRegion(module, 0.01, damping=1e-4), [one.clone() for one in module.parameters()]
+        move = region.step(loss, divergence)
+        assert loss().item() < float(move.loss)
+        assert len(region.parameters) == trained
+        stayed = [bool((now == then).all()) for now, then in zip(module.parameters(), before, strict=True)]
+        assert stayed == [True, trained == 4, False, False, False]
+
+
 def test_without_improvement_nothing_moves() -> None:
     region, _, loss, divergence = problem(torch.zeros(5).double(), 0.01)
     before = region.flat.clone()

@@ -16,7 +16,7 @@ from rlplug_core.accelerate.forward import NumpyForward, TorchForward, forward
 from rlplug_core.algorithm import Algorithm, Context, target_network
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import NonFinite, UsageError
 from rlplug_core.nets.actor_critic import ActionCritic, DeterministicPolicy
 from rlplug_core.nets.encoders import Normalised, encoder, observation_norm
 from rlplug_core.nets.modules import Critic, Policy, QNetwork
@@ -30,6 +30,15 @@ from tests.core.fakes import ENVS, TINY, Tiny, TinyConfig, TinyQ, TinyQConfig, m
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 NET = Net(hidden=(8,), normalise=True)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_is_not_finite_is_seen_before_it_is_taken_in(value: float) -> None:
+    """Scaled it would be the clip's bound, so that the loss of its update knows nothing of it."""
+    norm = RunningNorm((2,))
+    with pytest.raises(NonFinite, match=r"^the observations that net.normalise was given are not finite"):
+        norm.update(torch.tensor([[1.0, value], [0.0, 2.0]]), torch.ones(2))
+    assert float(norm.count) == 0
 
 
 def norm_of(rows: Array, weight: Array, sizes: list[int]) -> RunningNorm:

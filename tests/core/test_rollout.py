@@ -119,6 +119,24 @@ def test_memory_and_dictionaries_are_stored() -> None:
     assert rollout.cuts.obs["image"][0, 0, 0] == 101
 
 
+def test_places_that_no_cut_has_taken_hold_observations() -> None:
+    """Networks see them too, and in a space that begins at 5 there is no 0."""
+    buffer, seen = RolloutBuffer(8), []
+    for time in range(5, 13):
+        obs, after, cut = np.array([time, time]), np.array([time + 1, time + 1]), np.array([True, time == 9])
+        step = replace(dictionary_step(time), obs=obs, next_obs=after, truncated=cut, ended=True, carry=None)
+        buffer.add(step)
+        if time == 9:
+            buffer = moved(buffer)
+        assert buffer.rollout is not None
+        seen.append((buffer.rollout.cuts.count, len(buffer.rollout.cuts.index), buffer.rollout.cuts.obs.min()))
+    assert any(used < size for used, size, _ in seen)
+    assert all(least >= 5 for _, _, least in seen)
+    early = RolloutBuffer(4)
+    early.add(replace(dictionary_step(0), obs=np.array([5, 6]), next_obs=np.array([6, 7]), carry=None))
+    assert moved(early).rollout.cuts.obs.min() >= 5  # type: ignore[union-attr]
+
+
 def test_nothing_is_handed_out_twice_or_early() -> None:
     buffer = RolloutBuffer(2)
     counts = []

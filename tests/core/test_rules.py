@@ -123,6 +123,8 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
     assert (rms.decay, rms.epsilon) == (0.99, 1e-5)
     torchs = OptimiserOptions(epsilon=1e-3).rule("NAdam", epsilon=1e-8, decay=0.5)
     assert torchs.arguments == {"eps": 1e-3}  # type: ignore[attr-defined]
+    for name, kept in (("NAdam", {"eps": 1e-7}), ("Adafactor", {}), ("Adagrad", {})):
+        assert OptimiserOptions().rule(name, epsilon=1e-7).arguments == kept  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("Muon", {}, "torch.optim.Muon does not step on one flat tensor"),
         ("SparseAdam", {}, "torch.optim.SparseAdam does not step on one flat tensor"),
         ("sgd", {"epsilon": 1.0}, r"'sgd' has no use for 'optimiser.epsilon'; its options are .*optimiser.momentum"),
+        ("sgd", {"nesterov": True}, r"nesterov is a kind of momentum, .* give --optimiser.momentum too"),
         ("rmsprop", {"nesterov": True}, r"no use for 'optimiser.nesterov'; its options are optimiser.decay, "),
         ("adam", {"betas": (0.9,)}, r"option 'optimiser.betas': expected two numbers .* below 1, got 0.9; write"),
         ("NAdam", {"betas": (0.9,)}, "option 'optimiser.betas': expected two numbers"),

@@ -43,7 +43,7 @@ class Dueling(nn.Module):
     def forward(self, inputs: dict[str, Any]) -> Tensor:
         """[B] for `obs`, `action` [B, d] and `others` [B, n, d]."""
         features, others = self.encoder(inputs["obs"]), inputs["others"]
-        actions = torch.cat([inputs["action"].flatten(1).unsqueeze(1), others], 1)
+        actions = torch.cat([inputs["action"].reshape(len(others), 1, -1), others], 1)
         wide = features.unsqueeze(1).expand(-1, actions.shape[1], -1)
         values = self.output(self.hidden(torch.cat([wide, actions], -1).flatten(0, 1))).view(actions.shape[:2])
         centred: Tensor = values[:, 0] - values[:, 1:].mean(1)
@@ -107,7 +107,9 @@ class ContinuousACER(ACER):
         c, drawn = self.config, batch.extras["drawn"]
         then = self.head.log_prob(batch.extras["outputs"], drawn)
         excess = (1 - c.truncate * (then - self.head.log_prob(outputs, drawn)).exp()).clamp(min=0)
-        gain = (weight.clamp(max=c.truncate) * batch.advantage).unsqueeze(1) * score(outputs, batch.action.flatten(1))
+        gain = (weight.clamp(max=c.truncate) * batch.advantage).unsqueeze(1) * score(
+            outputs, batch.action.reshape(drawn.shape)
+        )
         gain += (excess * centred).unsqueeze(1) * score(outputs, drawn)
         with torch.no_grad():
             return within(gain, slope(self.average(batch.obs), outputs), c.region)

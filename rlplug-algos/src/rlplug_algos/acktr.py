@@ -50,7 +50,8 @@ class ACKTR(ActorCritic):
 
     def update(self, batch: Rollout, clock: Clock) -> Result:
         c, samples = self.config, self.samples(batch)
-        self.kfac.tune((c.kl, c.critic_kl), c.damping, c.momentum)
+        smaller = clock.scale**2  # so that a plateau shortens steps within the regions too
+        self.kfac.tune((c.kl * smaller, c.critic_kl * smaller), c.damping, c.momentum)
         self.observe(samples)
         if clock.updates == 0 or due(clock.updates, clock.updates + 1, c.refresh):
             self.kfac.refresh()

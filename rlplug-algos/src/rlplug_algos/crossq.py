@@ -72,7 +72,7 @@ class CrossQ(SAC):
         with torch.no_grad():
             action, log_prob = self.head.draw(self.policy(batch.next_obs), batch.extras["next_noise"])
         obs = tree_map(lambda now, then: torch.cat([now, then]), batch.obs, batch.next_obs)
-        actions = torch.cat([batch.action.flatten(1), action])
+        actions = torch.cat([batch.action.reshape(action.shape), action])
         weight = torch.cat([batch.weight, batch.weight * (batch.discount > 0)])  # nothing is seen after a termination
         moments: Moments = []
         values, following = self.critics(obs, actions, weight, moments).chunk(2, 1)

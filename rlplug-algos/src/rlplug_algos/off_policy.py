@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -124,7 +125,9 @@ class OffPolicy(Algorithm[Transitions]):
 
     def gaussian(self, batch: Transitions, *names: str) -> dict[str, Tensor]:
         """Standard normal numbers in the shape of the batch's actions, [B, dims] for each name."""
-        drawn = self.generator.standard_normal((len(names), *batch.action.flatten(1).shape), dtype=np.float32)
+        drawn = self.generator.standard_normal(
+            (len(names), len(batch.action), prod(self.spec.action.shape or ())), dtype=np.float32
+        )
         return dict(zip(names, torch.from_numpy(drawn).to(self.device), strict=True))
 
     def loss(self, batch: Transitions) -> tuple[Any, ...]:

@@ -14,9 +14,11 @@ from rlplug_core.algorithm import target_network
 from rlplug_core.batches import Transitions
 from rlplug_core.config import Positive
 from rlplug_core.continuous import SampleAgent
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import ActionCritic, ActionCritics, Ensemble
 from rlplug_core.nets.heads import Head, SquashedGaussian, squashed
 from rlplug_core.nets.modules import Policy
+from rlplug_core.scheduled import unguarded
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Temperature(nn.Module):
 
     def __init__(self, config: SACConfig) -> None:
         super().__init__()
+        if unguarded(config).target_entropy is not None and not config.automatic:
+            raise UsageError(
+                "target_entropy is what a learned temperature keeps, and --no-automatic learns none; leave it at none"
+            )
         start = config.temperature if config.automatic else 1.0
         self.log = nn.Parameter(torch.tensor([math.log(start)]), requires_grad=config.automatic)
 

@@ -72,7 +72,7 @@ class KFAC:
     arXiv:1708.05144, section 3.3).
 
     The Fisher matrix of a layer is taken to be A x G, the second moments of its inputs and of the log-likelihood's
-    gradient in its outputs; parameters outside linear and convolutional layers have the identity. The learner calls
+    gradient in its outputs; other parameters, those of grouped convolutions too, have the identity. The learner calls
     `capture` and `observe` to feed the moments, and `refresh` now and then to put them to use.
 
     Args:
@@ -98,7 +98,7 @@ class KFAC:
         offsets: dict[int, int] = {}
         for module, radius in regions:
             start = end
-            for parameter in module.parameters():
+            for parameter in (one for one in module.parameters() if one.requires_grad):
                 if id(parameter) in offsets:
                     raise ValueError("two regions of K-FAC share a parameter; make one module of theirs one region")
                 offsets[id(parameter)] = end
@@ -138,13 +138,15 @@ class KFAC:
         used = (weight > 0).to(log_likelihood.dtype)
         count = used.sum().clamp(min=1)
         outputs = [output for _, _, output in capture.seen]
-        slopes = torch.autograd.grad(log_likelihood @ used, outputs)
+        slopes = torch.autograd.grad(log_likelihood @ used, outputs) if outputs else ()
         self.state["observed"] += 1
         keep = (1 - 1 / self.state["observed"]).clamp(max=self.decay)
         for (number, inputs, _), slope in zip(capture.seen, slopes, strict=True):
-            places = slope.flatten(2).transpose(1, 2) if slope.ndim == 4 else slope.unsqueeze(1)
-            patches = inputs if inputs.ndim == 3 else inputs.unsqueeze(1)
-            if self.layers[number].bias:
+            layer = self.layers[number]
+            places = slope.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else slope
+            places = places.reshape(len(used), -1, layer.outputs)  # a row has several where a layer is used so
+            patches = inputs.reshape(len(used), -1, layer.inputs)
+            if layer.bias:
                 patches = torch.cat([patches, torch.ones_like(patches[..., :1])], -1)
             moments = {
                 "inputs": torch.einsum("bli,blj,b->ij", patches, patches, used) / count,
@@ -208,9 +210,18 @@ class KFAC:
 
 
 def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer]:
-    """The linear and convolutional layers among the modules."""
-    found = [module for module in modules if isinstance(module, nn.Linear | nn.Conv2d)]
+    """The linear and convolutional layers among the modules whose weights are trained, without what `unfold` lacks."""
+    found = [
+        module
+        for module in modules
+        if (isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and _plain(module)))
+        and id(module.weight) in offsets
+    ]
     return [
-        Layer(one.weight, offsets[id(one.weight)], len(one.weight), one.weight[0].numel(), one.bias is not None)
+        Layer(one.weight, offsets[id(one.weight)], len(one.weight), one.weight[0].numel(), id(one.bias) in offsets)
         for one in found
     ]
+
+
+def _plain(convolution: nn.Conv2d) -> bool:
+    return convolution.groups == 1 and not isinstance(convolution.padding, str)

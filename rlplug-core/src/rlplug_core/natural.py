@@ -46,7 +46,7 @@ class TrustRegion:
         self, module: nn.Module, radius: float, damping: float = 0.1, directions: int = 10, tries: int = 10,
         shrink: float = 0.8,
     ) -> None:  # fmt: skip
-        self.parameters = list(module.parameters())
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.flat, _ = flatten(self.parameters)
         self.radius, self.damping, self.directions = radius, damping, directions
         self.tries, self.shrink = tries, shrink
@@ -91,7 +91,9 @@ class TrustRegion:
 
     def gradient(self, value: Tensor, create_graph: bool = False, retain_graph: bool | None = None) -> Tensor:
         """The gradient of a scalar as one vector in the order of the flat parameters."""
-        parts = torch.autograd.grad(value, self.parameters, create_graph=create_graph, retain_graph=retain_graph)
+        parts = torch.autograd.grad(
+            value, self.parameters, create_graph=create_graph, retain_graph=retain_graph, materialize_grads=True
+        )
         return torch.cat([part.reshape(-1) for part in parts])
 
 

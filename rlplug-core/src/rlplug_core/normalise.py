@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Rollout, Views
+from rlplug_core.errors import NonFinite
 from rlplug_core.types import Array, Obs, State, tree_map
 
 #: A divisor where nothing has counted yet.
@@ -72,8 +74,14 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, values: Tensor, weight: Tensor) -> None:
-        """Take in the rows of `values` [B, *shape], each for as many as its weight [B] says."""
+        """Take in the rows of `values` [B, *shape], each for as many as its weight [B] says.
+
+        Raises:
+            NonFinite: a value is not; on the CPU, elsewhere the next update meets what came of it.
+        """
         mean, variance, size = moments(values.reshape(-1, self.mean.numel()), weight)
+        if mean.is_cpu and not isfinite((mean.sum() + variance.sum()).item()):
+            raise NonFinite("the observations that net.normalise was given are not finite")
         self.count.add_(size)
         mix(self.mean.view(-1), self.variance.view(-1), mean, variance, size / self.count.clamp(min=TINY))
         self.shift.copy_(self.mean)

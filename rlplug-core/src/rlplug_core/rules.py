@@ -27,6 +27,10 @@ class SGD:
     """Gradient descent with torch's momentum: v = momentum v + g, then v (nesterov: g + momentum v) times the step."""
 
     def __init__(self, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
+        if nesterov and not momentum:
+            raise BadConfig(
+                "optimiser.nesterov is a kind of momentum, and there is none; give --optimiser.momentum too"
+            )
         self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
@@ -216,7 +220,15 @@ def _torch(name: str, given: dict[str, Any], usual: dict[str, Any]) -> Rule:
     if short not in known:
         near = did_you_mean(short, [*RULES, *known]) or ";"
         raise BadConfig(f"no optimiser '{name}'{near} take {listed()}, or of torch.optim {', '.join(sorted(known))}")
-    return Torch(short, _arguments(name, known[short], given, usual, TORCH_NAMES))
+    return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual), TORCH_NAMES))
+
+
+def _adams(cls: type[Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """Of an algorithm's usual options, which are meant for Adam, those that mean the same to this class."""
+    theirs, adams = (inspect.signature(one).parameters for one in (cls, torch.optim.Adam))
+    names = {option: TORCH_NAMES.get(option, option) for option in usual}
+    same = [one for one, name in names.items() if name in theirs and theirs[name].default == adams[name].default]
+    return {option: usual[option] for option in same}
 
 
 def _arguments(

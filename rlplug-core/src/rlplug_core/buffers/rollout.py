@@ -10,7 +10,7 @@ import numpy as np
 
 from rlplug_core.batches import Cuts, Rollout, rows_of
 from rlplug_core.clock import Clock
-from rlplug_core.types import Array, Result, State, Step, tree_map
+from rlplug_core.types import Array, Obs, Result, State, Step, tree_map
 
 
 class RolloutBuffer:
@@ -87,7 +87,7 @@ class RolloutBuffer:
             cuts=Cuts(cuts["obs"], np.asarray(cuts["index"], dtype=np.int64), len(cuts["index"])),
             carry=state["carry"],
         )
-        self._grow(data.cuts, max(len(data.cuts.index), data.reward.shape[1]))
+        self._grow(data.cuts, max(len(data.cuts.index), data.reward.shape[1]), tree_map(lambda a: a[0], data.obs))
 
     def _allocate(self, step: Step) -> Rollout:
         rows = rows_of(step.obs)
@@ -96,7 +96,7 @@ class RolloutBuffer:
             return tree_map(lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like)
 
         t = self.steps
-        cuts = Cuts(tree_map(lambda array: np.zeros_like(array), step.obs), np.zeros(rows, dtype=np.int64), 0)
+        cuts = Cuts(tree_map(np.array, step.obs), np.zeros(rows, dtype=np.int64), 0)
         return Rollout(
             space(t + 1, step.obs), space(t, step.action), space(t, step.reward, np.float32), space(t, step.terminated),
             space(t, step.truncated), space(t, step.first), space(t, step.valid, np.float32), cuts,
@@ -111,16 +111,18 @@ class RolloutBuffer:
         rows = len(step.truncated)
         for row in np.flatnonzero(step.truncated):
             if cuts.count == len(cuts.index):
-                self._grow(cuts, 2 * cuts.count)
+                self._grow(cuts, 2 * cuts.count, step.obs)
             put(cuts.obs, cuts.count, tree_map(operator.itemgetter(row), step.next_obs))
             cuts.index[cuts.count] = t * rows + row
             cuts.count += 1
 
-    def _grow(self, cuts: Cuts, size: int) -> None:
-        def longer(array: Array) -> Array:
-            return np.concatenate([array, np.zeros((size - len(array), *array.shape[1:]), array.dtype)])
+    def _grow(self, cuts: Cuts, size: int, obs: Obs) -> None:
+        """Make room; what is unused holds observations `obs` [N, ...], as zeros may lie outside of their space."""
 
-        cuts.obs, cuts.index = tree_map(longer, cuts.obs), longer(cuts.index)
+        def longer(array: Array, unused: Array) -> Array:
+            return np.concatenate([array, np.resize(unused, (size - len(array), *array.shape[1:]))])
+
+        cuts.obs, cuts.index = tree_map(longer, cuts.obs, obs), longer(cuts.index, np.zeros(1, np.int64))
 
     def _grown(self, array: Array, obs: bool) -> Array:
         grown = np.zeros((self.steps + obs, *array.shape[1:]), array.dtype)

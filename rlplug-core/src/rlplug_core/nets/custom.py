@@ -68,11 +68,13 @@ def _called(what: str, failure: str, call: Any, *arguments: Any) -> Any:
 
 
 def zeros(space: spaces.Space[Any], rows: int) -> Any:
-    """So many observations of a space that are all zero, as a network gets them."""
+    """So many observations of a space that are all zero, or the least there is, as a network gets them."""
     if isinstance(space, spaces.Dict):
         return {name: zeros(part, rows) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Discrete):
         return torch.full((rows,), int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        return torch.from_numpy(np.repeat(space.start[None], rows, 0).astype(space.dtype))
     return torch.from_numpy(np.zeros((rows, *(space.shape or ())), space.dtype))
 
 

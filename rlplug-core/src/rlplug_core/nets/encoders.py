@@ -234,8 +234,8 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
     """
     if net.shared:
         raise UsageError(
-            "net.shared puts policy and critic on one trunk, and this algorithm trains its networks apart; leave it at "
-            "false, or use a2c, a3c, ppo or another that has one loss for both"
+            "net.shared puts policy and critic on one trunk, and this algorithm keeps its networks apart; leave it at "
+            "false, or use a2c, a3c, ppo, vac or vpg"
         )
     norm = observation_norm(space) if net.normalise else None
     module, features = _encoder(space, replace(net, normalise=False), norm)

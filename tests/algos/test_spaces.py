@@ -1,0 +1,37 @@
+"""Spaces that begin elsewhere than at 0, or have no dimension: every algorithm that takes them learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.algos.test_schedules import OFF, options_of
+
+PROBES = f"{Path(__file__).with_name('probes.py')}:"
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "a2c", "a3c", "acer", "acktr", "dqn", "nstep-q", "ppo", "ppo-recurrent", "sac-discrete", "trpo", "vac", "vpg",
+        "vqn", "vsarsa",
+    ],
+)  # fmt: skip
+def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: str) -> None:
+    """With cuts inside of rollouts, more of them than rows."""
+    recurrent = {"steps": 24, "batch": 24} if algorithm == "ppo-recurrent" else {}
+    long = {"steps": 24} if algorithm in ("a2c", "a3c", "acktr", "nstep-q", "ppo", "trpo", "acer") else {}
+    options = {**options_of(algorithm), **(OFF if algorithm == "dqn" else {}), **long, **recurrent}
+    runner = trained(algorithm, f"{PROBES}Shifted", **{**options, "total_steps": 150})
+    assert runner.clock.updates > 0
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["a2c", "acer-continuous", "crossq", "ddpg", "ppo", "sac", "td3", "tqc", "trpo"],
+)  # fmt: skip
+def test_an_action_that_is_one_number(trained: Callable[..., Any], algorithm: str) -> None:
+    runner = trained(algorithm, f"{PROBES}Scalar", **options_of(algorithm))
+    assert runner.clock.updates > 0
