@@ -25,12 +25,12 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from torch.optim.adam import adam
 
-from rlplug_core.accelerate.products import linear
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.plan import Plan
 from rlplug_core.presets import resolve
+from rlplug_core.products import linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.settings import set_torch
 from rlplug_core.types import Spec

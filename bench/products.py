@@ -14,7 +14,7 @@ from results import machine, revision, table, write_section
 from torch import Tensor
 from torch.nn import functional
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 from rlplug_core.settings import set_torch
 
 #: Rows, inputs and outputs of layers that algorithms have: of PPO, DQN, and SAC with its first layer.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 from tests.algos.test_schedules import FOLLOWING, OFF, env_of, options_of
 
 REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 
 SHAPES = [(2, 3, 4), (1, 5, 1), (64, 17, 33), (256, 23, 256)]
 

@@ -23,7 +23,7 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 #: row know nothing of each other.
 LAYERS = (
     ("errors",),
-    ("hooks", "journal", "late", "losses", "schedules", "types"),
+    ("hooks", "journal", "late", "losses", "products", "schedules", "types"),
     ("actions", "batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
     ("normalise",),
     ("buffers", "estimators", "kfac", "options", "protocols", "rules", "scheduled"),

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net

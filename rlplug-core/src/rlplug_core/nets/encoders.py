@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.custom import custom
 from rlplug_core.nets.net import Net

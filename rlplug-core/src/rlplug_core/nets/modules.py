@@ -11,7 +11,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 from torch import Tensor, nn
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 from rlplug_core.actions import parts
 from rlplug_core.batches import Samples
 from rlplug_core.errors import UsageError

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 from rlplug_core.types import Array
 
 #: Which noise: a number for each weight, or one for each input and output, whose products the weights get.

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.accelerate import products
+from rlplug_core import products
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actor_critic import beside
 from rlplug_core.nets.encoders import activation, encoder, linear
