@@ -107,9 +107,8 @@ class ContinuousACER(ACER):
         c, drawn = self.config, batch.extras["drawn"]
         then = self.head.log_prob(batch.extras["outputs"], drawn)
         excess = (1 - c.truncate * (then - self.head.log_prob(outputs, drawn)).exp()).clamp(min=0)
-        gain = (weight.clamp(max=c.truncate) * batch.advantage).unsqueeze(1) * score(
-            outputs, batch.action.reshape(drawn.shape)
-        )
+        action = batch.action.reshape(drawn.shape)
+        gain = (weight.clamp(max=c.truncate) * batch.advantage).unsqueeze(1) * score(outputs, action)
         gain += (excess * centred).unsqueeze(1) * score(outputs, drawn)
         with torch.no_grad():
             return within(gain, slope(self.average(batch.obs), outputs), c.region)
