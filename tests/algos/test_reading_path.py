@@ -25,6 +25,7 @@ CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).par
 LEAVES = {
     "types.py": "the data that flows, and `tree_map`",
     "clock.py": "counts steps and updates",
+    "products.py": "what `functional.linear` gives, sooner",
     "rules.py": "how a flat gradient changes flat parameters",
     "schedules.py": "a number as a function of progress",
     "seeds.py": "random numbers in blocks",
