@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,8 @@ def section(records: Sequence[dict[str, Any]], settings: dict[str, int]) -> str:
         scores = {side: np.array([run["verdict"] for run in runs[side]]) for side in SIDES}
         samples = {side: resampled(scores[side], number) for number, side in enumerate(SIDES)}
         for side in SIDES:
-            found = ", ".join(f"{run['seed']}: {run['verdict']:,.0f}" for run in runs[side])
+            ordered = sorted(runs[side], key=itemgetter("seed"))
+            found = ", ".join(f"{run['seed']}: {run['verdict']:,.0f}" for run in ordered)
             hours = np.median([run["seconds"] for run in runs[side]]) / 3600
             middle = f"**{interquartile_mean(scores[side]):,.0f}** ({interval(samples[side])})"
             rows.append([algorithm, side, found, middle, "", f"{hours:.2f}"])
