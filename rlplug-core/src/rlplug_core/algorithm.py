@@ -1,99 +1,98 @@
-"""The base class of learners: networks and optimisers built, tracked and saved by torch's own means.
+"""The base class of algorithms: networks and optimizers built, tracked and saved by torch's own means.
 
-A learner need not inherit it; whoever does gets parameters in flat memory, seeds, the learner's generator, compilation
-of `loss`, and a `state_dict` that covers networks, targets, optimisers and the generator.
+A learner need not inherit it. A class that does gets its parameters in flat memory, a seeded generator, scheduled
+options, compiled losses, and a `state_dict` that covers networks, targets, optimizers and the generator.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, field
+from operator import attrgetter
+from types import MethodType
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from rlplug_core.batches import Transitions
+from rlplug_core.batches import Samples, Transitions
 from rlplug_core.clock import Clock
-from rlplug_core.config import Config
-from rlplug_core.errors import BadConfig, UsageError
-from rlplug_core.normalise import ObservationNorm, Running
-from rlplug_core.optimiser import Optimiser, OptimiserFactory, flatten, joined
+from rlplug_core.config.options import Config
+from rlplug_core.config.schedules import Schedule, constant, linear
+from rlplug_core.errors import UsageError
+from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
+from rlplug_core.learning.update_rules import Adam, UpdateRule
+from rlplug_core.nets.by_rules import SupportsRules
+from rlplug_core.nets.normalize import ObservationNorm, Running
+from rlplug_core.nets.products import small_in_numpy
 from rlplug_core.protocols import Agent, Buffer
-from rlplug_core.rules import Adam, Rule
-from rlplug_core.scheduled import at, unguarded
-from rlplug_core.schedules import Schedule, constant, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
 
 B = TypeVar("B")
-M = TypeVar("M", bound=nn.Module)
+#: What `Algorithm.gradients` says where numpy may take several threads for each product.
+SLOW = (
+    "rules, with torch's products: numpy was imported before rlplug and may use several threads; set "
+    "OPENBLAS_NUM_THREADS=1"
+)
+D = TypeVar("D", Samples, Transitions)
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A", bound="Algorithm[Any]")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a runner gives a learner besides spec and config: seeds, device, gradient seam, its place among ranks.
+    """Everything that a runner gives a learner besides spec and config.
 
-    `runner` is its name, for options that are not sound under every runner that the learner's class names. `schedules`
-    are those of the options that follow one, by dotted name; the config guards these (`scheduled.guarded`).
+    Attributes:
+        seeds: the root of the run's random numbers.
+        device: where networks and batches live.
+        optimizer: makes optimizers; the seam by which workers share parameters.
+        rank, ranks: which of how many learners this is.
+        inference_backend: what computes actions, `auto`, `numpy` or `torch`.
+        compile: whether losses marked `pure` are compiled.
+        runner: the runner's name, for options that are not sound under each of the class's `runners`.
     """
 
     seeds: Seeds
+    _: KW_ONLY
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    optimiser: OptimiserFactory = Optimiser
+    optimizer: OptimizerFactory = Optimizer
     rank: int = 0
     ranks: int = 1
-    acting: str = "auto"
+    inference_backend: str = "auto"
     compile: bool = False
     runner: str = "sync"
-    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
 
 class Algorithm(nn.Module, Generic[B]):
-    """Subclasses write `build`, `agent`, `buffer`, `update` and usually `loss` (pure: batch to loss and metrics)."""
+    """Subclasses write `build`, `agent`, `buffer`, `learn`, and losses as methods marked `pure`."""
 
     Config: ClassVar[type[Config]]
     runners: ClassVar[tuple[str, ...]] = ("sync",)
-    #: Spaces of actions it can handle, as class names of `gymnasium.spaces`; empty means any.
+    #: Action spaces that it can handle, as class names of `gymnasium.spaces`; empty means any.
     actions: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, spec: Spec, config: Any, context: Context) -> None:
         super().__init__()
         self.spec, self.config, self.context = spec, config, context
-        self.device, self.seeds, self.acting = context.device, context.seeds, context.acting
+        self.device, self.seeds, self.inference_backend = context.device, context.seeds, context.inference_backend
         self.generator = context.seeds.child("learner", context.rank).generator()
-        self.optimisers: list[Optimiser] = []
+        self.optimizers: list[Optimizer] = []
+        #: How losses that go through `in_numpy` are differentiated, and why.
+        self.gradients = ""
         self._check_spaces()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(context.seeds.child("networks").integer())
             self.build()
-        self._share_norms()
-        if running := [module for module in self.modules() if isinstance(module, Running)]:
-            self.update = _absorbing(self.update, running)  # type: ignore[method-assign, assignment]
-        for name, value in vars(self).items():
-            if isinstance(value, Optimiser):
-                value.name = f"{type(self).__name__}.{name}"
-        if context.compile:
-            self.loss = torch.compile(self.loss)  # type: ignore[method-assign]
-        if context.schedules:
-            self.update = self._scheduled(self.update)  # type: ignore[method-assign,assignment]
-
-    def _scheduled(self, update: Callable[[B, Clock], Result]) -> Callable[[B, Clock], Result]:
-        """`update`, during which `config` holds what the schedules say at the clock's progress."""
-        guard, whole = self.config, unguarded(self.config)
-
-        def scheduled(batch: B, clock: Clock) -> Result:
-            self.config = at(whole, self.context.schedules, clock.progress)
-            try:
-                return update(batch, clock)
-            finally:
-                self.config = guard
-
-        return scheduled
+        self.running = [module for module in self.modules() if isinstance(module, Running)]
+        self._check_norms()
+        if len(self.optimizers) == 1:  # backward need not choose among parameters, which takes 10 microseconds
+            self.optimizers[0].inputs = None
 
     def build(self) -> None:
-        """Make networks, then optimisers; called once, with the seed for initial weights set."""
+        """Make networks, then optimizers; called once, with the seed for initial weights set."""
         raise NotImplementedError
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
@@ -102,75 +101,104 @@ class Algorithm(nn.Module, Generic[B]):
     def buffer(self) -> Buffer[B]:
         raise NotImplementedError
 
+    def learn(self, batch: B, now: Any, clock: Clock) -> Result:
+        """Learn from one batch.
+
+        Args:
+            batch: what the buffer handed out; it stays as it is.
+            now: the config, with the present value of every option that follows a schedule.
+            clock: env steps, updates and progress.
+        """
+        raise NotImplementedError
+
     def update(self, batch: B, clock: Clock) -> Result:
-        raise NotImplementedError
+        """Learn from one batch, then move running statistics by it; runners call it, authors write `learn`."""
+        result = self.learn(batch, self.config.at(clock), clock)
+        for module in self.running:
+            module.absorb(batch, clock)
+        return result
 
-    def loss(self, batch: Any) -> tuple[Any, ...]:
-        """The loss, its metrics, and what else `update` needs of a batch; pure, so that it can be compiled whole."""
-        raise NotImplementedError
+    def optimizer(
+        self, name: str, modules: Iterable[nn.Module], *, learning_rate: Schedule | float,
+        max_grad_norm: Schedule | float | None = None, rule: UpdateRule | None = None,
+    ) -> Optimizer:  # fmt: skip
+        """Make an optimizer of the modules' trainable parameters, which move to the device and into one flat tensor.
 
-    def optimiser(
-        self, modules: Iterable[nn.Module], lr: Schedule, clip: Schedule | float | None = None,
-        rule: Rule | None = None,
-    ) -> Optimiser:  # fmt: skip
-        """An optimiser of the modules' trainable parameters, which move to the device and into one flat tensor."""
-        parameters = [
-            parameter
-            for module in modules
-            for parameter in module.to(self.device).parameters()
-            if parameter.requires_grad
-        ]
-        made = self.context.optimiser(parameters, rule or Adam(), lr, clip)
-        self.optimisers.append(made)
-        for each in self.optimisers:  # a single one need not choose, which takes 10 microseconds a step
-            each.inputs = None if len(self.optimisers) == 1 else each.parameters
+        Args:
+            name: what messages and shared state call it.
+            modules: whose parameters it trains.
+            learning_rate: a number or a function of progress.
+            max_grad_norm: the largest norm of the whole gradient; None leaves gradients as they are.
+            rule: how a gradient changes parameters; Adam if None.
+
+        Raises:
+            ValueError: another optimizer has this name.
+        """
+        made = self.context.optimizer(
+            [parameter for module in modules for parameter in module.to(self.device).parameters()
+             if parameter.requires_grad],
+            name=f"{type(self).__name__}.{name}", rule=rule or Adam(), learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+        )  # fmt: skip
+        if any(made.name == other.name for other in self.optimizers):
+            raise ValueError(f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name")
+        self.optimizers.append(made)
         return made
 
-    def step_size(self, name: str = "lr", anneal: bool = False) -> Schedule:
-        """The step size that the option `name` says: its schedule, or else itself, falling to 0 with `anneal`."""
-        if anneal and name not in self.context.schedules:
-            return linear(getattr(self.config, name), 0.0)
-        return self.schedule(name)
+    def in_numpy(self, batch: D, *networks: SupportsRules) -> D:
+        """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.
 
-    def schedule(self, name: str) -> Schedule:
-        """The option `name` as a function of progress, for whatever is given it once and knows the clock."""
-        found = self.context.schedules.get(name)
-        return found or constant(getattr(self.config, name))
+        `gradients` says which, and why not.
+        """
+        reasons = [self._no_rules(batch), *(each.why_not() for each in networks)]
+        reason = next(filter(None, reasons), "")
+        self.gradients = f"autograd: {reason}" if reason else "rules" if small_in_numpy() else SLOW
+        return batch if reason else batch.in_numpy()
+
+    def _no_rules(self, batch: Samples | Transitions) -> str:
+        """Return what keeps losses of any network from going by rules, or nothing."""
+        if self.context.compile:
+            return "losses are compiled"
+        if self.device.type != "cpu":
+            return f"the device is {self.device}"
+        obs = batch.obs
+        plain = isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32
+        return "" if plain else "observations are not vectors of float32"
+
+    def schedule(self, name: str, anneal: bool = False) -> Schedule:
+        """Return the option `name` (dotted if nested) as a function of progress.
+
+        With `anneal` a plain number falls to 0 over the run.
+        """
+        found: Schedule | None = self.config.schedules.get(name)
+        if found is not None:
+            return found
+        value: float = attrgetter(name)(self.config)
+        return linear(value, 0.0) if anneal else constant(value)
 
     def agent_seeds(self, rank: int) -> Seeds:
-        """Where an agent's random numbers come from: its rank, so that agents of one learner draw apart."""
+        """Return where an agent's random numbers come from: its rank, so that agents of one learner draw apart."""
         return self.seeds.child("agent", rank)
 
     def get_extra_state(self) -> State:
-        """What `state_dict` holds besides tensors of modules: optimisers and the learner's generator."""
+        """Return what `state_dict` holds besides tensors of modules: optimizers and the learner's generator."""
         return {
-            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
         }
 
     def set_extra_state(self, state: State) -> None:
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         self.generator.bit_generator.state = state["generator"]
 
-    def _share_norms(self) -> None:
-        """Let all networks, targets too, scale observations by the same moments, those of the first.
-
-        Raises:
-            UsageError: a network looks at other observations than the environment's.
-        """
-        first: ObservationNorm | None = None
-        for holder in list(self.modules()):
-            for name, norm in list(holder.named_children()):
-                if not isinstance(norm, ObservationNorm):
-                    continue
-                if norm.space != self.spec.obs:
-                    raise UsageError(
-                        f"{type(self).__name__} cannot scale what one of its networks sees, {norm.space}, because that "
-                        f"is not what {self.spec.id} shows, {self.spec.obs}; leave normalise at false"
-                    )
-                first = first or norm
-                setattr(holder, name, first)
+    def _check_norms(self) -> None:
+        for module in self.running:
+            if isinstance(module, ObservationNorm) and module.space != self.spec.obs:
+                raise UsageError(
+                    f"{type(self).__name__} cannot normalize what one of its networks sees, {module.space}, because "
+                    f"that is not what {self.spec.id} shows, {self.spec.obs}; leave net.normalize_obs at false"
+                )
 
     def _check_spaces(self) -> None:
         kind = type(self.spec.action).__name__
@@ -183,89 +211,22 @@ class Algorithm(nn.Module, Generic[B]):
             )
 
 
-def _absorbing(update: Callable[[B, Clock], Result], running: list[Running]) -> Callable[[B, Clock], Result]:
-    """An update at whose end moments run on."""
+class pure(Generic[A, P, R]):  # a decorator
+    """Mark a method of an `Algorithm` as a pure function of parameters and arguments, such as a loss.
 
-    def absorbing(batch: B, clock: Clock) -> Result:
-        result = update(batch, clock)
-        for module in running:
-            module.absorb(batch)
-        return result
-
-    return absorbing
-
-
-def target_network(network: M) -> M:
-    """A copy that no gradient reaches, flat in memory; it changes only when the learner says so.
-
-    Moments of observations are shared with the network.
+    It draws no random numbers and changes nothing, so `--compile` compiles it whole. Every learner of a class shares
+    what was compiled, also a copy of one.
     """
-    shared = {id(module): module for module in network.modules() if isinstance(module, ObservationNorm)}
-    target = copy.deepcopy(network, dict(shared))
-    parameters = list(target.parameters())
-    if parameters:
-        flatten(parameters)
-    for parameter in parameters:
-        parameter.grad = None
-        parameter.requires_grad_(False)
-    return target
 
+    def __init__(self, function: Callable[Concatenate[A, P], R]) -> None:
+        self.function, self.__doc__ = function, function.__doc__
+        self.compiled: Callable[Concatenate[A, P], R] | None = None
 
-def replay_gamma(learner: Algorithm[Transitions], n_step: int) -> float:
-    """The discount that a learner's replay works with: its own, or 1 where `discounted` puts in that of the moment.
-
-    Raises:
-        BadConfig: it follows a schedule, and sums of several rewards are made with it before a learner sees them.
-    """
-    if "gamma" not in learner.context.schedules:
-        return float(learner.config.gamma)
-    if n_step > 1:
-        raise BadConfig(
-            f"option 'gamma' cannot follow a schedule with n_step {n_step}: replay sums rewards with it; give it a "
-            "number, or leave n_step at 1"
-        )
-    return 1.0
-
-
-def discounted(learner: Algorithm[Transitions], batch: Transitions) -> None:
-    """Put the discount of the moment into replayed transitions, where it follows a schedule."""
-    if "gamma" in learner.context.schedules:
-        batch.discount = batch.discount * learner.config.gamma
-
-
-class Follower:
-    """Moves a target network towards the one that it follows; made once both lie in memory where they will stay."""
-
-    def __init__(self, target: nn.Module, online: nn.Module) -> None:
-        self.target, self.online = joined(list(target.parameters())), joined(list(online.parameters()))
-        if len(self.target) != len(self.online):
-            self.target, self.online = list(target.parameters()), list(online.parameters())
-
-    def move(self, tau: float = 1.0) -> None:
-        """By the share `tau` of the way, in place; 1 copies."""
-        with torch.no_grad():
-            torch._foreach_lerp_(self.target, self.online, tau)
-
-
-class Frozen:
-    """A context in which a module's parameters want no gradient: what is differentiated through it costs no more."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-
-    def __enter__(self) -> None:
-        for parameter in self.parameters:
-            parameter.requires_grad = False
-
-    def __exit__(self, *failure: object) -> None:
-        for parameter in self.parameters:
-            parameter.requires_grad = True
-
-
-def move_target(target: nn.Module, online: nn.Module, tau: float = 1.0) -> None:
-    """Move the target's parameters by the share `tau` of the way to the online ones, in place; 1 copies them.
-
-    Who does so at every update saves time with a `Follower`.
-    """
-    with torch.no_grad():
-        torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+    def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
+        if learner is None:
+            return self.function
+        if not learner.context.compile:
+            return MethodType(self.function, learner)
+        if self.compiled is None:
+            self.compiled = torch.compile(self.function)
+        return MethodType(self.compiled, learner)

@@ -1,9 +1,10 @@
-"""What learners are handed: rollouts [T, N] as collected, and batches of samples or transitions on the device."""
+"""The batches that learners get: rollouts [T, N] as collected, and batches of samples or transitions on the device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field, fields
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.errors import UsageError
-from rlplug_core.types import Array, Carry, Obs, first_leaf, tree_map
+from rlplug_core.types import Array, Obs, RecurrentState, first_leaf, tree_map
 
 T = TypeVar("T", bound="Batch")
 
@@ -34,7 +35,11 @@ class Batch:
 
     def mean(self, value: Tensor) -> Tensor:
         """The weighted mean of `value` [B] that keeps the weights' scale."""
-        return torch.dot(value, self.counts)
+        return value.dot(self.counts)
+
+    def in_numpy(self: T) -> T:
+        """The same memory as arrays, on which networks and losses go by rules."""
+        return self.map(lambda tensor: tensor.numpy())
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
@@ -43,6 +48,27 @@ class Batch:
     def take(self: T, index: Tensor) -> T:
         """The rows at `index` [b]; the others no longer count in their mean."""
         return type(self)(share=None, **self._mapped(lambda tensor: tensor.index_select(0, index)))
+
+    def parts(self: T, order: Tensor, size: int) -> Iterator[T]:
+        """The rows at `order` [n], `size` at a time, what fills no part left out; all are gathered at once."""
+        if isinstance(self.weight, np.ndarray):
+            yield from self._array_parts(order.numpy(), size)
+            return
+        count = len(order) // size
+        gathered = self.take(order[: count * size])
+        weight = gathered.weight.view(count, size)
+        counts = weight / (weight > 0).sum(1, keepdim=True).clamp_(min=1)
+        split = gathered._mapped(lambda tensor: tensor.split(size))
+        for number, share in enumerate(counts.unbind()):
+            yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
+
+    def _array_parts(self: T, order: Array, size: int) -> Iterator[T]:
+        count = len(order) // size
+        split = self._mapped(lambda a: a.take(order[: count * size], 0).reshape(count, size, *a.shape[1:]))
+        weight = split["weight"]
+        counts = weight / (weight > 0).sum(1, keepdims=True, dtype=np.float32).clip(1)
+        for number, share in enumerate(counts):
+            yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
 
     def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
         return {each.name: tree_map(function, getattr(self, each.name)) for each in fields(self) if each.init}
@@ -69,7 +95,7 @@ class Transitions(Batch):
     next_obs: Any
     index: Tensor
     extras: dict[str, Tensor]
-    carry: Any = None
+    recurrent_state: Any = None
 
 
 @dataclass(slots=True)
@@ -84,7 +110,7 @@ class Samples(Batch):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """What a network takes for these samples."""
+        """Return the arguments of a network for these samples."""
         return (self.obs,)
 
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
@@ -110,11 +136,11 @@ class Rollout:
 
     Attributes:
         obs: [T + 1, N, ...]; the last row is the true successor of the last action.
-        action, reward, terminated, truncated, first: [T, N, ...].
+        action, reward, terminated, truncated, is_first: [T, N, ...].
         weight: [T, N] float32, 0 where a row holds no transition.
         cuts: the successors of rows that were truncated before the last step.
         extras: what the agent sent along, [T, N, ...] each.
-        carry: the agent's memory at the first row, [N, ...] or None.
+        recurrent_state: the agent's memory at the first row, [N, ...] or None.
         whole: whether every row holds a transition.
         views: the same memory flattened, made when first needed.
     """
@@ -124,20 +150,20 @@ class Rollout:
     reward: Array
     terminated: Array
     truncated: Array
-    first: Array
+    is_first: Array
     weight: Array
     cuts: Cuts
     extras: dict[str, Array]
-    carry: Carry
+    recurrent_state: RecurrentState
     whole: bool = True
     views: Views | None = None
 
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
-        steps, rows = self.reward.shape
+        steps, num_envs = self.reward.shape
         if self.views is None:
             self.views = Views(self)
-        value = critic(self.views.all_obs).reshape(steps + 1, rows)
+        value = critic(self.views.all_obs).reshape(steps + 1, num_envs)
         successor = value[1:]
         if self.cuts.count:
             successor = successor.copy()
@@ -160,15 +186,15 @@ class Views:
     __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
 
     def __init__(self, rollout: Rollout) -> None:
-        steps, rows = rollout.reward.shape
+        steps, num_envs = rollout.reward.shape
 
         def flat(array: Array) -> Tensor:
-            return torch.from_numpy(array[:steps].reshape(steps * rows, *array.shape[2:]))
+            return torch.from_numpy(array[:steps].reshape(steps * num_envs, *array.shape[2:]))
 
-        self.all_obs = tree_map(lambda a: a.reshape((steps + 1) * rows, *a.shape[2:]), rollout.obs)
+        self.all_obs = tree_map(lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs)
         self.obs, self.extras = tree_map(flat, rollout.obs), tree_map(flat, rollout.extras)
         self.action, self.weight = flat(rollout.action), flat(rollout.weight)
-        self.equal = torch.full((steps * rows,), 1 / (steps * rows))
+        self.equal = torch.full((steps * num_envs,), 1 / (steps * num_envs))
 
 
 def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:
@@ -176,9 +202,8 @@ def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> 
     if size >= rows:
         yield batch
         return
-    order = torch.from_numpy(generator.permutation(rows)).to(batch.weight.device)
-    for start in range(0, rows - rows % size, size):
-        yield batch.take(order[start : start + size])
+    order = torch.from_numpy(generator.permutation(rows))
+    yield from batch.parts(order if isinstance(batch.weight, np.ndarray) else order.to(batch.weight.device), size)
 
 
 def rows_of(obs: Obs) -> int:
@@ -193,8 +218,10 @@ def to_tensors(tree: Any, device: torch.device) -> Any:
     return tree_map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), tree)
 
 
-def standardise(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
+def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     """`value` shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
+    if isinstance(value, np.ndarray):
+        return _standardized(value, weight, epsilon)
     used = (weight > 0).to(value.dtype)
     count = used.sum().clamp(min=1)
     mean = (used * value).sum() / count
@@ -202,12 +229,25 @@ def standardise(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     return (value - mean) / (variance.sqrt() + epsilon)
 
 
-def check_standardise(on: bool, samples: int) -> None:
+def _standardized(value: Array, weight: Array, epsilon: float) -> Any:
+    used = (weight > 0).astype(value.dtype)
+    count = max(float(used.sum()), 1.0)
+    centred = value - used.dot(value) / count
+    variance = used.dot(np.square(centred)) / max(count - 1, 1.0)
+    return centred / (np.sqrt(variance) + epsilon)
+
+
+def standard_normal(generator: np.random.Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Draw standard normal numbers as a float32 tensor on `device`."""
+    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(device)
+
+
+def check_standardize(on: bool, samples: int) -> None:
     """Raise UsageError where it is on and batches have one sample, which less its mean is 0."""
     if on and samples < 2:
         raise UsageError(
             "an advantage alone in its batch is 0 once it is scaled to mean 0, and no policy learns from it; give more "
-            "--rows, --steps or (for ppo) --batch, or --no-standardise"
+            "--num-envs, --n-steps or (for ppo) --batch-size, or --no-normalize-advantage"
         )
 
 

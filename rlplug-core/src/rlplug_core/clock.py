@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
 
-from rlplug_core.types import State
+if TYPE_CHECKING:
+    from rlplug_core.types import State
 
 
 class Clock:
     """Counts valid env steps (advanced by actors) and updates (advanced by the runner).
 
     Schedules are pure functions of `progress`, which runs over `total`; the run ends at `limit`, which is the total
-    unless a resumed run goes beyond it. Controllers may set `scale` (multiplies every step size) and `stop`.
+    unless a resumed run goes beyond it. Controllers may set `scale` (multiplies every learning rate) and `stop`.
     """
 
     __slots__ = ("limit", "scale", "steps", "stop", "total", "updates")
@@ -56,6 +57,15 @@ class Clock:
         self.updates, self.scale = state["updates"], state["scale"]
 
 
+class Signals(Protocol):
+    """The signals of the whole run to its workers; a `Clock` is one."""
+
+    @property
+    def stop(self) -> bool: ...
+    @property
+    def scale(self) -> float: ...
+
+
 class Counters(Protocol):
     """Integers that processes may share: a list, or a view of shared memory."""
 
@@ -70,45 +80,36 @@ class SharedClock(Clock):
     Args:
         total: env steps that schedules run over.
         slots: the env steps of each worker; every worker writes its own alone.
-        flags: one integer, not 0 when all shall stop.
+        signals: the stop of the whole run, and what multiplies every learning rate; controllers set both in the whole
+            run's clock.
         rank: whose slot is ours.
-        scales: one number that multiplies every step size; controllers set it in the whole run's clock, not here.
     """
 
-    __slots__ = ("flags", "rank", "scales", "slots")
+    __slots__ = ("rank", "signals", "slots")
 
-    def __init__(
-        self, total: int, slots: Counters, flags: Counters, rank: int, scales: Sequence[float] = (1.0,)
-    ) -> None:
-        self.slots, self.flags, self.rank, self.scales = slots, flags, rank, scales
-        super().__init__(total, sum(slots))
+    def __init__(self, total: int, slots: Counters, signals: Signals, rank: int) -> None:
+        self.slots, self.signals, self.rank = slots, signals, rank
+        self.total = self.limit = total
+        self.steps, self.updates = sum(slots), 0
 
     def advance(self, count: int) -> None:
         self.slots[self.rank] += count
         self.steps = sum(self.slots)
 
     @property
-    def done(self) -> bool:
-        return self.steps >= self.limit or bool(self.flags[0])
+    def stop(self) -> bool:  # type: ignore[override]  # read-only: a worker follows
+        return self.signals.stop
 
     @property
-    def stop(self) -> bool:
-        return bool(self.flags[0])
+    def scale(self) -> float:  # type: ignore[override]
+        return self.signals.scale
 
-    @stop.setter
-    def stop(self, value: bool) -> None:
-        if value:
-            self.flags[0] = 1
-
-    @property
-    def scale(self) -> float:
-        return self.scales[0]
-
-    @scale.setter
-    def scale(self, value: float) -> None:
-        """Nothing: a worker follows."""
+    def load_state_dict(self, state: State) -> None:
+        """Take over the counts; what multiplies learning rates stays the whole run's."""
+        self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]
+        self.updates = state["updates"]
 
 
 def due(before: int, after: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in (before, after]; `every` 0 means never."""
+    """Return whether a multiple of `every` lies in (before, after]; `every` 0 means never."""
     return every > 0 and before // every != after // every

@@ -1,4 +1,4 @@
-"""What can go wrong, as the user sees it: one clear sentence, an exit code, and what to type next.
+"""The errors that a user can see: each is one clear sentence with an exit code and what to type next.
 
 The tree, with exit codes:
 
@@ -6,7 +6,7 @@ The tree, with exit codes:
     ├── WorkerFailed      a worker process raised, hung or was killed
     ├── BadCheckpoint     no readable checkpoint is left
     ├── BadEnv            an environment broke its contract
-    ├── NonFinite         a loss or a gradient is infinite or no number
+    ├── NonFinite         a loss or a gradient is NaN or infinite
     ├── UsageError        what was typed cannot be done                     exit 2
     │   ├── UnknownEnv    no provider knows the environment id
     │   └── BadConfig     an option has a wrong name, type or range
@@ -44,7 +44,7 @@ class BadEnv(RlplugError):
 
 
 class NonFinite(RlplugError):
-    """A loss or a gradient is infinite or no number; `what` says whose and where, without what to do about it."""
+    """A loss or a gradient is NaN or infinite; `what` names the optimizer and the step, without advice."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(f"{what}; {advice}" if advice else what)
@@ -52,7 +52,7 @@ class NonFinite(RlplugError):
 
 
 class UsageError(RlplugError):
-    """What was typed cannot be done."""
+    """The command or its options are wrong."""
 
     exit_code = 2
 
@@ -95,3 +95,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def warn(sentence: str) -> None:
     """Tell the user something that is no error."""
     print(f"rlplug: {sentence}", file=sys.stderr)  # noqa: T201
+
+
+def plain(text: str, limit: int = 200) -> str:
+    """Foreign text for a terminal: one line, no control characters (so no escape codes), at most `limit` characters."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -2,7 +2,7 @@
 
 Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, weights and priorities go back:
 
-    env = provider.make("CartPole-v1", rows=8)
+    env = provider.make("CartPole-v1", num_envs=8)
     learner = A2C(env.spec, A2CConfig(), context)
     agent, buffer = learner.agent(), learner.buffer()
     actor = Actor(env, [Lane(learner, agent, buffer)], clock)
@@ -19,12 +19,17 @@ A published protocol never gains a method; further abilities are the separate `S
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import gymnasium.spaces as spaces
+from torch import nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.types import Act, Array, Carry, Chunk, Obs, Result, Spec, State, Step, Timestep
+from rlplug_core.types import Act, Array, Chunk, Obs, RecurrentState, Result, Spec, State, Step, Timestep
 
 B = TypeVar("B")
+#: Called with whether an episode opens, and what gives the frame [H, W, 3] uint8 to be seen now, if it is wanted.
+Show: TypeAlias = Callable[[bool, Callable[[], Array]], None]
 
 
 @runtime_checkable
@@ -37,7 +42,7 @@ class Stateful(Protocol):
 
 @runtime_checkable
 class Env(Stateful, Protocol):
-    """A vector of environment rows; a single environment is one row."""
+    """`num_envs` environments behind one interface; a single environment is one of them."""
 
     @property
     def spec(self) -> Spec: ...
@@ -54,15 +59,18 @@ class Agent(Stateful, Protocol):
         """Live views of what travels to actors and evaluators."""
         ...
 
-    def initial(self, rows: int) -> Carry:
-        """The memory with which `rows` rows begin."""
+    def initial(self, num_envs: int) -> RecurrentState:
+        """The memory with which `num_envs` rows begin."""
         ...
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        """Answer the rows' observations; `carry` is what the last answer said will be remembered.
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        """Answer the rows' observations; `recurrent_state` is what the last answer said will be remembered.
 
-        Nobody resets it: where `first` [N] is set an episode opens, and nothing in the answer for such a row, what will
-        be remembered included, may depend on the row's `carry`. Losses go by `Rollout.first` in the same way.
+        Nobody resets it: where `is_first` [N] is set an episode opens, and nothing in the answer for such a row, what
+        will be remembered included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in the
+        same way.
         """
         ...
 
@@ -98,7 +106,7 @@ class Learner(Stateful, Protocol[B]):
 
 
 class Link(Protocol):
-    """How a decoupled actor and learner talk. Provisional until the decoupled runner lands."""
+    """Connects a decoupled actor and learner. Provisional until the decoupled runner lands."""
 
     def publish(self, weights: State) -> None: ...
     def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]: ...
@@ -108,19 +116,19 @@ class Link(Protocol):
 
 @runtime_checkable
 class Provider(Protocol):
-    """What an `rlplug.envs` entry point names: a class without constructor arguments that makes environments."""
+    """The target of an `rlplug.envs` entry point: a class without constructor arguments that makes environments."""
 
     def ids(self) -> Iterable[str]:
         """The ids it can make, as the user would type them; used for suggestions."""
         ...
 
-    def make(self, id: str, rows: int) -> Env:
+    def make(self, id: str, num_envs: int) -> Env:
         """Raises `errors.UnknownEnv` for an id it does not know, `errors.MissingPackage` where a package is absent."""
         ...
 
 
 class Wrapper(Protocol):
-    """What an `rlplug.wrappers` entry point names: a class, built over an environment with its `Config`.
+    """The target of an `rlplug.wrappers` entry point: a class, built over an environment with its `Config`.
 
     Episode statistics come from below it, so reported returns are untransformed. `transform.Transform` is a base to
     start from.
@@ -133,8 +141,8 @@ class Wrapper(Protocol):
 class SupportsAdopt(Protocol):
     """A provider that can put a foreign class of single environments behind rows."""
 
-    def adopt(self, make: Callable[[], Any], rows: int, id: str) -> Env:
-        """`rows` environments from `make`, which returns a new `gymnasium.Env`."""
+    def adopt(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
+        """`num_envs` environments from `make`, which returns a new `gymnasium.Env`."""
         ...
 
 
@@ -163,8 +171,48 @@ class SupportsObserve(Protocol):
         """The bare environment's spec."""
         ...
 
-    def observe(self, obs: Obs, first: Array) -> Obs:
-        """What agents see of the bare environment's observations [B, ...]; `first` [B] says which open an episode."""
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        """Return what agents see of the bare environment's observations [B, ...]; `is_first` [B] marks new episodes."""
+        ...
+
+
+@runtime_checkable
+class SupportsActionSpace(Protocol):
+    """An environment that says which actions the bare one takes, as its documentation has them."""
+
+    @property
+    def action_space(self) -> spaces.Space[Any]: ...
+
+
+@runtime_checkable
+class SupportsShow(Protocol):
+    """An environment that lets its frames be seen."""
+
+    @property
+    def fps(self) -> float:
+        """Return how many frames a second are as fast as it means to be."""
+        ...
+
+    def show(self, show: Show) -> None:
+        """Call `show` for the first row after every reset and every step; called before the first reset."""
+        ...
+
+
+@runtime_checkable
+class SupportsRender(Protocol):
+    """A provider whose environments can be watched."""
+
+    def make_shown(self, id: str, render_mode: str) -> Env:
+        """One environment, `SupportsShow`, made with Gymnasium's `render_mode`: `human` or `rgb_array`."""
+        ...
+
+
+@runtime_checkable
+class SupportsExport(Protocol):
+    """An agent that can be written down without its class."""
+
+    def exported(self) -> nn.Module:
+        """A module from observations [B, ...] to the best actions [B, ...]; it draws no random numbers."""
         ...
 
 
@@ -204,12 +252,17 @@ __all__ = [
     "Learner",
     "Link",
     "Provider",
+    "Show",
     "Stateful",
+    "SupportsActionSpace",
     "SupportsAdopt",
+    "SupportsExport",
     "SupportsFinish",
     "SupportsLimit",
     "SupportsObserve",
+    "SupportsRender",
     "SupportsRestart",
+    "SupportsShow",
     "SupportsTranslate",
     "Wrapper",
 ]

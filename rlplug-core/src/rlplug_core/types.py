@@ -1,6 +1,6 @@
 """The data that flows between an environment, an actor, a buffer and a learner.
 
-`N` is the number of environment rows; every array leads with it. The classes are slots dataclasses and are not frozen:
+`N` is the number of environments; every array leads with it. The classes are slots dataclasses and are not frozen:
 freezing costs 0.7 microseconds each, and the step path builds three of them per vector step.
 """
 
@@ -19,7 +19,7 @@ Array: TypeAlias = npt.NDArray[Any]
 #: An observation: one array, or a (nested) dictionary of arrays, each with a leading row dimension.
 Obs: TypeAlias = Any
 #: What an agent remembers between steps: an array, a (nested) dictionary of arrays, or None.
-Carry: TypeAlias = Any
+RecurrentState: TypeAlias = Any
 #: What `state_dict` returns: nested dictionaries and lists of tensors, arrays, numbers, strings, booleans and None.
 State: TypeAlias = dict[str, Any]
 
@@ -29,42 +29,46 @@ NO_EXTRAS: dict[str, Array] = {}
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What an environment offers: one row's spaces, how many rows, and its id.
+    """The spaces of one environment, the number of environments, and the id.
 
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
-    An action is always one array; `rlplug_core.actions` says where the parts of a Dict lie in it.
+    An action is always one array; `rlplug_core.nets.actions` says where the parts of a Dict lie in it.
     `inexact` says why the environment's state cannot be captured; it is empty where it can.
     """
 
     obs: spaces.Space[Any]
     action: spaces.Space[Any]
-    rows: int
+    num_envs: int
     id: str
     inexact: str = ""
 
 
 @dataclass(slots=True)
 class Episode:
-    """One finished episode: its row, the undiscounted sum of its untransformed rewards, and its length in steps."""
+    """One finished episode: its row, the undiscounted sum of its untransformed rewards, and its length in steps.
+
+    `success` is what `info["is_success"]` or `info["success"]` said in its last step; None where neither was there.
+    """
 
     row: int
     total: float
     length: int
+    success: bool | None = None
 
 
 @dataclass(slots=True)
 class Timestep:
-    """What one call of `Env.reset` or `Env.step` says about all N rows.
+    """The result of `Env.reset` or `Env.step` for all N environments.
 
     Arrays stay valid until the second next call; whoever keeps them longer copies them.
 
     Attributes:
         obs: [N, ...] what to act on next.
-        final: [N, ...] the true successor of the last action; the same object as `obs` where no row was reset.
+        final_obs: [N, ...] the true successor of the last action; the same object as `obs` where no row was reset.
         reward: [N] float32 reward of the last action.
         terminated: [N] bool, the last action ended the episode in the task itself.
         truncated: [N] bool, the episode was cut from outside (a time limit); never together with `terminated`.
-        first: [N] bool, `obs` opens an episode.
+        is_first: [N] bool, `obs` opens an episode.
         valid: [N] bool, the row holds a transition (False for the reset row of a NEXT_STEP environment).
         episodes: the episodes that ended in this call, measured below all transforms.
         ended: whether any row is terminated or truncated.
@@ -72,11 +76,11 @@ class Timestep:
     """
 
     obs: Obs
-    final: Obs
+    final_obs: Obs
     reward: Array
     terminated: Array
     truncated: Array
-    first: Array
+    is_first: Array
     valid: Array
     episodes: Sequence[Episode]
     ended: bool
@@ -88,7 +92,7 @@ class Act:
     """An agent's answer: `action` [N, ...], what it will remember, and what only it knows (such as `log_prob`, [N])."""
 
     action: Array
-    carry: Carry = None
+    recurrent_state: RecurrentState = None
     extras: dict[str, Array] = field(default_factory=dict)
 
 
@@ -96,7 +100,7 @@ class Act:
 class Step:
     """One transition of every row; complete, so nothing else is needed to learn from it. Fields as in `Timestep`.
 
-    `first` says that `obs` opens an episode, `carry` is the memory the agent held when it saw `obs`.
+    `is_first` says that `obs` opens an episode, `recurrent_state` is the memory the agent held when it saw `obs`.
     """
 
     obs: Obs
@@ -105,16 +109,16 @@ class Step:
     next_obs: Obs
     terminated: Array
     truncated: Array
-    first: Array
+    is_first: Array
     valid: Array
     ended: bool
     extras: dict[str, Array]
-    carry: Carry
+    recurrent_state: RecurrentState
 
 
 @dataclass(slots=True)
 class Result:
-    """What an update reports: metrics as scalar tensors or numbers, and priorities [B] where the buffer wants them."""
+    """The result of an update: metrics as scalar tensors or numbers, and priorities [B] where the buffer wants them."""
 
     metrics: Mapping[str, Tensor | float]
     priority: Tensor | None = None
@@ -122,7 +126,7 @@ class Result:
 
 @dataclass(slots=True)
 class Chunk:
-    """What a decoupled actor sends: plain arrays, who sent them, and which version of the weights acted."""
+    """The message of a decoupled actor: plain arrays, who sent them, and which version of the weights acted."""
 
     source: int
     version: int

@@ -29,7 +29,7 @@ class EpisodeBuffer:
     def add(self, step: Step, source: int = 0) -> None:
         fields = {
             "obs": step.obs, "action": step.action, "reward": step.reward, "terminated": step.terminated,
-            "truncated": step.truncated, "first": step.first, "weight": step.valid, "extras": step.extras,
+            "truncated": step.truncated, "is_first": step.is_first, "weight": step.valid, "extras": step.extras,
         }  # fmt: skip
         if self.open is None:
             self.begin = np.zeros(len(step.valid), dtype=np.int64)
@@ -88,7 +88,7 @@ class EpisodeBuffer:
 
 def _joined(episodes: list[State]) -> Rollout:
     """Episodes as one column; the true successor of each is kept among the cuts, and the last one's in `obs` too."""
-    names = ("action", "reward", "terminated", "truncated", "first", "extras")
+    names = ("action", "reward", "terminated", "truncated", "is_first", "extras")
     fields = {name: _concatenated([episode[name] for episode in episodes]) for name in names}
     successors = tree_map(lambda *arrays: np.stack(arrays), *(episode["successor"] for episode in episodes))
     last = tree_map(lambda array: array[-1:], successors)
@@ -96,7 +96,12 @@ def _joined(episodes: list[State]) -> Rollout:
     weight = _concatenated([episode["weight"].astype(np.float32) for episode in episodes])
     ends = np.cumsum([len(episode["weight"]) for episode in episodes]) - 1
     return Rollout(
-        obs=obs, **fields, weight=weight, cuts=Cuts(successors, ends, len(ends)), carry=None, whole=bool(weight.all())
+        obs=obs,
+        **fields,
+        weight=weight,
+        cuts=Cuts(successors, ends, len(ends)),
+        recurrent_state=None,
+        whole=bool(weight.all()),
     )
 
 

@@ -20,7 +20,7 @@ TRIAL = 64
 
 
 def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
-    """How many channels one frame has, if `after` is `now` with one frame more, else 0; and whether they come last.
+    """Return the channels of one frame, if `after` is `now` with one frame more, else 0; and whether they come last.
 
     Stacks are [N, k * C, H, W], [N, H, W, k * C], or [N, k, H, W, C], which is as good as the first.
     """
@@ -46,7 +46,7 @@ def _first(rows: Array, last: bool) -> Array:
 
 
 class Stacked:
-    """As `Whole`, for stacks [k * C, ...] of k frames with C channels, of which the newest is the last.
+    """Like `Whole`, for stacks [k * C, ...] of k frames with C channels, of which the newest is the last.
 
     With `last` they are handed in and out as [..., k * C]. `age` says how many observations back the stack began that
     an observation continues, at most k - 1, where frames suffice; before it they repeat the first, or lie in `starts`
@@ -55,16 +55,16 @@ class Stacked:
 
     def __init__(self, frames: Any, stack: int, last: bool) -> None:
         self.frames, self.stack, self.last = frames, stack, last
-        self.length, self.rows, self.channels = frames.shape[:3]
+        self.length, self.num_envs, self.channels = frames.shape[:3]
         self.flat = frames.reshape(-1, *frames.shape[2:])
-        self.age = np.zeros((self.length, self.rows), np.uint8)
+        self.age = np.zeros((self.length, self.num_envs), np.uint8)
         self.lags = np.arange(stack - 1, -1, -1)
         self.starts: dict[int, Array] = {}
         self.finals: dict[int, Array] = {}  # newest frames, of successors that continue
         self.apart: dict[int, Array] = {}  # whole stacks, of those that do not
         self.time = -1
         self.size = math.prod(frames.shape[2:])
-        shape = (self.rows, stack * self.channels, *frames.shape[3:])
+        shape = (self.num_envs, stack * self.channels, *frames.shape[3:])
         self.now, self.before = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
 
     @classmethod
@@ -81,18 +81,20 @@ class Stacked:
             self.now, self.before, self.time = self.before, self.now, time
         slot, size = time % self.length, self.size
         put(self.frames, slot, value[:, -self.channels :])
-        follows = (self.before.reshape(self.rows, -1)[:, size:] == value.reshape(self.rows, -1)[:, :-size]).all(axis=1)
+        follows = (self.before.reshape(self.num_envs, -1)[:, size:] == value.reshape(self.num_envs, -1)[:, :-size]).all(
+            axis=1
+        )
         if time == 0:
             follows[:] = False
         self.age[slot] = np.where(follows, np.minimum(self.age[slot - 1] + 1, self.stack - 1), 0)
         self.now[...] = value
         if self.starts:
-            for number in range(time * self.rows, (time + 1) * self.rows):
+            for number in range(time * self.num_envs, (time + 1) * self.num_envs):
                 self.starts.pop(number, None)
-                self.starts.pop(number - self.length * self.rows, None)
+                self.starts.pop(number - self.length * self.num_envs, None)
         if not follows.all():
             for row in np.flatnonzero(~follows).tolist():
-                self._begin(time * self.rows + row, value[row])
+                self._begin(time * self.num_envs + row, value[row])
 
     def _begin(self, number: int, value: Array) -> None:
         """Keep the older frames of a stack that continues no other, unless they repeat its newest."""
@@ -111,19 +113,19 @@ class Stacked:
     def _take(self, index: Array) -> Any:
         position = index % len(self.flat)
         age = self.age.reshape(-1)[position].astype(np.int64)
-        back = np.minimum(self.lags, age[:, None]) * self.rows
+        back = np.minimum(self.lags, age[:, None]) * self.num_envs
         found = take(self.flat, (position[:, None] - back) % len(self.flat))
         found = found.reshape(len(index), *self.now.shape[1:])
         if self.starts:
             for place in np.flatnonzero(age < self.stack - 1).tolist():
-                older = self.starts.get(int(index[place] - age[place] * self.rows))
+                older = self.starts.get(int(index[place] - age[place] * self.num_envs))
                 if older is not None:
                     kept = older[age[place] * self.channels :]
                     put(found, (place, slice(0, len(kept))), kept)
         return found
 
     def after(self, index: Array, ended: Array) -> Any:
-        found = self._take(index + self.rows)
+        found = self._take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):
             put(found, positions, self._finals(index[positions]))
@@ -155,11 +157,11 @@ class Stacked:
     def judged(self, count: int, store: Store) -> Stacked | Whole:
         """Itself, or whole storage if most observations continue no stack after all."""
         times = range(max(0, count + 1 - (self.length - self.stack + 1)), count + 1)
-        if 2 * len(self.starts) <= len(times) * self.rows:
+        if 2 * len(self.starts) <= len(times) * self.num_envs:
             return self
         whole = Whole(allocate((self.length - self.stack + 1, *self._out(self.now).shape), np.uint8, store))
         for time in times:
-            whole.put(time, self.take(np.arange(time * self.rows, (time + 1) * self.rows)))
+            whole.put(time, self.take(np.arange(time * self.num_envs, (time + 1) * self.num_envs)))
         numbers = [*self.finals, *self.apart]
         finals = self._out(self._finals(np.array(numbers, np.int64)))
         whole.finals = dict(zip(numbers, finals, strict=True))
@@ -179,6 +181,6 @@ class Stacked:
         made.age[: len(state["age"])] = state["age"]
         made.starts, made.finals = unpacked(state["starts"]), unpacked(state["finals"])
         made.apart, made.time = unpacked(state["apart"]), count
-        numbers = np.arange(count * made.rows, (count + 1) * made.rows)
-        made.now[...], made.before[...] = host(made._take(numbers)), host(made._take(numbers - made.rows))
+        numbers = np.arange(count * made.num_envs, (count + 1) * made.num_envs)
+        made.now[...], made.before[...] = host(made._take(numbers)), host(made._take(numbers - made.num_envs))
         return made

@@ -15,6 +15,7 @@ from rlplug_core.batches import Transitions, rows_of
 from rlplug_core.buffers.ring import Ring
 from rlplug_core.buffers.storage import Store, to_device
 from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
@@ -22,12 +23,15 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 
 @dataclass(frozen=True)
 class Pace:
-    """When batches are due: from `start` stored steps on, `batches` of `size` transitions every `every` steps."""
+    """The pace of batches: from `learning_starts` stored steps on, every `train_freq` steps `gradient_steps` batches.
 
-    size: int
-    every: int
-    batches: int
-    start: int
+    Each batch holds `batch_size` transitions.
+    """
+
+    batch_size: int
+    train_freq: int
+    gradient_steps: int
+    learning_starts: int
 
 
 class ReplayBuffer:
@@ -37,27 +41,31 @@ class ReplayBuffer:
         capacity: how many steps of single rows to keep.
         pace: when which batches are due.
         n_step: how many rewards a transition sums, fewer where an episode ends before.
-        gamma: discount per step.
+        gamma: discount per step, a number or a function of the clock's progress.
         seeds: where draws come from.
         device: where batches go.
         store: where observations are kept: `memory`, `disk`, or a torch device such as `cuda`.
     """
 
     def __init__(
-        self, capacity: int, pace: Pace, n_step: int, gamma: float, seeds: Seeds, device: torch.device | None = None,
+        self, capacity: int, pace: Pace, n_step: int, gamma: Schedule | float, seeds: Seeds,
+        device: torch.device | None = None,
         store: Store = "memory",
     ) -> None:  # fmt: skip
-        self.capacity, self.pace, self.n_step, self.gamma = capacity, pace, n_step, gamma
+        self.capacity, self.pace, self.n_step = capacity, pace, n_step
+        self.discount, self.gamma = throughout(gamma), throughout(gamma)(0.0)
         self.generator = seeds.generator()
         self.device, self.store = device or torch.device("cpu"), store
         if store.startswith("cuda") and not torch.cuda.is_available():
-            raise UsageError(f"store '{store}' is not available to this torch; use --store memory or disk")
+            raise UsageError(
+                f"buffer_storage '{store}' is not available to this torch; use --buffer-storage memory or disk"
+            )
         self.added = self.owed = 0
         self.data: Ring | None = None
 
     @property
     def count(self) -> int:
-        """How many vector steps were added."""
+        """Return how many vector steps were added."""
         return self.data.count if self.data is not None else 0
 
     def add(self, step: Step, source: int = 0) -> None:
@@ -66,8 +74,8 @@ class ReplayBuffer:
         self.data.write(step)
         before, pace = self.added, self.pace
         self.added += len(step.valid) if step.valid.all() else int(step.valid.sum())
-        if self.added >= pace.start:
-            self.owed += pace.batches * (self.added // pace.every - before // pace.every)
+        if self.added >= pace.learning_starts:
+            self.owed += pace.gradient_steps * (self.added // pace.train_freq - before // pace.train_freq)
 
     def batches(self, clock: Clock) -> Iterable[Transitions]:
         return self._due(clock) if self.owed else ()
@@ -78,10 +86,11 @@ class ReplayBuffer:
     def _due(self, clock: Clock) -> Iterator[Transitions]:
         while self.owed and self.ready():
             self.owed -= 1
-            yield self.draw(self.pace.size, clock)
+            self.gamma = self.discount(clock.progress)
+            yield self.draw(self.pace.batch_size, clock)
 
     def ready(self) -> bool:
-        """Whether it holds a transition."""
+        """Return whether it holds a transition."""
         return self.data is not None and self.data.holds(self.n_step)
 
     def draw(self, size: int, clock: Clock) -> Transitions:
@@ -92,7 +101,7 @@ class ReplayBuffer:
         """Numbers [size] of steps whose window is complete, drawn uniformly; as the ring numbers them."""
         assert self.data is not None
         data = self.data
-        low, high = data.oldest * data.rows, (data.count - self.n_step + 1) * data.rows
+        low, high = data.oldest * data.num_envs, (data.count - self.n_step + 1) * data.num_envs
         index: Array = self.generator.integers(low, high, size)
         if not data.all_valid:
             unusable = ~data.flat["valid"][index % data.total]
@@ -128,15 +137,16 @@ class ReplayBuffer:
         rest = {"action": action, "reward": reward, "discount": discount, "extras": extras}
         return {"obs": obs, "next_obs": next_obs, "rest": rest}
 
-    def _slots(self, rows: int) -> int:
-        slots = self.capacity // rows
+    def _slots(self, num_envs: int) -> int:
+        slots = self.capacity // num_envs
         if slots < self.n_step + 1:  # of two steps that follow each other one at least holds a transition
             raise UsageError(
-                f"a replay of {self.capacity} steps is too small for {rows} rows and {self.n_step}-step returns"
+                f"a replay of {self.capacity} steps is too small for {num_envs} rows and {self.n_step}-step returns"
             )
-        if self.pace.start < (self.n_step + 1) * rows:
+        if self.pace.learning_starts < (self.n_step + 1) * num_envs:
             raise UsageError(
-                f"learning must start after more than {(self.n_step + 1) * rows} steps, not {self.pace.start}"
+                f"learning must start after more than {(self.n_step + 1) * num_envs} steps, not "
+                f"{self.pace.learning_starts}"
             )
         return slots
 

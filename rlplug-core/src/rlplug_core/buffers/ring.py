@@ -27,8 +27,8 @@ class Ring:
         self.slots, self.obs, self.count = slots, obs, 0
         self.action, self.reward, self.extras = fields["action"], fields["reward"], fields["extras"]
         self.terminated, self.ended, self.valid = fields["terminated"], fields["ended"], fields["valid"]
-        self.rows = self.reward.shape[1]
-        self.total = slots * self.rows
+        self.num_envs = self.reward.shape[1]
+        self.total = slots * self.num_envs
         self.all_valid = bool(self.valid.all())
         self.flat: dict[str, Any] = {name: tree_map(_merged, fields[name]) for name in self.FIELDS}
         self.store = store
@@ -81,7 +81,7 @@ class Ring:
         if self.count:
             time = self.count - 1
             running = ~self.ended[time % self.slots]
-            numbers = np.arange(self.count * self.rows, (self.count + 1) * self.rows)
+            numbers = np.arange(self.count * self.num_envs, (self.count + 1) * self.num_envs)
             self._finish(time, np.flatnonzero(running), tree_map(lambda store: host(store.take(numbers)), self.obs))
             self.ended[time % self.slots] = True
             self._newest = None
@@ -89,13 +89,13 @@ class Ring:
     def _finish(self, time: int, rows: Array, next_obs: Any) -> None:
         for row in rows.tolist():
             successor = tree_map(operator.itemgetter(row), next_obs)
-            number = time * self.rows + row
+            number = time * self.num_envs + row
             tree_map(lambda store, value, n=number: store.finish(n, value), self.obs, successor)
 
     def _forget(self, slot: int) -> None:
         """The episodes' ends among the steps that are about to be overwritten."""
         for row in np.flatnonzero(self.ended[slot]).tolist() if self.ended[slot].any() else ():
-            number = (self.count - self.slots) * self.rows + row
+            number = (self.count - self.slots) * self.num_envs + row
             tree_map(lambda store, n=number: store.forget(n), self.obs)
 
     def window(self, index: Array, n: int, gamma: float) -> tuple[Array, Array, Array]:
@@ -115,7 +115,7 @@ class Ring:
             return reward, index, discount
         last, running = index.copy(), ~ended.take(index % self.total)
         for _ in range(1, n):
-            last += self.rows * running
+            last += self.num_envs * running
             position = last % self.total
             counts = running if self.all_valid else running & valid.take(position)
             reward += np.where(counts, discount * rewards.take(position), 0).astype(np.float32, copy=False)
@@ -129,22 +129,22 @@ class Ring:
         """Move the windows' `last` steps on, in place, while the row is absent in the step that follows."""
         valid, ended = self.flat["valid"], self.flat["ended"]
         while True:
-            following = last + self.rows
-            running = running & (following < self.count * self.rows) & ~valid.take(following % self.total)
+            following = last + self.num_envs
+            running = running & (following < self.count * self.num_envs) & ~valid.take(following % self.total)
             if not running.any():
                 return
-            last += self.rows * running
+            last += self.num_envs * running
             running &= ~ended.take(last % self.total)
 
     def holds(self, n: int) -> bool:
-        """Whether a window of n steps that begins with a valid row is complete."""
+        """Return whether a window of n steps that begins with a valid one is complete."""
         if self.all_valid:
             return self.count >= n
         times = range(self.oldest, self.count - n + 1)
         return any(self.valid[time % self.slots].any() for time in times)
 
     def state_dict(self) -> State:
-        """What was written, not copied."""
+        """Return the written part, not copied."""
         used = min(self.count, self.slots)
         return {
             "slots": self.slots, "count": self.count,
@@ -173,7 +173,7 @@ class Ring:
 
 
 def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
-    """How to keep such a part of observations: frame by frame if `after` is `now` with a frame more."""
+    """Return how to store one part of the observations: frame by frame if `after` is `now` with a frame more."""
     channels, last = frame_channels(now, after)
     if channels:
         return Stacked.like(now, channels, last, slots, store)

@@ -36,7 +36,7 @@ class RolloutBuffer:
         data.reward[t] = step.reward
         data.terminated[t] = step.terminated
         data.truncated[t] = step.truncated
-        data.first[t] = step.first
+        data.is_first[t] = step.is_first
         data.weight[t] = step.valid
         for name, array in step.extras.items():
             data.extras[name][t] = array
@@ -66,11 +66,11 @@ class RolloutBuffer:
             return {"position": 0}
         data, t, used = self.rollout, self.position, self.rollout.cuts.count
         head = lambda array: array[: t + (t == self.steps)].copy()  # noqa: E731
-        fields = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras")
+        fields = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
         return {
             "position": t,
             "data": {name: tree_map(head, getattr(data, name)) for name in fields},
-            "carry": data.carry,
+            "recurrent_state": data.recurrent_state,
             "cuts": {
                 "obs": tree_map(lambda array: array[:used].copy(), data.cuts.obs),
                 "index": data.cuts.index[:used].copy(),
@@ -85,35 +85,35 @@ class RolloutBuffer:
         self.rollout = data = Rollout(
             **{name: tree_map(lambda a, n=name: self._grown(a, n == "obs"), tree) for name, tree in saved.items()},
             cuts=Cuts(cuts["obs"], np.asarray(cuts["index"], dtype=np.int64), len(cuts["index"])),
-            carry=state["carry"],
+            recurrent_state=state["recurrent_state"],
         )
         self._grow(data.cuts, max(len(data.cuts.index), data.reward.shape[1]), tree_map(lambda a: a[0], data.obs))
 
     def _allocate(self, step: Step) -> Rollout:
-        rows = rows_of(step.obs)
+        num_envs = rows_of(step.obs)
 
         def space(length: int, like: Any, dtype: Any = None) -> Any:
             return tree_map(lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like)
 
         t = self.steps
-        cuts = Cuts(tree_map(np.array, step.obs), np.zeros(rows, dtype=np.int64), 0)
+        cuts = Cuts(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(
             space(t + 1, step.obs), space(t, step.action), space(t, step.reward, np.float32), space(t, step.terminated),
-            space(t, step.truncated), space(t, step.first), space(t, step.valid, np.float32), cuts,
+            space(t, step.truncated), space(t, step.is_first), space(t, step.valid, np.float32), cuts,
             space(t, step.extras), None,
         )  # fmt: skip
 
     def _begin(self, data: Rollout, step: Step) -> None:
         data.cuts.count = 0
-        data.carry = tree_map(lambda array: array.copy(), step.carry)
+        data.recurrent_state = tree_map(lambda array: array.copy(), step.recurrent_state)
 
     def _cut(self, cuts: Cuts, t: int, step: Step) -> None:
-        rows = len(step.truncated)
+        num_envs = len(step.truncated)
         for row in np.flatnonzero(step.truncated):
             if cuts.count == len(cuts.index):
                 self._grow(cuts, 2 * cuts.count, step.obs)
             put(cuts.obs, cuts.count, tree_map(operator.itemgetter(row), step.next_obs))
-            cuts.index[cuts.count] = t * rows + row
+            cuts.index[cuts.count] = t * num_envs + row
             cuts.count += 1
 
     def _grow(self, cuts: Cuts, size: int, obs: Obs) -> None:

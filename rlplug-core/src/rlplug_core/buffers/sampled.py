@@ -1,4 +1,4 @@
-"""Prioritised replay in which transitions that matter little make room, drawn at random, instead of the oldest.
+"""Prioritized replay in which transitions that matter little make room, drawn at random, instead of the oldest.
 
 Finished transitions are kept, each with both its observations and its n-step sum, so that any of them can go alone
 (docs/decisions/0022).
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.buffers.prioritised import PrioritisedReplay
+from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.segments import SumTree
 from rlplug_core.buffers.storage import put, refilled, take
 from rlplug_core.types import Array, State, tree_map
@@ -19,8 +19,8 @@ from rlplug_core.types import Array, State, tree_map
 LEAST = 1e-30
 
 
-class SampledReplay(PrioritisedReplay):
-    """Draws as `PrioritisedReplay`, and evicts with P(i) = p_i^-alpha / sum_k p_k^-alpha; arguments as there.
+class SampledReplay(PrioritizedReplay):
+    """Draws as `PrioritizedReplay`, and evicts with P(i) = p_i^-alpha / sum_k p_k^-alpha; arguments as there.
 
     A ring of the newest n steps finishes transitions. Each takes a free place, or that of an evicted one, which is none
     that came in the same step. Its number says when it came and where it lies, `count * capacity + place`.
@@ -48,8 +48,8 @@ class SampledReplay(PrioritisedReplay):
         found: State = tree_map(lambda stored: take(stored, place), self.kept)
         return found
 
-    def _slots(self, rows: int) -> int:
-        super()._slots(rows)
+    def _slots(self, num_envs: int) -> int:
+        super()._slots(num_envs)
         return self.n_step
 
     def _arrived(self) -> None:
@@ -59,7 +59,7 @@ class SampledReplay(PrioritisedReplay):
         if data.count < self.n_step:
             return
         begin = data.count - self.n_step
-        index = begin * data.rows + np.flatnonzero(data.valid[begin % data.slots])
+        index = begin * data.num_envs + np.flatnonzero(data.valid[begin % data.slots])
         if len(index):
             self._keep(super().look_up(index), len(index))
 

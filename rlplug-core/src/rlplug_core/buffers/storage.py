@@ -1,4 +1,4 @@
-"""Where stored observations lie: host memory, a file on disk, or a device; and how they get in and out, as they are.
+"""Store observations in host memory, a file on disk, or a device; and how they get in and out, as they are.
 
 Steps are numbered from the first, `time * N + row`, so that a number never comes to mean another step.
 """
@@ -83,7 +83,7 @@ class Whole:
 
     def __init__(self, array: Any) -> None:
         self.array = array
-        self.length, self.rows = array.shape[:2]
+        self.length, self.num_envs = array.shape[:2]
         self.flat = array.reshape(-1, *array.shape[2:])
         self.finals: dict[int, Array] = {}
 
@@ -96,8 +96,8 @@ class Whole:
         return take(self.flat, index % len(self.flat))
 
     def after(self, index: Array, ended: Array) -> Any:
-        """What the steps numbered `index` led to; `ended` [B] says which of them ended an episode."""
-        found = self.take(index + self.rows)
+        """Return the successors of the steps numbered `index`; `ended` [B] says which of them ended an episode."""
+        found = self.take(index + self.num_envs)
         positions = np.flatnonzero(ended)
         if len(positions):
             put(found, positions, np.stack([self.finals[number] for number in index[positions].tolist()]))
@@ -112,11 +112,11 @@ class Whole:
         self.finals.pop(number, None)
 
     def judged(self, count: int, store: Store) -> Whole:
-        """Nothing is stored more simply."""
+        """Return the storage itself: whole arrays are the simplest form."""
         return self
 
     def state_dict(self, count: int) -> State:
-        """What `count` steps and the observations after them have filled, not copied."""
+        """Return the part that `count` steps and their successors have filled, not copied."""
         used = min(count + 1, self.length)
         return {"length": self.length, "array": self.array[:used], "finals": packed(self.finals)}
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlplug_core.batches import Cuts, Rollout, rows_of
 from rlplug_core.buffers.rollout import RolloutBuffer, put
 from rlplug_core.clock import Clock
-from rlplug_core.schedules import Schedule, throughout
+from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
@@ -19,7 +19,7 @@ class TrajectoryReplay:
     """Gives every rollout once when it is full, and after it a random number of the kept ones, each as likely.
 
     Args:
-        steps: rollout length per environment row.
+        steps: rollout length per environment.
         capacity: rollouts kept; a new one takes the place of the oldest.
         ratio: kept rollouts given per new one, on average, a number or a schedule of progress; how many there are is
             Poisson distributed.
@@ -27,7 +27,7 @@ class TrajectoryReplay:
         seeds: where the draws come from.
     """
 
-    FIELDS = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras")
+    FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
 
     def __init__(self, steps: int, capacity: int, ratio: Schedule | float, start: int, seeds: Seeds) -> None:
         self.incoming = RolloutBuffer(steps)
@@ -84,7 +84,7 @@ class TrajectoryReplay:
         put(self.fields, slot, fields)
         used = {"obs": rollout.cuts.obs, "index": rollout.cuts.index}
         cuts = tree_map(lambda array: array[: rollout.cuts.count], used)
-        self.apart[slot : slot + 1] = [tree_map(np.array, {"cuts": cuts, "carry": rollout.carry})]
+        self.apart[slot : slot + 1] = [tree_map(np.array, {"cuts": cuts, "recurrent_state": rollout.recurrent_state})]
         self.count += 1
 
     def _make_room(self, slots: int) -> None:
@@ -95,8 +95,8 @@ class TrajectoryReplay:
 
     def _rollout(self, slot: int) -> Rollout:
         fields: dict[str, Any] = tree_map(lambda array: array[slot], self.fields)
-        cuts, carry = self.apart[slot]["cuts"], self.apart[slot]["carry"]
+        cuts, recurrent_state = self.apart[slot]["cuts"], self.apart[slot]["recurrent_state"]
         return Rollout(
-            **fields, cuts=Cuts(cuts["obs"], cuts["index"], rows_of(cuts["obs"])), carry=carry,
+            **fields, cuts=Cuts(cuts["obs"], cuts["index"], rows_of(cuts["obs"])), recurrent_state=recurrent_state,
             whole=bool(fields["weight"].all()),
         )  # fmt: skip

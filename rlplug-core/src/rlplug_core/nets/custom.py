@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.config.targets import describe, load_target
 from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.net import Net
-from rlplug_core.normalise import ObservationNorm
-from rlplug_core.plugins.loading import describe, load_target
+from rlplug_core.nets.normalize import ObservationNorm
 
 
 def custom(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
-    """What the factory makes for an observation space: a module that was tried on two observations, and its features.
+    """Call the factory for a space; return a module that was tried on two observations, and its features.
 
     With a `norm` it is tried on what that makes of them.
 
@@ -67,19 +67,19 @@ def _called(what: str, failure: str, call: Any, *arguments: Any) -> Any:
         raise PluginError(f"{what} {failure}: {describe(error)}; --traceback shows where") from error
 
 
-def zeros(space: spaces.Space[Any], rows: int) -> Any:
+def zeros(space: spaces.Space[Any], num_envs: int) -> Any:
     """So many observations of a space that are all zero, or the least there is, as a network gets them."""
     if isinstance(space, spaces.Dict):
-        return {name: zeros(part, rows) for name, part in space.spaces.items()}
+        return {name: zeros(part, num_envs) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Discrete):
-        return torch.full((rows,), int(space.start))
+        return torch.full((num_envs,), int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
-        return torch.from_numpy(np.repeat(space.start[None], rows, 0).astype(space.dtype))
-    return torch.from_numpy(np.zeros((rows, *(space.shape or ())), space.dtype))
+        return torch.from_numpy(np.repeat(space.start[None], num_envs, 0).astype(space.dtype))
+    return torch.from_numpy(np.zeros((num_envs, *(space.shape or ())), space.dtype))
 
 
 def describe_kind(value: Any) -> str:
-    """What kind of a thing something is, in a few words."""
+    """Describe the kind of an object in a few words."""
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"
     return type(value).__name__

@@ -10,11 +10,11 @@ import math
 import torch
 from torch import Tensor
 
-from rlplug_core import products
+from rlplug_core.nets import products
 from rlplug_core.nets.encoders import linear
-from rlplug_core.nets.modules import QNetwork
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
+from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Obs, Spec
 
 
@@ -43,6 +43,15 @@ class CategoricalQ(QNetwork):
 
 class QuantileQ(QNetwork):
     """Quantiles [B, A, atoms] of returns at the `middles` of equal shares (Dabney et al., 2018, arXiv:1710.10044)."""
+
+    middles: Tensor
+
+    def __init__(
+        self, spec: Spec, net: Net, dueling: bool = False, noisy: Noise | None = None, sigma: float | None = None,
+        atoms: int = 1,
+    ) -> None:  # fmt: skip
+        super().__init__(spec, net, dueling, noisy, sigma, atoms)
+        self.register_buffer("middles", middles(atoms), persistent=False)
 
     def expected(self, distribution: Tensor) -> Tensor:
         return distribution.mean(-1)

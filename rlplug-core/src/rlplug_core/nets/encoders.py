@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core import products
 from rlplug_core.errors import UsageError
+from rlplug_core.nets import products
+from rlplug_core.nets.by_rules import FORMS, NoRule, dense_rules, rules_of
 from rlplug_core.nets.custom import custom
+from rlplug_core.nets.layer_rules import Rule, Scaled
 from rlplug_core.nets.net import Net
-from rlplug_core.normalise import ObservationNorm, PartNorms, RunningNorm
+from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
 MASK = "action_mask"
@@ -37,12 +39,12 @@ def linear(inputs: int, outputs: int, gain: float | None = None, net: Net | None
     Without `net` the weights are orthogonal (Saxe et al., 2014, arXiv:1312.6120), and the bias is zero.
     """
     layer = nn.Linear(inputs, outputs)
-    initialise(layer, net or Net(), gain)
+    initialize(layer, net or Net(), gain)
     return layer
 
 
 @torch.no_grad()
-def initialise(layer: nn.Linear | nn.Conv2d, net: Net, gain: float | None = None) -> None:
+def initialize(layer: nn.Linear | nn.Conv2d, net: Net, gain: float | None = None) -> None:
     """Give a layer the initial weights that `net` asks for; a convolution those of a linear layer over its window.
 
     Without a gain it is a hidden layer and has that of `net`.
@@ -61,18 +63,18 @@ def initialise(layer: nn.Linear | nn.Conv2d, net: Net, gain: float | None = None
         nn.init.zeros_(layer.bias)
 
 
-def initialise_outputs(module: nn.Module, net: Net) -> None:
+def initialize_outputs(module: nn.Module, net: Net) -> None:
     """Give the layers that feed an action head initial weights where `net` asks for others than a head makes."""
     if net.init == "orthogonal" and net.output_gain is None:
         return
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
             layer.reset_parameters()
-            initialise(layer, net, net.output_gain or 0.01)
+            initialize(layer, net, net.output_gain or 0.01)
 
 
 def layer_norm(width: int, net: Net) -> list[nn.LayerNorm]:
-    """What normalises one layer's outputs before the activation: one module or, without `net.layer_norm`, none."""
+    """Return the LayerNorm of one layer, or none without `net.layer_norm`."""
     return [nn.LayerNorm(width)] if net.layer_norm else []
 
 
@@ -137,7 +139,7 @@ class Image(nn.Module):
         widths = pairwise([shape[0], *(width for width, _, _ in kernels)])
         layers = [nn.Conv2d(*pair, kernel, stride) for pair, (_, kernel, stride) in zip(widths, kernels, strict=True)]
         for layer in layers:
-            initialise(layer, net)
+            initialize(layer, net)
         self.convolutions = nn.ModuleList(layers)
         self.activation = activation(net)
         with torch.no_grad():
@@ -186,7 +188,7 @@ class OneHot(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         columns = obs.reshape(obs.shape[0], -1).long() + self.offset
-        return torch.zeros(len(columns), self.features, device=obs.device).scatter_(1, columns, 1.0)
+        return torch.zeros(columns.shape[0], self.features, device=obs.device).scatter_(1, columns, 1.0)
 
 
 class Vector(nn.Module):
@@ -208,7 +210,7 @@ class Concat(nn.Module):
         return torch.cat([part(obs[name]) for name, part in zip(self.names, self.parts, strict=True)], dim=1)
 
 
-class Normalised(nn.Module):
+class Normalized(nn.Module):
     """An encoder that sees scaled observations."""
 
     def __init__(self, norm: ObservationNorm, encoder: nn.Module) -> None:
@@ -220,12 +222,31 @@ class Normalised(nn.Module):
         return features
 
 
-def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
-    """The encoder for an observation space, and how many features it gives.
+def _mlp_rules(mlp: MLP) -> list[Rule]:
+    """Those of the layers; what makes vectors before them has none."""
+    if mlp.vectors is not None:
+        raise NoRule(type(mlp.vectors).__name__)
+    return dense_rules(mlp.linears, mlp.norms, mlp.activation)
+
+
+def _normalized_rules(normalized: Normalized) -> list[Rule]:
+    norm = normalized.norm.norm
+    if not isinstance(norm, RunningNorm):
+        raise NoRule(type(norm).__name__)
+    return [Scaled(norm), *rules_of(normalized.encoder)]
+
+
+FORMS[MLP], FORMS[Normalized] = _mlp_rules, _normalized_rules
+
+
+def encoder(
+    space: spaces.Space[Any], net: Net, norm: ObservationNorm | None = None
+) -> tuple[nn.Module, int]:  # fmt: skip
+    """Make the encoder for an observation space; gives it with the number of its features.
 
     Images (three dimensions) go through convolutions, Discrete and MultiDiscrete as one-hot, other arrays flattened,
     Dict part by part; all but plain images then pass the hidden layers of `net`. `net.factory` takes the place of all
-    this. With `net.normalise` observations are scaled before.
+    this. With `net.normalize_obs` observations pass a norm before: `norm`, if the network shares one, or its own.
 
     Raises:
         UsageError: the space is none of these, or has no image for the convolutions that are named, or a trunk shall be
@@ -237,13 +258,13 @@ def encoder(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
             "net.shared puts policy and critic on one trunk, and this algorithm keeps its networks apart; leave it at "
             "false, or use a2c, a3c, ppo, vac or vpg"
         )
-    norm = observation_norm(space) if net.normalise else None
-    module, features = _encoder(space, replace(net, normalise=False), norm)
-    return (module if norm is None else Normalised(norm, module)), features
+    norm = norm or observation_norm(space, net)
+    module, features = _encoder(space, replace(net, normalize_obs=False), norm)
+    return (module if norm is None else Normalized(norm, module)), features
 
 
 def _encoder(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None) -> tuple[nn.Module, int]:
-    """What comes after `norm`, on whose observations a factory's module is tried."""
+    """Make the encoder behind `norm`, which also normalizes the observations that a factory's module is tried on."""
     if net.factory is not None:
         return custom(space, net, norm)
     if _is_image(space):
@@ -259,12 +280,12 @@ def _encoder(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None) -
     return layers, layers.features
 
 
-def observation_norm(space: spaces.Space[Any]) -> ObservationNorm | None:
-    """What scales the observations of a space; None where there is no Box vector among them.
+def observation_norm(space: spaces.Space[Any], net: Net) -> ObservationNorm | None:
+    """Make what normalizes the observations of a space; None without `net.normalize_obs` or any Box vector.
 
     Images and one-hot numbers have their scale already, action masks and MultiBinary have none.
     """
-    norm = _norm(space)
+    norm = _norm(space) if net.normalize_obs else None
     return None if norm is None else ObservationNorm(space, norm)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlplug_core.config import Count, Positive, Target
+from rlplug_core.config.options import Count, Importable, Positive
 from rlplug_core.errors import UsageError
 
 
@@ -18,19 +18,19 @@ class Net:
     """
 
     hidden: tuple[Count, ...] = (64, 64)  # units of each hidden layer
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"  # between layers
-    layer_norm: bool = False  # normalise what each hidden layer passes to its activation
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"  # activation of hidden layers
+    layer_norm: bool = False  # apply LayerNorm before the activation of each hidden layer
     init: Literal["orthogonal", "xavier_uniform", "kaiming_uniform", "torch"] = "orthogonal"  # initial weights
-    gain: Positive | None = None  # scale of hidden layers' initial weights; none is the square root of 2
-    output_gain: Positive | None = None  # scale of last layers' weights: a policy's (none is 0.01), action values' (1)
-    channels: tuple[Count, ...] = ()  # of each convolution over images; none is 32,64,64, from small images 16,32
-    kernels: tuple[Count, ...] = ()  # side of each convolution's window, as many as channels
-    strides: tuple[Count, ...] = ()  # step of each convolution's window, as many as channels
-    shared: bool = False  # policy and critic on one trunk, where both are trained by one loss
-    normalise: bool = False  # scale observations by their running mean and deviation; images and Discrete stay
-    std: Literal["free", "state"] = "free"  # a Gaussian's deviation: a free parameter, or the state's as sac has it
-    squash: bool = False  # put a Gaussian's actions through a tanh; sac and its kin always do
-    factory: Target | None = None  # a function of your own for observations to features, ./file.py:make
+    gain: Positive | None = None  # gain of the initial weights of hidden layers; none is the square root of 2
+    output_gain: Positive | None = None  # gain of the last layer; none is 0.01 for a policy, 1 for action values
+    channels: tuple[Count, ...] = ()  # channels of each convolution; none is 32,64,64, for small images 16,32
+    kernels: tuple[Count, ...] = ()  # kernel size of each convolution, as many as channels
+    strides: tuple[Count, ...] = ()  # stride of each convolution, as many as channels
+    shared: bool = False  # share the hidden layers between policy and critic, where one loss trains both
+    normalize_obs: bool = False  # normalize vector observations by their running mean and standard deviation
+    std: Literal["free", "state"] = "free"  # standard deviation of a Gaussian: a parameter, or an output of the network
+    squash: bool = False  # put a Gaussian's actions through a tanh; sac, tqc and crossq always do
+    factory: Importable | None = None  # function that makes your own encoder, ./my_net.py:make
 
     def __post_init__(self) -> None:
         if self.init == "torch" and (self.gain, self.output_gain) != (None, None):
@@ -44,7 +44,7 @@ class Net:
         if asked:
             raise UsageError(
                 f"net.{asked[0]} is about the Gaussian of policies for Box actions that leave the choice (ppo, a2c and "
-                f"their kin, not sac or ddpg), and this network has none; leave net.{asked[0]} at its default"
+                f"other on-policy ones), and this network has none; leave net.{asked[0]} at its default"
             )
 
     def check_critic(self) -> None:

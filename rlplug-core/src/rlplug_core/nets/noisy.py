@@ -1,6 +1,6 @@
 """Linear layers with noise on their weights (Fortunato et al., 2018, arXiv:1706.10295); the noise is an argument.
 
-    layer = NoisyLinear(64, 4, "factorised")
+    layer = NoisyLinear(64, 4, "factorized")
     noise = torch.from_numpy(layer.draw(generator))
     layer(features, noise)          # one draw for the whole batch
     layer(features)                 # the mean weights, a plain linear layer
@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core import products
+from rlplug_core.nets import products
 from rlplug_core.types import Array
 
 #: Which noise: a number for each weight, or one for each input and output, whose products the weights get.
-Noise: TypeAlias = Literal["independent", "factorised"]
+Noise: TypeAlias = Literal["independent", "factorized"]
 
 
 class NoisyLinear(nn.Module):
@@ -28,15 +28,15 @@ class NoisyLinear(nn.Module):
 
     Args:
         inputs, outputs: features in and out.
-        kind: `independent` noise, or `factorised`: ε_W[j, i] = f(ε_j) f(ε_i), ε_b[j] = f(ε_j), f(x) = sgn(x) √|x|.
+        kind: `independent` noise, or `factorized`: ε_W[j, i] = f(ε_j) f(ε_i), ε_b[j] = f(ε_j), f(x) = sgn(x) √|x|.
         sigma: the noise at the beginning; None takes the paper's (section 3.2), 0.017 for independent noise and
-            0.5 / √inputs for factorised noise, of which `sigma` is the numerator.
+            0.5 / √inputs for factorized noise, of which `sigma` is the numerator.
     """
 
-    def __init__(self, inputs: int, outputs: int, kind: Noise = "factorised", sigma: float | None = None) -> None:
+    def __init__(self, inputs: int, outputs: int, kind: Noise = "factorized", sigma: float | None = None) -> None:
         super().__init__()
         self.inputs, self.outputs, self.kind = inputs, outputs, kind
-        if kind == "factorised":
+        if kind == "factorized":
             self.size = inputs + outputs
             bound, initial = inputs**-0.5, (0.5 if sigma is None else sigma) * inputs**-0.5
         else:
@@ -54,7 +54,7 @@ class NoisyLinear(nn.Module):
 
     def perturbed(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Weight [outputs, inputs] and bias [outputs] under `noise` [size]."""
-        if self.kind == "factorised":
+        if self.kind == "factorized":
             into, out = noise[: self.inputs], noise[self.inputs :]
             return self.weight + self.weight_sigma * torch.outer(out, into), self.bias + self.bias_sigma * out
         on_weight = noise[: -self.outputs].view(self.outputs, self.inputs)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.net import Net
-from rlplug_core.normalise import TINY, mix, moments
+from rlplug_core.nets.normalize import TINY, mix, moments
 
 
 class PopArt(nn.Module):

@@ -1,4 +1,4 @@
-"""Batch renormalisation without a mode: moments are taken where weights are given, and absorbed when an update ends."""
+"""Batch renormalization without a mode: moments are taken where weights are given, and absorbed when an update ends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from rlplug_core import products
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.actor_critic import beside
+from rlplug_core.nets import products
+from rlplug_core.nets.continuous import beside
 from rlplug_core.nets.encoders import activation, encoder, linear
 from rlplug_core.nets.heads import squashed
-from rlplug_core.nets.modules import Policy
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.types import Obs, Spec
 
 #: The mean and the variance of a batch at every layer that takes them, in the order of the forward pass.
@@ -24,11 +24,11 @@ Moments: TypeAlias = list[tuple[Tensor, Tensor]]
 
 
 class BatchRenorm(nn.Module):
-    """Batch renormalisation (Ioffe, 2017, arXiv:1702.03275) of features [B, F].
+    """Batch renormalization (Ioffe, 2017, arXiv:1702.03275) of features [B, F].
 
-    Without weights the running moments normalise, as in acting and evaluation. With weights [B] the batch's own do,
+    Without weights the running moments normalize, as in acting and evaluation. With weights [B] the batch's own do,
     over the rows of a weight above 0, corrected towards the running ones by at most `LIMITS`; for the first `warmup`
-    updates there is no correction, which is plain batch normalisation.
+    updates there is no correction, which is plain batch normalization.
     """
 
     #: Of the ratio of deviations (r) and of the shift (d), as in the paper.
@@ -74,7 +74,7 @@ class BatchRenorm(nn.Module):
         self.updates.add_(1)
 
 
-def absorb(module: nn.Module, moments: Moments) -> None:
+def absorb_moments(module: nn.Module, moments: Moments) -> None:
     """Give every `BatchRenorm` inside the moments that a forward pass of `module` took."""
     norms = [part for part in module.modules() if isinstance(part, BatchRenorm)]
     for norm, (mean, variance) in zip(norms, moments, strict=True):
@@ -82,12 +82,12 @@ def absorb(module: nn.Module, moments: Moments) -> None:
 
 
 class RenormMLP(nn.Module):
-    """Fully connected layers with the inputs and every layer's activations renormalised (Bhatt et al., 2024)."""
+    """Fully connected layers with the inputs and every layer's activations renormalized (Bhatt et al., 2024)."""
 
     def __init__(self, inputs: int, net: Net, warmup: int) -> None:
         super().__init__()
         if net.layer_norm:
-            raise UsageError("batch renormalisation has the place of net.layer_norm; leave it at false")
+            raise UsageError("batch renormalization has the place of net.layer_norm; leave it at false")
         widths = (inputs, *net.hidden)
         self.norms = nn.ModuleList(BatchRenorm(width, warmup) for width in widths)
         self.linears = nn.ModuleList(linear(wide, following, net=net) for wide, following in pairwise(widths))
@@ -119,7 +119,7 @@ class RenormCritic(nn.Module):
         return value.squeeze(-1)
 
 
-class RenormPolicy(Policy):
+class RenormPolicy(PolicyNetwork):
     """Observations to the outputs [B, size] of a squashed Gaussian."""
 
     def __init__(self, spec: Spec, net: Net, warmup: int) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlplug_core.config.targets import absolute, source_file
 from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.discovery import records, refresh, scan
 from rlplug_core.plugins.envs import env_ids, make_env, provider
-from rlplug_core.plugins.loading import absolute, source_file
 from rlplug_core.plugins.names import find, ids
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.wrappers import wrapper
 
 if TYPE_CHECKING:
-    from rlplug_core.plugins.hooks_manager import Hooks
+    from rlplug_core.plugins.hooks import Hooks
 
 __all__ = [
     "Hooks",
@@ -39,7 +39,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`Hooks` on first use: listing plugins does not need pluggy."""
     if name == "Hooks":
-        from rlplug_core.plugins.hooks_manager import Hooks
+        from rlplug_core.plugins.hooks import Hooks
 
         return Hooks
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -12,21 +12,24 @@ from functools import cache
 from importlib.util import find_spec
 
 import rlplug_core
+from rlplug_core.errors import plain
 from rlplug_core.plugins import index
 from rlplug_core.plugins.installed import Installed, contributing
 from rlplug_core.plugins.known import KNOWN
-from rlplug_core.plugins.policy import Policy
-from rlplug_core.plugins.records import FIRST_PARTY, GROUPS, Group, Record, Status, canonical, malformed, plain
+from rlplug_core.plugins.records import FIRST_PARTY, GROUPS, Group, Record, Status, canonical, malformed
+from rlplug_core.plugins.switches import Switches
 
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 _BOUND = rf"(?:>=|<)\s*{_RELEASE.pattern}\s*"
+#: A requirement that an extra alone brings, which does not say whether the plugin itself can run.
+_OF_AN_EXTRA = re.compile(r";\s*extra == ['\"][^'\"]+['\"]\s*$")
 _USUAL = re.compile(rf"rlplug[-_.]core\s*({_BOUND}(?:,\s*{_BOUND})*)", re.IGNORECASE)
 
 
 @cache
 def records() -> tuple[Record, ...]:
     """All contributions of all installed plugins: first-party ones first, then by name. Scanned once per process."""
-    return scan(Policy.read(os.environ))
+    return scan(Switches.read(os.environ))
 
 
 def refresh() -> None:
@@ -37,14 +40,14 @@ def refresh() -> None:
     index.package_root.cache_clear()
 
 
-def scan(policy: Policy) -> tuple[Record, ...]:
-    """One scan of the path, judged by a policy."""
-    found = [record for distribution in contributing() for record in _records(distribution, policy)]
+def scan(switches: Switches) -> tuple[Record, ...]:
+    """One scan of the path, judged by a switches."""
+    found = [record for distribution in contributing() for record in _records(distribution, switches)]
     found.sort(key=lambda record: (not record.first_party, record.distribution, record.group, record.id))
     return tuple(_shadow(found))
 
 
-def _records(distribution: Installed, policy: Policy) -> list[Record]:
+def _records(distribution: Installed, switches: Switches) -> list[Record]:
     about = (distribution.name, plain(distribution.version or "?", 40), plain(distribution.summary, 100))
     try:
         points = list(distribution.contributions())
@@ -53,16 +56,16 @@ def _records(distribution: Installed, policy: Policy) -> list[Record]:
         return [Record("algorithms", about[0], "", *about[:2], "", "broken", reason)]
     unmet = _unmet(distribution)
     return [
-        _judge(Record(group, plain(id, 60), target, *about), policy, unmet)
+        _judge(Record(group, plain(id, 60), target, *about), switches, unmet)
         for group in GROUPS
         for section, id, target in points
         if section == f"rlplug.{group}"
     ]
 
 
-def _judge(record: Record, policy: Policy, unmet: str) -> Record:
+def _judge(record: Record, switches: Switches, unmet: str) -> Record:
     """The record with its status; what the user switched off is not examined further."""
-    if reason := policy.reason(record.distribution, record.id):
+    if reason := switches.reason(record.distribution, record.id):
         return _with(record, "disabled", reason)
     if unmet:
         return _with(record, "incompatible", unmet)
@@ -76,7 +79,7 @@ def _with(record: Record, status: Status, reason: str) -> Record:
 
 
 def _absent(package: str) -> str:
-    """Why a top-level package cannot be found, or an empty string; finding a top-level one executes nothing."""
+    """Return why a top-level package cannot be found, or an empty string; finding a top-level one executes nothing."""
     try:
         return "" if find_spec(package) else f"its package '{package}' is not installed"
     except (ImportError, ValueError, AttributeError) as error:
@@ -84,8 +87,9 @@ def _absent(package: str) -> str:
 
 
 def _unmet(distribution: Installed) -> str:
-    """Why the distribution's own requirement on rlplug-core is not met, or an empty string."""
-    wanted = [line for line in distribution.requires if canonical(line).startswith("rlplug-core")]
+    """Return why the distribution's requirement on rlplug-core is not met, or an empty string."""
+    mentions = (line for line in distribution.requires if canonical(line).startswith("rlplug-core"))
+    wanted = [line for line in mentions if not _OF_AN_EXTRA.search(line)]
     if all(_plainly_met(line) for line in wanted):
         return ""
     from packaging.requirements import InvalidRequirement, Requirement  # 15 ms, and few need it
@@ -104,7 +108,7 @@ def _unmet(distribution: Installed) -> str:
 
 
 def _plainly_met(line: str) -> bool:
-    """Whether a requirement is of the usual form, `rlplug-core>=1.2,<2`, and met; False where it takes more to say."""
+    """Return True if a requirement has the usual form, `rlplug-core>=1.2,<2`, and is met; False means unknown."""
     bounds = _USUAL.fullmatch(line)
     if bounds is None or not _RELEASE.fullmatch(rlplug_core.__version__):
         return False

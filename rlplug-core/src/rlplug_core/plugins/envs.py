@@ -6,11 +6,12 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from rlplug_core.config.targets import describe, load_target
 from rlplug_core.errors import PluginError, RlplugError, UnknownEnv
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.known import KNOWN, install_line
-from rlplug_core.plugins.loading import check_parts, describe, load, load_target
+from rlplug_core.plugins.loading import check_parts, load
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import Record
 
@@ -21,27 +22,27 @@ if TYPE_CHECKING:
 DEFAULT = "gymnasium"
 
 
-def make_env(env_id: str, rows: int) -> Env:
-    """An environment of `rows` rows: by id, or by `module:Name` or `./file.py:Name`.
+def make_env(env_id: str, num_envs: int) -> Env:
+    """An environment of `num_envs` rows: by id, or by `module:Name` or `./file.py:Name`.
 
-    Such a name is a subclass of `gymnasium.Env`, or a callable that takes `rows` and returns an environment.
+    Such a name is a subclass of `gymnasium.Env`, or a callable that takes `num_envs` and returns an environment.
 
     Raises:
         UnknownEnv: no provider knows the id. MissingPackage: a package it needs is not installed.
         PluginError: the provider is disabled, incompatible or broken.
     """
     if _names_code(env_id):
-        return _made(load_target(env_id, "environment"), env_id, rows)
+        return _made(load_target(env_id, "environment"), env_id, num_envs)
     record = _record(env_id)
     if record is None:
-        return _elsewhere(env_id, rows)
+        return _elsewhere(env_id, num_envs)
     try:
-        return build(record).make(env_id, rows)
+        return build(record).make(env_id, num_envs)
     except UnknownEnv:
         others = _listing(env_id, but=record)
         if not others:
             raise
-        return build(others[0]).make(env_id, rows)
+        return build(others[0]).make(env_id, num_envs)
 
 
 def provider(env_id: str) -> Provider:
@@ -83,7 +84,7 @@ def _listing(env_id: str, but: Record) -> list[Record]:
     return [r for r in _ok() if r != but and any(fnmatchcase(env_id, pattern) for pattern in index.env_ids(r))]
 
 
-def _elsewhere(env_id: str, rows: int) -> Env:
+def _elsewhere(env_id: str, num_envs: int) -> Env:
     """An id whose namespace no plugin has may still be in the default provider's registry."""
     namespace = env_id.rpartition("/")[0]
     known = {name.lower(): distribution for name, distribution in KNOWN["envs"].items()}
@@ -91,7 +92,7 @@ def _elsewhere(env_id: str, rows: int) -> Env:
         line = install_line(known[namespace.lower()])
         raise UnknownEnv(f"no environment '{env_id}': '{namespace}/…' comes with: {line}")
     try:
-        return build(usable("envs", DEFAULT)).make(env_id, rows)
+        return build(usable("envs", DEFAULT)).make(env_id, num_envs)
     except UnknownEnv as error:
         raise UnknownEnv(f"{error}; no plugin has the namespace '{namespace}' (providers: {_names()})") from error
 
@@ -110,7 +111,7 @@ def build(record: Record) -> Provider:
     return built
 
 
-def _made(code: Any, target: str, rows: int) -> Env:
+def _made(code: Any, target: str, num_envs: int) -> Env:
     from gymnasium import Env as Single
 
     from rlplug_core.protocols import SupportsAdopt  # with torch and gymnasium, so only here
@@ -119,10 +120,10 @@ def _made(code: Any, target: str, rows: int) -> Env:
         adopter = build(usable("envs", DEFAULT))
         if not isinstance(adopter, SupportsAdopt):
             raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{target}'; upgrade rlplug-envs")
-        return _called(lambda: adopter.adopt(code, rows, target), target)
+        return _called(lambda: adopter.adopt(code, num_envs, target), target)
     if not callable(code):
         raise PluginError(f"'{target}' is neither a subclass of gymnasium.Env nor a callable that takes rows")
-    env = _called(lambda: code(rows), target)
+    env = _called(lambda: code(num_envs), target)
     missing = [part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None]
     if missing:
         raise PluginError(f"'{target}' made no rlplug environment: it has no {', '.join(map(repr, missing))}")

@@ -17,12 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.plugins.records import Record, plain
+from rlplug_core.errors import plain
+from rlplug_core.plugins.records import Record
 
 if TYPE_CHECKING:
-    from rlplug_core.config import Option
+    from rlplug_core.config.schema import Option
 
-FORMAT = 1
+FORMAT = 2
 #: What `config.Option.type` may be.
 TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"})
 
@@ -62,7 +63,7 @@ def read(record: Record) -> tuple[Index | None, str]:
 
 
 def file(record: Record) -> Path | None:
-    """Where the index of a contribution is or belongs; None for a top level that is no package."""
+    """Return the path of a plugin's index file; None for a top level that is no package."""
     root = package_root(record.top_level)
     return None if root is None else root / "index" / f"{record.id}.json"
 
@@ -92,7 +93,8 @@ def env_ids(record: Record) -> tuple[str, ...]:
 
 def options(index: Index) -> tuple[Option, ...]:
     """The option schema of an indexed algorithm or wrapper."""
-    from rlplug_core.config import Option, Range
+    from rlplug_core.config.options import Range
+    from rlplug_core.config.schema import Option
 
     def built(data: Mapping[str, Any]) -> Option:
         search = data.get("search")
@@ -156,7 +158,8 @@ def _check_option(data: Any, stands_alone: bool) -> None:
     """Options of wrappers are typed behind their names; those of algorithms stand beside the ones of every run."""
     from rlplug_core.plugins.reserved import RESERVED
 
-    wanted = {"name": str, "type": str, "help": str, "choices": list, "optional": bool, "open_minimum": bool}
+    wanted = {"name": str, "type": str, "help": str, "choices": list, "optional": bool, "open_minimum": bool,
+              "scheduled": bool}  # fmt: skip
     for name, kind in wanted.items():
         if not isinstance(data[name], kind):
             raise ValueError(f"an option's '{name}' is of a wrong type")

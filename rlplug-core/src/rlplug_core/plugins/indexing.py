@@ -11,15 +11,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.config import Config, schema
-from rlplug_core.errors import PluginError
+from rlplug_core.config.options import Config
+from rlplug_core.config.schema import schema
+from rlplug_core.errors import PluginError, plain
 from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.envs import build
 from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import load
-from rlplug_core.plugins.presets import read as read_presets
-from rlplug_core.plugins.records import NOUNS, Record, plain
+from rlplug_core.plugins.preset_files import read as read_presets
+from rlplug_core.plugins.records import NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED
 from rlplug_core.plugins.wrappers import wrapper
 
@@ -55,7 +56,7 @@ def write(record: Record) -> Path:
 
 
 def drift(record: Record) -> str:
-    """Why the index file on disk is not the one that `write` would make, or an empty string."""
+    """Return why the index file on disk differs from the one that `write` would make, or an empty string."""
     path = _path(record)
     if not path.is_file():
         return f"{record} has no index; write it with: rlplug index {record.distribution}"

@@ -21,5 +21,5 @@ KNOWN: dict[Group, dict[str, str]] = {
 
 
 def install_line(distribution: str) -> str:
-    """What to type to get a distribution."""
+    """Return the command that installs a distribution."""
     return f"python -m pip install {distribution}"

@@ -1,22 +1,13 @@
-"""Imports what a record, a `module:name` or a `./file.py:Name` points to, and turns every failure into one sentence."""
+"""Imports what a record of a plugin points to, and turns every failure into one sentence."""
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import hashlib
-import importlib
-import importlib.util
-import sys
-from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean
-from rlplug_core.plugins.records import Record, canonical, plain
-
-#: How the names of modules begin that were loaded from a file; where it lies is in the rest.
-FROM_FILE = "rlplug_file_"
+from rlplug_core.config.targets import attribute_of, describe, import_quietly
+from rlplug_core.errors import MissingPackage, PluginError, plain
+from rlplug_core.plugins.records import Record, canonical
 
 
 def load(record: Record) -> Any:
@@ -27,42 +18,12 @@ def load(record: Record) -> Any:
     """
     module, _, attribute = record.target.partition(":")
     loaded = _import(module, record)
-    return _attribute(loaded, attribute, str(record)) if attribute else loaded
-
-
-def load_target(target: str, noun: str) -> Any:
-    """The object behind `module:Name` or `./file.py:Name`.
-
-    Raises:
-        UsageError: there is no such file, module or name. PluginError: the code raised while it was imported.
-    """
-    place, _, attribute = target.rpartition(":")
-    if not place or not attribute.isidentifier():
-        raise UsageError(f"'{target}' names no {noun}; write ./file.py:Name or module:Name")
-    module = _from_file(Path(place), target) if place.endswith(".py") else _from_module(place, target)
-    return _attribute(module, attribute, f"'{target}'")
-
-
-def is_target(name: str) -> bool:
-    """Whether a user's word is a path or a module instead of an installed plugin's id."""
-    return ":" in name or name.endswith(".py")
-
-
-def source_file(name: str) -> Path | None:
-    """The file of a `./file.py:Name`, which a run keeps a copy of; None for anything installed."""
-    place = name.rpartition(":")[0]
-    return Path(place).resolve() if place.endswith(".py") else None
-
-
-def absolute(name: str) -> str:
-    """A `./file.py:Name` independent of the working directory, for workers and a resume; other names as they are."""
-    path = source_file(name)
-    return name if path is None else f"{path}:{name.rpartition(':')[2]}"
+    return attribute_of(loaded, attribute, str(record)) if attribute else loaded
 
 
 def _import(module: str, record: Record) -> ModuleType:
     try:
-        return _quietly(module)
+        return import_quietly(module)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.partition(".")[0] in ("", record.top_level):
@@ -75,12 +36,6 @@ def _import(module: str, record: Record) -> ModuleType:
         raise PluginError(
             f"{record} cannot be loaded: {describe(error)}; 'rlplug plugins' shows all, --traceback shows where"
         ) from error
-
-
-def _quietly(module: str) -> ModuleType:
-    """Import with what it prints sent to stderr: stdout may be someone's JSON."""
-    with contextlib.redirect_stdout(sys.stderr):
-        return importlib.import_module(module)
 
 
 def _missing(record: Record, module: str) -> str:
@@ -96,75 +51,6 @@ def _missing(record: Record, module: str) -> str:
             wanted = f"'{record.distribution}[{extra}]'" if extra else f"'{name.strip()}'"
             return f"{sentence}: python -m pip install {wanted}"
     return f"{sentence}, and {record.distribution} does not declare it; ask its author"
-
-
-def _from_module(module: str, target: str) -> ModuleType:
-    try:
-        return _quietly(module)
-    except ModuleNotFoundError as error:
-        if error.name and module.startswith(error.name):
-            sentence = f"'{target}': there is no module '{error.name}'; install it, or give a path: ./file.py:Name"
-            raise UsageError(sentence) from error
-        raise MissingPackage(f"'{target}' needs the package '{error.name}', which is not installed") from error
-    except (Exception, SystemExit) as error:  # a foreign module may raise anything while it is imported
-        raise PluginError(f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where") from error
-
-
-def _from_file(path: Path, target: str) -> ModuleType:
-    if not path.is_file():
-        raise UsageError(f"'{target}': there is no file {path}")
-    resolved = path.resolve()
-    name = f"{FROM_FILE}{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, resolved)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"'{target}': {path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there while it is executed
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a user's file may raise anything while it is executed
-        del sys.modules[name]
-        kind = MissingPackage if isinstance(error, ModuleNotFoundError) else PluginError
-        raise kind(f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where") from error
-    return module
-
-
-def _attribute(module: ModuleType, attribute: str, what: str) -> Any:
-    value: Any = module
-    for name in attribute.split("."):
-        try:
-            value = getattr(value, name)
-        except AttributeError as error:
-            raise PluginError(
-                f"{what} cannot be loaded: {module.__name__} has no '{attribute}'"
-                f"{did_you_mean(attribute, _own(module))}"
-            ) from error
-    return value
-
-
-def _own(module: ModuleType) -> list[str]:
-    """The names of the classes and functions that a module defines."""
-    members = vars(module).items()
-    kinds = (type, FunctionType)
-    return [name for name, value in members if isinstance(value, kinds) and value.__module__ == module.__name__]
-
-
-def classes_in(path: Path) -> list[str]:
-    """The names of the classes at the top of a file, found without executing it; empty where it cannot be parsed."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-
-
-def describe(error: BaseException) -> str:
-    """An exception as part of a sentence: its kind, its message, and the place of a syntax error."""
-    message = plain(str(error))
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def check_parts(value: Any, parts: tuple[str, ...], what: str, protocol: str) -> type:

@@ -30,7 +30,7 @@ def ids(group: Group) -> list[str]:
 
 
 def usable(group: Group, name: str) -> Record:
-    """As `find`, for a record that may be loaded.
+    """Return the record as `find` does, if it may be loaded.
 
     Raises:
         PluginError: the plugin is disabled, incompatible or broken; it says which, why and what to type.
@@ -42,7 +42,7 @@ def usable(group: Group, name: str) -> Record:
 
 
 def remedy(record: Record) -> str:
-    """What to type about a record that cannot be used."""
+    """Return what to type about a record that cannot be used."""
     if record.status == "disabled":
         return "remove it there to use it"
     if record.status == "incompatible":

@@ -1,77 +1,77 @@
-"""Preset files, `presets/<id>.toml` in an algorithm's package, and the files that they extend; imports no plugin."""
+"""Presets: option values that suit an algorithm on an environment, in `presets/<id>.toml` beside a plugin's top level.
+
+    extends = "dqn"
+    summary = "Double DQN (van Hasselt et al., 2016, arXiv:1509.06461)"
+    [default]
+    double = true
+    ["ALE/*"]
+    net.hidden = [512]
+    ["ALE/Pong-v5"]
+    total_timesteps = 10_000_000
+
+All tables that fit an environment id apply, and for each option the most specific one wins: an exact id, then patterns
+by the number of their literal characters, then `default`. All of them win over those of the presets that they extend;
+so one class and an entry point with presets of its own make a variant. `default` is what its help shows.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
 
-from rlplug_core.errors import PluginError, UsageError
-from rlplug_core.plugins.index import package_root
+from rlplug_core.config.schema import flat
+from rlplug_core.config.targets import is_target
 from rlplug_core.plugins.names import find
-from rlplug_core.plugins.records import Record
+from rlplug_core.plugins.preset_files import chain
+
+if TYPE_CHECKING:
+    from rlplug_core.config.schema import Option
 
 
-@dataclass(frozen=True)
-class Presets:
-    """One preset file, or the lack of one.
-
-    Attributes:
-        tables: option values by the pattern of environment ids that they are for.
-        extends: the algorithm on whose presets these build, or an empty string.
-        summary: what the algorithm is with these presets, where its class alone does not say it; or an empty string.
-    """
-
-    path: Path | None
-    tables: dict[str, dict[str, Any]]
-    extends: str = ""
-    summary: str = ""
-
-
-def read(record: Record) -> Presets:
-    """The preset file of an algorithm.
+def preset(algorithm: str, env_id: str) -> dict[str, Any]:
+    """The preset options of an algorithm for an environment, as dotted names to values; none for a class or a file.
 
     Raises:
-        PluginError: it cannot be read.
+        UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends what it cannot.
     """
-    root = package_root(record.top_level)
-    path = None if root is None else root / "presets" / f"{record.id}.toml"
-    if path is None or not path.is_file():
-        return Presets(None, {})
-    import tomllib  # 5 ms, which completion has no need of
-
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise PluginError(f"{record}: the preset file {path} cannot be read: {error}") from error
-    words = {name: content.pop(name, "") for name in ("extends", "summary")}
-    for name, value in words.items():
-        if not isinstance(value, str):
-            raise PluginError(f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text")
-    for name, table in content.items():
-        if not isinstance(table, dict):
-            raise PluginError(
-                f"{record}: the preset file {path}: '{name}' stands outside a table; put it under [default]"
-            )
-    return Presets(path, content, **words)
+    values: dict[str, Any] = {}
+    for presets in reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm))):
+        fitting = (name for name in presets.tables if _fits(name, env_id))
+        for name in sorted(fitting, key=lambda name: _specificity(name, env_id)):
+            values.update(flat(presets.tables[name]))
+    return values
 
 
-def chain(record: Record) -> list[Presets]:
-    """The presets of an algorithm, behind them those they extend, and so on.
+def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
+    """`options` with the defaults that they have for every environment: the presets' over the configuration's."""
+    values = preset(algorithm, "")
+    return tuple(replace(one, default=values.get(one.name, one.default)) for one in options)
 
-    Raises:
-        PluginError: a file cannot be read, extends what is not installed, or itself by some way.
-    """
-    found, ids = [read(record)], [record.full_name]
-    while found[-1].extends:
-        path, name = found[-1].path, found[-1].extends
-        try:
-            base = find("algorithms", name)
-        except UsageError as error:
-            raise PluginError(f"the preset file {path} extends '{name}': {error}") from error
-        if base.full_name in ids:
-            way = " extends ".join(f"'{id}'" for id in [*ids[ids.index(base.full_name) :], base.full_name])
-            raise PluginError(f"the preset file {path} extends '{name}' in a circle: {way}; take one 'extends' out")
-        ids.append(base.full_name)
-        found.append(read(base))
-    return found
+
+def resolve(
+    algorithm: str, env_id: str, options: Mapping[str, Any], origins: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The given options over the preset, and where each value is from; `origins` says it for the given ones."""
+    below, given = preset(algorithm, env_id), flat(options)
+    origin = dict.fromkeys(below, "preset") | {name: (origins or {}).get(name, "option") for name in given}
+    return below | given, origin
+
+
+def merge(*layers: tuple[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Layers of options, each with the name of its origin, from the strongest to the weakest, as one mapping."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in reversed(layers):
+        values.update(flat(layer))
+        origins.update(dict.fromkeys(flat(layer), origin))
+    return values, origins
+
+
+def _fits(name: str, env_id: str) -> bool:
+    return name == "default" or fnmatchcase(env_id, name)
+
+
+def _specificity(name: str, env_id: str) -> tuple[bool, bool, int]:
+    return name == env_id, name != "default", sum(char not in "*?[]" for char in name)

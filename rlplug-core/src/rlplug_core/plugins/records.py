@@ -1,10 +1,12 @@
-"""What discovery says about one contribution of one plugin: an algorithm, a provider, a wrapper or a set of hooks."""
+"""The records of discovery, one for each algorithm, provider, wrapper or set of hooks of a plugin."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from rlplug_core.errors import plain
 
 Group: TypeAlias = Literal["algorithms", "envs", "wrappers", "hooks"]
 Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowed"]
@@ -63,14 +65,8 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def plain(text: str, limit: int = 200) -> str:
-    """Foreign text for a terminal: one line, no control characters (so no escape codes), at most `limit` characters."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
 def malformed(group: Group, id: str, target: str) -> str:
-    """Why an entry point cannot be used at all, or an empty string."""
+    """Return why an entry point cannot be used at all, or an empty string."""
     if not _ID.fullmatch(id):
         return f"the name {plain(id)!r} is not made of letters, digits, '-', '_' and '.'"
     if not _TARGET.fullmatch(target):

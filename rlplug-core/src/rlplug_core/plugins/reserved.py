@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-#: The fields of `options.RunOptions`, as plain names: looking at an index must not import what configurations need.
+#: The fields of `run_options.RunOptions`, as plain names: looking at an index must not import what configurations need.
 RUN_OPTIONS = frozenset({
-    "acting", "checkpoint_every", "compile", "device", "eval_episodes", "eval_every", "inline", "keep", "log_every",
-    "max_episodes", "max_seconds", "min_improvement", "plateau", "plateau_factor", "rows", "runner", "seed",
-    "stop_after", "target_return", "threads", "total_steps", "verdict_episodes", "worker_timeout", "workers", "wrap",
+    "checkpoint_every", "compile", "device", "early_stopping_patience", "eval_episodes", "eval_every",
+    "final_eval_episodes", "inference_backend", "init", "init_parts", "inline", "keep_checkpoints",
+    "log_every", "lr_factor", "lr_patience", "max_episodes", "max_seconds", "min_delta", "num_envs",
+    "record_every", "runner", "seed", "target_return", "threads", "total_timesteps", "worker_timeout",
+    "workers", "wrap",
 })  # fmt: skip
 #: What `rlplug run` itself understands beside them.
-COMMAND_LINE = frozenset({"config", "help", "json", "name", "net", "out", "set", "traceback"})
+COMMAND_LINE = frozenset({
+    "config", "help", "jobs", "json", "name", "net", "out", "print_config", "quiet", "seeds", "set", "traceback",
+})  # fmt: skip
 RESERVED = RUN_OPTIONS | COMMAND_LINE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rlplug_core.config.targets import is_target, load_target
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.loading import check_parts, is_target, load, load_target
+from rlplug_core.plugins.loading import check_parts, load
 from rlplug_core.plugins.names import usable
 
 _PARTS = ("reset", "step", "close", "state_dict", "load_state_dict")

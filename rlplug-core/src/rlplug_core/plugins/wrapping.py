@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.config import Config, convert, parse, schema
+from rlplug_core.config.options import Config
+from rlplug_core.config.parse import convert, parse
+from rlplug_core.config.schema import schema
+from rlplug_core.config.targets import absolute, describe
 from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
-from rlplug_core.plugins.loading import absolute, describe
 from rlplug_core.plugins.wrappers import wrapper
 
 if TYPE_CHECKING:

@@ -37,16 +37,16 @@ class Check:
 
     @property
     def provisional(self) -> bool:
-        """Whether a failure only warns, because the check is newer than the contract."""
+        """Return whether a failure only warns, because the check is newer than the contract."""
         return self.rule.provisional
 
     @property
     def summary(self) -> str:
-        """What it asks for, in one sentence."""
+        """Return what it tests, in one sentence."""
         return self.rule.summary
 
     def outcome(self) -> Outcome:
-        """What the check finds; worked out once.
+        """Return what the check finds; it runs once.
 
         Raises:
             UsageError, PluginError: the plugin cannot be loaded, or the given options are wrong.

@@ -15,7 +15,7 @@ def write_distribution(
     requires: Iterable[str] = (),
     summary: str = "A plugin for tests",
 ) -> Path:
-    """What an installer would leave behind in `root`, a directory on the path.
+    """Write what an installer would leave in `root`, a directory on the path.
 
     Args:
         entry_points: group (such as `rlplug.algorithms`) to names to targets.

@@ -18,7 +18,7 @@ from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_m
 
 
 class Vector:
-    """What the environments below share: a SAME_STEP vector whose whole state is `self.state` and one generator.
+    """The base of the environments below: a SAME_STEP vector whose whole state is `self.state` and one generator.
 
     A subclass says its spaces, how episodes `open`, what is to be seen (`observe`) and what an action does (`move`).
     """
@@ -28,11 +28,11 @@ class Vector:
     #: Whether arrays are overwritten once they are no longer valid.
     scribbles: bool = True
 
-    def __init__(self, rows: int) -> None:
-        self.spec = Spec(self.obs, self.action, rows, type(self).__name__)
-        self.rows = rows
+    def __init__(self, num_envs: int) -> None:
+        self.spec = Spec(self.obs, self.action, num_envs, type(self).__name__)
+        self.num_envs = num_envs
         self.generator = np.random.default_rng(0)
-        self.state: dict[str, Array] = {"length": np.zeros(rows, np.int64), "total": np.zeros(rows)}
+        self.state: dict[str, Array] = {"length": np.zeros(num_envs, np.int64), "total": np.zeros(num_envs)}
         self._handed: list[Any] = []
 
     def open(self, rows: Array) -> None:
@@ -48,10 +48,10 @@ class Vector:
 
     def reset(self, seed: int) -> Timestep:
         self.generator = np.random.default_rng(seed)
-        never, always = np.zeros(self.rows, np.bool_), np.ones(self.rows, np.bool_)
+        never, always = np.zeros(self.num_envs, np.bool_), np.ones(self.num_envs, np.bool_)
         self._open(always)
         obs = self.observe()
-        return self._hand_out(obs, obs, np.zeros(self.rows), never, never, always, never, [])
+        return self._hand_out(obs, obs, np.zeros(self.num_envs), never, never, always, never, [])
 
     def step(self, action: Array) -> Timestep:
         reward, terminated, truncated = self.move(action)
@@ -66,7 +66,7 @@ class Vector:
         if episodes:
             self._open(ended)
             obs = self.observe()
-        valid = np.ones(self.rows, np.bool_)
+        valid = np.ones(self.num_envs, np.bool_)
         return self._hand_out(obs, final, reward, terminated, truncated & ~terminated, ended, valid, episodes)
 
     def _open(self, rows: Array) -> None:
@@ -75,20 +75,20 @@ class Vector:
         self.open(rows)
 
     def _hand_out(
-        self, obs: Obs, final: Obs, reward: Array, terminated: Array, truncated: Array, first: Array, valid: Array,
-        episodes: list[Episode],
+        self, obs: Obs, final_obs: Obs, reward: Array, terminated: Array, truncated: Array, is_first: Array,
+        valid: Array, episodes: list[Episode],
     ) -> Timestep:  # fmt: skip
         """Fresh copies of everything; what was handed out two calls ago is overwritten."""
-        final_is_obs = final is obs
-        terminated, truncated, first, valid = (flag.copy() for flag in (terminated, truncated, first, valid))
+        final_is_obs = final_obs is obs
+        terminated, truncated, is_first, valid = (flag.copy() for flag in (terminated, truncated, is_first, valid))
         obs, reward = tree_map(np.copy, obs), reward.astype(np.float32)
-        final = obs if final_is_obs else tree_map(np.copy, final)
-        self._handed.append((obs, final, reward, terminated, truncated, first, valid))
+        final_obs = obs if final_is_obs else tree_map(np.copy, final_obs)
+        self._handed.append((obs, final_obs, reward, terminated, truncated, is_first, valid))
         stale = self._handed.pop(0) if len(self._handed) > 2 else ()
         if self.scribbles:
             tree_map(scribble, dict(enumerate(stale)))
         ended, count = bool(episodes), int(valid.sum())
-        return Timestep(obs, final, reward, terminated, truncated, first, valid, episodes, ended, count)
+        return Timestep(obs, final_obs, reward, terminated, truncated, is_first, valid, episodes, ended, count)
 
     def state_dict(self) -> State:
         state = {name: array.copy() for name, array in self.state.items()}
@@ -118,12 +118,12 @@ class Chain(Vector):
     obs = spaces.Box(0, 1, (5,), np.float32)
 
     def open(self, rows: Array) -> None:
-        self.state.setdefault("place", np.zeros(self.rows, np.int64))[rows] = self.places // 2
+        self.state.setdefault("place", np.zeros(self.num_envs, np.int64))[rows] = self.places // 2
 
     def observe(self) -> Obs:
         """One-hot; all zeros outside."""
         place = self.state["place"]
-        seen = np.zeros((self.rows, self.places), np.float32)
+        seen = np.zeros((self.num_envs, self.places), np.float32)
         inside = np.flatnonzero((place >= 0) & (place < self.places))
         seen[inside, place[inside]] = 1
         return seen
@@ -142,10 +142,10 @@ class Truncated(Vector):
     obs = spaces.Box(1, 1, (1,), np.float32)
 
     def observe(self) -> Obs:
-        return np.ones((self.rows, 1), np.float32)
+        return np.ones((self.num_envs, 1), np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        return np.ones(self.rows), np.zeros(self.rows, np.bool_), self.state["length"] + 1 >= self.limit
+        return np.ones(self.num_envs), np.zeros(self.num_envs, np.bool_), self.state["length"] + 1 >= self.limit
 
 
 class Recall(Vector):
@@ -158,8 +158,8 @@ class Recall(Vector):
     obs = spaces.Dict({"cue": spaces.Box(-1, 1, (1,), np.float32), "asked": spaces.Box(0, 1, (1,), np.float32)})
 
     def open(self, rows: Array) -> None:
-        cue = self.state.setdefault("cue", np.zeros(self.rows, np.int64))
-        cue[rows] = 2 * self.generator.integers(0, 2, self.rows)[rows] - 1
+        cue = self.state.setdefault("cue", np.zeros(self.num_envs, np.int64))
+        cue[rows] = 2 * self.generator.integers(0, 2, self.num_envs)[rows] - 1
 
     def observe(self) -> Obs:
         age = self.state["length"]
@@ -169,7 +169,7 @@ class Recall(Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         last = self.state["length"] + 1 >= self.length
         right = (2 * action - 1) == self.state["cue"]
-        return (last & right).astype(np.float64), last, np.zeros(self.rows, np.bool_)
+        return (last & right).astype(np.float64), last, np.zeros(self.num_envs, np.bool_)
 
 
 class LongRecall(Recall):
@@ -191,8 +191,8 @@ class Masked(Vector):
         self._draw(rows)
 
     def _draw(self, rows: Array) -> None:
-        forbidden = self.state.setdefault("forbidden", np.zeros(self.rows, np.int64))
-        forbidden[rows] = self.generator.integers(0, 3, self.rows)[rows]
+        forbidden = self.state.setdefault("forbidden", np.zeros(self.num_envs, np.int64))
+        forbidden[rows] = self.generator.integers(0, 3, self.num_envs)[rows]
 
     def observe(self) -> Obs:
         mask = (np.arange(3) != self.state["forbidden"][:, None]).astype(np.int8)
@@ -203,8 +203,8 @@ class Masked(Vector):
         if (action == forbidden).any():
             raise ValueError(f"forbidden actions were taken in the rows {np.flatnonzero(action == forbidden).tolist()}")
         reward = (action == np.where(forbidden == 0, 1, 0)).astype(np.float64)
-        self._draw(np.ones(self.rows, np.bool_))
-        return reward, self.state["length"] + 1 >= 4, np.zeros(self.rows, np.bool_)
+        self._draw(np.ones(self.num_envs, np.bool_))
+        return reward, self.state["length"] + 1 >= 4, np.zeros(self.num_envs, np.bool_)
 
 
 class Pixels(Vector):
@@ -213,17 +213,17 @@ class Pixels(Vector):
     obs = spaces.Box(0, 255, (1, 10, 10), np.uint8)
 
     def open(self, rows: Array) -> None:
-        column = self.state.setdefault("column", np.zeros(self.rows, np.int64))
-        column[rows] = self.generator.integers(0, 10, self.rows)[rows]
+        column = self.state.setdefault("column", np.zeros(self.num_envs, np.int64))
+        column[rows] = self.generator.integers(0, 10, self.num_envs)[rows]
 
     def observe(self) -> Obs:
-        image = np.zeros((self.rows, 1, 10, 10), np.uint8)
-        image[np.arange(self.rows), 0, :, self.state["column"]] = 255
+        image = np.zeros((self.num_envs, 1, 10, 10), np.uint8)
+        image[np.arange(self.num_envs), 0, :, self.state["column"]] = 255
         return image
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         right = action == (self.state["column"] >= 5)
-        return right.astype(np.float64), np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return right.astype(np.float64), np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 class Bandit(Vector):
@@ -232,11 +232,11 @@ class Bandit(Vector):
     obs = spaces.Box(1, 1, (1,), np.float32)
 
     def observe(self) -> Obs:
-        return np.ones((self.rows, 1), np.float32)
+        return np.ones((self.num_envs, 1), np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        paid = self.generator.random(self.rows) < np.where(action == 1, 0.9, 0.1)
-        return paid.astype(np.float64), np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        paid = self.generator.random(self.num_envs) < np.where(action == 1, 0.9, 0.1)
+        return paid.astype(np.float64), np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 class Continuous(Vector):
@@ -246,8 +246,8 @@ class Continuous(Vector):
     obs = spaces.Box(-1, 1, (1,), np.float32)
 
     def open(self, rows: Array) -> None:
-        seen = self.state.setdefault("x", np.zeros(self.rows))
-        seen[rows] = self.generator.uniform(-1, 1, self.rows)[rows]
+        seen = self.state.setdefault("x", np.zeros(self.num_envs))
+        seen[rows] = self.generator.uniform(-1, 1, self.num_envs)[rows]
 
     def observe(self) -> Obs:
         return self.state["x"][:, None].astype(np.float32)
@@ -255,7 +255,7 @@ class Continuous(Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         taken = np.clip(action[:, 0], -1, 1)
         reward = -np.square(taken - self.state["x"] / 2)
-        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 class Faulty(Chain):
@@ -263,8 +263,8 @@ class Faulty(Chain):
 
     after: ClassVar[int] = 20
 
-    def __init__(self, rows: int) -> None:
-        super().__init__(rows)
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
         self.steps = 0
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.actions import split
+from rlplug_core.nets.actions import split
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import Array, Obs
 
@@ -21,15 +21,15 @@ class Dials(Vector):
     obs = spaces.MultiDiscrete(sizes)
 
     def open(self, rows: Array) -> None:
-        place = self.state.setdefault("place", np.zeros((self.rows, 2), np.int64))
-        place[rows] = self.generator.integers(0, self.sizes, (self.rows, 2))[rows]
+        place = self.state.setdefault("place", np.zeros((self.num_envs, 2), np.int64))
+        place[rows] = self.generator.integers(0, self.sizes, (self.num_envs, 2))[rows]
 
     def observe(self) -> Obs:
         return self.state["place"]
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         right = (action == self.state["place"]).mean(1)
-        return right, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return right, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 class MaskedDials(Vector):
@@ -47,8 +47,8 @@ class MaskedDials(Vector):
         self._draw(rows)
 
     def _draw(self, rows: Array) -> None:
-        forbidden = self.state.setdefault("forbidden", np.zeros((self.rows, 2), np.int64))
-        forbidden[rows] = self.generator.integers(0, self.sizes, (self.rows, 2))[rows]
+        forbidden = self.state.setdefault("forbidden", np.zeros((self.num_envs, 2), np.int64))
+        forbidden[rows] = self.generator.integers(0, self.sizes, (self.num_envs, 2))[rows]
 
     def observe(self) -> Obs:
         columns = [np.arange(size) != self.state["forbidden"][:, [dial]] for dial, size in enumerate(self.sizes)]
@@ -61,8 +61,8 @@ class MaskedDials(Vector):
             wrong = np.flatnonzero((action == forbidden).any(1)).tolist()
             raise ValueError(f"forbidden actions were taken in the rows {wrong}")
         reward = (action == (forbidden == 0)).mean(1)
-        self._draw(np.ones(self.rows, np.bool_))
-        return reward, self.state["length"] + 1 >= 4, np.zeros(self.rows, np.bool_)
+        self._draw(np.ones(self.num_envs, np.bool_))
+        return reward, self.state["length"] + 1 >= 4, np.zeros(self.num_envs, np.bool_)
 
 
 class Switches(Vector):
@@ -72,15 +72,15 @@ class Switches(Vector):
     obs = spaces.MultiBinary(3)
 
     def open(self, rows: Array) -> None:
-        lamps = self.state.setdefault("lamps", np.zeros((self.rows, 3), np.int8))
-        lamps[rows] = self.generator.integers(0, 2, (self.rows, 3))[rows]
+        lamps = self.state.setdefault("lamps", np.zeros((self.num_envs, 3), np.int8))
+        lamps[rows] = self.generator.integers(0, 2, (self.num_envs, 3))[rows]
 
     def observe(self) -> Obs:
         return self.state["lamps"]
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         right = (action == self.state["lamps"]).mean(1)
-        return right, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return right, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 class Panel(Vector):
@@ -100,10 +100,10 @@ class Panel(Vector):
     obs = spaces.Dict({"levers": spaces.Box(-1, 1, (2,), np.float32), "places": spaces.MultiDiscrete([3, 3, 2, 2, 2])})
 
     def open(self, rows: Array) -> None:
-        levers = self.state.setdefault("levers", np.zeros((self.rows, 2)))
-        levers[rows] = self.generator.uniform(-1, 1, (self.rows, 2))[rows]
-        places = self.state.setdefault("places", np.zeros((self.rows, 5), np.int64))
-        places[rows] = self.generator.integers(0, (3, 3, 2, 2, 2), (self.rows, 5))[rows]
+        levers = self.state.setdefault("levers", np.zeros((self.num_envs, 2)))
+        levers[rows] = self.generator.uniform(-1, 1, (self.num_envs, 2))[rows]
+        places = self.state.setdefault("places", np.zeros((self.num_envs, 5), np.int64))
+        places[rows] = self.generator.integers(0, (3, 3, 2, 2, 2), (self.num_envs, 5))[rows]
 
     def observe(self) -> Obs:
         return {"levers": self.state["levers"].astype(np.float32), "places": self.state["places"]}
@@ -114,4 +114,4 @@ class Panel(Vector):
         reward = reward + (taken["more"]["switches"] == places[:, 3:]).mean(1)
         levers = np.clip(taken["levers"], -1, 1)
         reward -= np.square(levers - self.state["levers"] / 2).mean(1)
-        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)

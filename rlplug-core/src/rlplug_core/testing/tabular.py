@@ -38,8 +38,8 @@ class Tabular(Vector):
             values = new
 
     def open(self, rows: Array) -> None:
-        begin = self.generator.choice(np.flatnonzero(~self.terminal), self.rows)
-        self.state.setdefault("place", np.zeros(self.rows, np.int64))[rows] = begin[rows]
+        begin = self.generator.choice(np.flatnonzero(~self.terminal), self.num_envs)
+        self.state.setdefault("place", np.zeros(self.num_envs, np.int64))[rows] = begin[rows]
 
     def observe(self) -> Array:
         return np.eye(len(self.terminal), dtype=np.float32)[self.state["place"]]
@@ -47,7 +47,7 @@ class Tabular(Vector):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         before = self.state["place"]
         edges = self.chance[before, action].cumsum(-1)
-        after = (edges <= self.generator.random((self.rows, 1))).sum(-1)
+        after = (edges <= self.generator.random((self.num_envs, 1))).sum(-1)
         self.state["place"] = after
         return self.reward[before, action, after], self.terminal[after], self.state["length"] + 1 >= self.limit
 

@@ -1,7 +1,7 @@
 """Action heads: what a network's outputs mean as a distribution over actions.
 
 Sampling is numpy on the host, where environments live; log-probabilities and entropies for losses are torch. The heads
-are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much (architecture notes, 4.2).
+are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Literal
 import gymnasium.spaces as spaces
 from torch import nn
 
-from rlplug_core.actions import parts
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actions import parts
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.heads.bernoulli import Bernoulli
 from rlplug_core.nets.heads.categorical import Categorical, MultiCategorical

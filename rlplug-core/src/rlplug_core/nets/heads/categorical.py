@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.nets.heads import by_rules
 from rlplug_core.nets.heads.masks import ILLEGAL
+from rlplug_core.nets.node import Node
 from rlplug_core.types import Array
 
 #: The logit of a choice that a place does not have: below that of an illegal one, and finite like it.
@@ -44,8 +48,10 @@ class Categorical:
         log_probs = outputs.log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum(-1)
 
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one normalisation."""
+    def log_prob_and_entropy(self, outputs: Any, action: Any) -> tuple[Any, Any]:
+        """Both [B] from one normalization, of tensors or of a node and an array."""
+        if isinstance(outputs, Node):
+            return by_rules.categorical(outputs, action)
         log_probs = outputs.log_softmax(-1)
         chosen = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         return chosen, -(log_probs.exp() * log_probs).sum(-1)
@@ -91,22 +97,22 @@ class MultiCategorical:
         return log_prob
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        return _chosen(self._places(outputs).log_softmax(-1), action)
+        return _chosen(self.places(outputs).log_softmax(-1), action)
 
     def entropy(self, outputs: Tensor) -> Tensor:
-        log_probs = self._places(outputs).log_softmax(-1)
+        log_probs = self.places(outputs).log_softmax(-1)
         return -(log_probs.exp() * log_probs).sum((-2, -1))
 
     def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one normalisation."""
-        log_probs = self._places(outputs).log_softmax(-1)
+        """Both from one normalization."""
+        log_probs = self.places(outputs).log_softmax(-1)
         return _chosen(log_probs, action), -(log_probs.exp() * log_probs).sum((-2, -1))
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
-        log_probs = self._places(outputs).log_softmax(-1)
-        return (log_probs.exp() * (log_probs - self._places(other).log_softmax(-1))).sum((-2, -1))
+        log_probs = self.places(outputs).log_softmax(-1)
+        return (log_probs.exp() * (log_probs - self.places(other).log_softmax(-1))).sum((-2, -1))
 
-    def _places(self, outputs: Tensor) -> Tensor:
+    def places(self, outputs: Tensor) -> Tensor:
         """[B, sum(sizes)] to [B, places, widest]."""
         if self.even:
             places: Tensor = outputs.unflatten(-1, self.columns.shape)

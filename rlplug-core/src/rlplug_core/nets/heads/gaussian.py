@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.nets.by_rules import FORMS
+from rlplug_core.nets.heads import by_rules
+from rlplug_core.nets.layer_rules import Spread
+from rlplug_core.nets.node import Node
 from rlplug_core.types import Array
 
 
@@ -47,7 +52,10 @@ class Gaussian:
     def entropy(self, outputs: Tensor) -> Tensor:
         return outputs[:, self.dims :].sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
 
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def log_prob_and_entropy(self, outputs: Any, action: Any) -> tuple[Any, Any]:
+        """[B] both, of tensors or of a node and an array."""
+        if isinstance(outputs, Node):
+            return by_rules.gaussian(outputs, action)
         return self.log_prob(outputs, action), self.entropy(outputs)
 
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
@@ -65,3 +73,6 @@ class LogStd(nn.Module):
 
     def forward(self, mean: Tensor) -> Tensor:
         return torch.cat([mean, self.log_std.expand_as(mean)], -1)
+
+
+FORMS[LogStd] = lambda module: [Spread(module.log_std)]

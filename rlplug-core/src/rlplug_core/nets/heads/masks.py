@@ -12,8 +12,8 @@ import gymnasium.spaces as spaces
 import torch
 from torch import Tensor
 
-from rlplug_core.actions import choices
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actions import choices
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.types import Obs, Spec
 

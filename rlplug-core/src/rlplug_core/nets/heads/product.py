@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.actions import parts
+from rlplug_core.nets.actions import parts
 from rlplug_core.nets.heads.protocol import Head
 from rlplug_core.types import Array
 
@@ -37,7 +37,7 @@ class Member:
 
 
 class Product:
-    """Independent distributions of the parts of a Dict; actions are columns [B, k] as `rlplug_core.actions` says.
+    """Independent distributions of the parts of a Dict; actions are columns [B, k] as `rlplug_core.nets.actions` says.
 
     Args:
         space: the Dict, which may hold others.

@@ -1,4 +1,4 @@
-"""What a head is: the meaning of a network's outputs as a distribution over actions, and what makes one for a space."""
+"""The protocol of heads, which read a network's outputs as a distribution over actions, and of their factories."""
 
 from __future__ import annotations
 

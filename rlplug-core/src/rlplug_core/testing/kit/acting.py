@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gym
 
-from rlplug_core.actions import join, parts, shape_of, split
 from rlplug_core.clock import Clock
+from rlplug_core.config.targets import describe
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.loading import describe
+from rlplug_core.nets.actions import join, parts, shape_of, split
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing import envs
@@ -89,17 +89,17 @@ def masks(subject: Subject) -> None:
 
 
 def acts(agent: Agent, env: Env, turns: int, explore: bool = True, forgets: bool = False) -> Iterator[Act]:
-    """What an agent answers in so many vector steps of `env` from the beginning.
+    """Return the answers of an agent in so many vector steps of `env` from the beginning.
 
     With `forgets` it is handed what rows begin with wherever an episode opens, instead of what it remembers.
     """
-    now, carry, clock = env.reset(7), agent.initial(env.spec.rows), Clock(TOTAL)
-    nothing = tree_map(np.copy, carry)
+    now, recurrent_state, clock = env.reset(7), agent.initial(env.spec.num_envs), Clock(TOTAL)
+    nothing = tree_map(np.copy, recurrent_state)
     for _ in range(turns):
-        held = tree_where(now.first, nothing, carry) if forgets else carry
-        act = agent.act(now.obs, now.first, held, clock, explore=explore)
+        held = tree_where(now.is_first, nothing, recurrent_state) if forgets else recurrent_state
+        act = agent.act(now.obs, now.is_first, held, clock, explore=explore)
         yield act
-        now, carry = env.step(act.action), act.carry
+        now, recurrent_state = env.step(act.action), act.recurrent_state
 
 
 def _check_call(function: Callable[..., Any], count: int, keywords: tuple[str, ...]) -> None:
@@ -113,19 +113,19 @@ def _check_call(function: Callable[..., Any], count: int, keywords: tuple[str, .
 
 def _check_act(act: Act, spec: Spec, where: str) -> None:
     action = act.action
-    wanted = (spec.rows, *shape_of(spec.action))
+    wanted = (spec.num_envs, *shape_of(spec.action))
     if not isinstance(action, np.ndarray) or action.shape != wanted:
         shape = getattr(action, "shape", type(action).__name__)
         raise Failed(f"{where}: action is {shape}, not an array {wanted}")
     problem = _outside(action, spec.action)
     if problem:
         raise Failed(f"{where}: {problem}")
-    for name, part in {**act.extras, "(memory)": act.carry}.items():
-        tree_map(lambda array, name=name: _check_rows(array, spec.rows, name, where), part)
+    for name, part in {**act.extras, "(memory)": act.recurrent_state}.items():
+        tree_map(lambda array, name=name: _check_rows(array, spec.num_envs, name, where), part)
 
 
 def _outside(action: Array, space: gym.Space[Any]) -> str:
-    """Why actions [N, ...] are none of the space's; a Box's bounds are not asked for: the environment clips."""
+    """Return why actions [N, ...] are not in the space; a Box's bounds are not asked for: the environment clips."""
     if isinstance(space, gym.Dict):
         return _outside_parts(action, space)
     if isinstance(space, gym.Box):
@@ -147,6 +147,6 @@ def _outside_parts(action: Array, space: gym.Dict) -> str:
     return ""
 
 
-def _check_rows(array: Any, rows: int, name: str, where: str) -> None:
-    if not isinstance(array, np.ndarray) or array.shape[:1] != (rows,):
-        raise Failed(f"{where}: '{name}' is no array that leads with {rows} rows")
+def _check_rows(array: Any, num_envs: int, name: str, where: str) -> None:
+    if not isinstance(array, np.ndarray) or array.shape[:1] != (num_envs,):
+        raise Failed(f"{where}: '{name}' is no array that leads with {num_envs} rows")

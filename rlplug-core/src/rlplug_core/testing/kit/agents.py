@@ -44,9 +44,9 @@ def agents(subject: Subject) -> None:
 
 
 def memory(subject: Subject) -> None:
-    """What an agent does and remembers where an episode opens does not depend on what it remembers of others."""
+    """At the start of an episode the action and the next recurrent state do not depend on the old recurrent state."""
     agent = subject.learner(subject.spec, Seeds(0)).agent()
-    if agent.initial(subject.spec.rows) is None:
+    if agent.initial(subject.spec.num_envs) is None:
         raise Skipped("its agents remember nothing")
     for explore in (True, False):
         keeps, forgets = (_remembering(subject, explore, forgets) for forgets in (False, True))
@@ -54,7 +54,7 @@ def memory(subject: Subject) -> None:
             step, _, part = path.partition("/")
             raise Failed(
                 f"'{part}' in step {step} depends on what was remembered when an episode opened; in `act` begin anew "
-                "in the rows where `first` is set: nobody else resets the memory"
+                "in the rows where `is_first` is set: nobody else resets the memory"
             )
 
 
@@ -62,7 +62,9 @@ def _remembering(subject: Subject, explore: bool, forgets: bool) -> Leaves:
     """All that an agent answers; `forgets` as in `acts`."""
     agent, env = subject.learner(subject.spec, Seeds(0)).agent(), Probe(subject.spec, Story())
     answers = acts(agent, env, TURNS, explore, forgets)
-    return leaves([leaves({"action": act.action, "memory": act.carry, "extras": act.extras}) for act in answers])
+    return leaves(
+        [leaves({"action": act.action, "memory": act.recurrent_state, "extras": act.extras}) for act in answers]
+    )
 
 
 def _shake(agent: Agent, generator: torch.Generator) -> None:
@@ -77,12 +79,12 @@ def _shake(agent: Agent, generator: torch.Generator) -> None:
 
 
 def _greedy(subject: Subject, agent: Agent) -> Leaves:
-    """What an agent does when it does not explore."""
+    """Return the actions of an agent that does not explore."""
     return leaves([act.action for act in acts(agent, Probe(subject.spec, Story()), TURNS, explore=False)])
 
 
 def _actions(subject: Subject, disturbed: bool) -> tuple[Leaves, Leaves]:
-    """What agents of rank 0 and 1 do on the same observations, one after the other or, `disturbed`, in turns."""
+    """Return the actions of agents 0 and 1 on the same observations, one after the other or, `disturbed`, in turns."""
     learner = subject.learner(subject.spec, Seeds(0))
     first, second = learner.agent(0, 2), learner.agent(1, 2)
     other = acts(first, Probe(subject.spec, Story()), TURNS)

@@ -15,7 +15,7 @@ MANY_ROWS = (256, 128, 64, 32)
 
 
 def termination(subject: Subject) -> None:
-    """What is seen after a termination changes nothing in the learner: its value is 0."""
+    """Observations after a termination change nothing in the learner: their value is 0."""
     one, other = (learned(subject, Story("terminated", finals=series)) for series in (0, 1))
     changed = difference(one, other)
     if not changed and not garbage_matters(subject, "truncated"):
@@ -46,7 +46,7 @@ def require_bootstrap(subject: Subject) -> None:
 
 
 def _bootstraps(subject: Subject) -> bool:
-    """Whether the first update depends on what the newest steps led to, which is seen nowhere else."""
+    """Return whether the first update depends on the successors of the newest steps, which are seen nowhere else."""
     for rows in (ROWS, *MANY_ROWS):
         spec = Spec(subject.spec.obs, subject.spec.action, rows, subject.spec.id)
         try:
@@ -62,7 +62,7 @@ def _bootstraps(subject: Subject) -> bool:
 
 
 def _finals_matter(subject: Subject) -> bool:
-    """Whether what truncated steps led to matters, also of those before the newest where there are such."""
+    """Return whether the successors of truncated steps matter, also of those before the newest."""
     first = subject.horizon.first
     settled = first if first > Story.length else 0
     stories = (Story("truncated", finals=series, settled=settled) for series in (0, 1))

@@ -6,7 +6,7 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.plugins.loading import describe, is_target
+from rlplug_core.config.targets import describe, is_target
 from rlplug_core.plugins.names import usable
 from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
 from rlplug_core.testing.kit.rules import RULES, Rule
@@ -40,11 +40,11 @@ class Examination:
         return Subject(self.name, self.record, self.options, self.env)
 
     def outcome(self, name: str) -> Outcome:
-        """What one check finds, worked out once."""
+        """Return what one check finds; it runs once."""
         return self._judged(self.rules[name], self._found(name))
 
     def _found(self, name: str) -> Outcome:
-        """What happened, whatever it counts for."""
+        """Return what happened, whatever it counts for."""
         if name not in self.found:
             self.found[name] = self._examine(self.rules[name])
         return self.found[name]

@@ -10,8 +10,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlplug_core.errors import plain
 from rlplug_core.plugins import index
-from rlplug_core.plugins.records import plain
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.subject import Subject
 
@@ -29,7 +29,7 @@ importlib.import_module(module)
 
 @dataclass(frozen=True)
 class Imported:
-    """What came along with the top-level package, and what was printed until the algorithm's module was there."""
+    """The modules that the top-level package imports, and the output until the algorithm's module was imported."""
 
     heavy: tuple[str, ...]
     printed: str

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.clock import Clock
-from rlplug_core.evaluate import evaluate
+from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing import envs
 from rlplug_core.testing.kit.ends import require_bootstrap
 from rlplug_core.testing.kit.outcome import Failed
@@ -27,7 +27,7 @@ class Stay(envs.Vector):
     obs = spaces.Box(1, 1, (1,), np.float32)
 
     def observe(self) -> Array:
-        return np.ones((self.rows, 1), np.float32)
+        return np.ones((self.num_envs, 1), np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         stay = action == 1
@@ -40,7 +40,7 @@ class Aside(envs.Continuous):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         taken = np.clip(action[:, 0], -1, 1)
         reward = -np.square(taken - 0.5 - self.state["x"] / 4)
-        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 def chain(subject: Subject) -> None:

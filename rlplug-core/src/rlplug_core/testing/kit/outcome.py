@@ -1,4 +1,4 @@
-"""What a check finds out."""
+"""The outcomes of checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check found.
+    """The outcome of one check.
 
     Attributes:
         message: why it did not pass.
@@ -35,5 +35,5 @@ class Outcome:
 
     @property
     def broken(self) -> bool:
-        """Whether what the check asks for is missing, whatever that counts for."""
+        """Return whether the check failed, whatever that counts for."""
         return self.status in ("failed", "warned", "expected")

@@ -18,7 +18,7 @@ End: TypeAlias = Literal["terminated", "truncated", "never"]
 
 @dataclass(frozen=True)
 class Story:
-    """What happens in a probe; two stories that differ in one field tell the same apart from that.
+    """The events in a probe; two stories that differ in one field tell the same apart from that.
 
     Attributes:
         ends: how episodes of `length` steps end; with "never" there is one episode.
@@ -49,10 +49,10 @@ class Story:
 class Probe:
     """Random observations and rewards, the same whatever is done; episodes of the rows end in different steps."""
 
-    def __init__(self, spec: Spec, story: Story, rows: int | None = None) -> None:
-        rows = spec.rows if rows is None else rows
-        self.spec = Spec(spec.obs, spec.action, rows, f"Probe of {spec.id}", "it is made for comparisons")
-        self.story, self.rows = story, rows
+    def __init__(self, spec: Spec, story: Story, num_envs: int | None = None) -> None:
+        num_envs = spec.num_envs if num_envs is None else num_envs
+        self.spec = Spec(spec.obs, spec.action, num_envs, f"Probe of {spec.id}", "it is made for comparisons")
+        self.story, self.num_envs = story, num_envs
         self.handed: list[tuple[Any, ...]] = []
 
     def reset(self, seed: int) -> Timestep:
@@ -63,22 +63,24 @@ class Probe:
         self.finals = np.random.default_rng([seed, 2, story.finals])
         self.garbage = np.random.default_rng([seed, 3, story.garbage])
         self.turn = 0
-        self.age = np.arange(self.rows) % story.length
+        self.age = np.arange(self.num_envs) % story.length
         self.gone = self.none()
-        obs = draw(self.spec.obs, self.rows, self.common)
-        return self._timestep(obs, obs, np.zeros(self.rows, np.float32), self.none(), ~self.none(), self.none())
+        obs = draw(self.spec.obs, self.num_envs, self.common)
+        return self._timestep(obs, obs, np.zeros(self.num_envs, np.float32), self.none(), ~self.none(), self.none())
 
     def step(self, action: Array) -> Timestep:
         self.turn += 1
         story, space = self.story, self.spec.obs
-        obs, other = draw(space, self.rows, self.common), draw(space, self.rows, self.turned)
+        obs, other = draw(space, self.num_envs, self.common), draw(space, self.num_envs, self.turned)
         obs = other if story.turning and self.turn >= story.turning else obs
-        reward = self.common.standard_normal(self.rows).astype(np.float32)
-        strange = 1000 * self.garbage.standard_normal(self.rows).astype(np.float32)
+        reward = self.common.standard_normal(self.num_envs).astype(np.float32)
+        strange = 1000 * self.garbage.standard_normal(self.num_envs).astype(np.float32)
         reward, was_gone = np.where(self.gone, strange, reward), self.gone
         self.age += ~was_gone
         over = (self.age >= story.length) & (story.ends != "never")
-        usual, other, garbage = (draw(space, self.rows, series) for series in (self.usual, self.finals, self.garbage))
+        usual, other, garbage = (
+            draw(space, self.num_envs, series) for series in (self.usual, self.finals, self.garbage)
+        )
         final = usual if story.settled and self.turn >= story.settled else other
         final = _where(over, final, obs) if over.any() else obs
         self.age[over] = 0
@@ -88,18 +90,20 @@ class Probe:
         return self._timestep(obs, final, reward, over, opened, was_gone)
 
     def _leaving(self, over: Array, was_gone: Array) -> Array:
-        """Which rows [N] are absent in the next step."""
+        """Return which environments [N] are absent in the next step."""
         paused = (self.age == 1) & ~was_gone & self.story.pausing
         leaving: Array = paused | (over & self.story.absent)
         return leaving
 
     def none(self) -> Array:
-        return np.zeros(self.rows, np.bool_)
+        return np.zeros(self.num_envs, np.bool_)
 
-    def _timestep(self, obs: Obs, final: Obs, reward: Array, over: Array, first: Array, absent: Array) -> Timestep:
+    def _timestep(
+        self, obs: Obs, final_obs: Obs, reward: Array, over: Array, is_first: Array, absent: Array
+    ) -> Timestep:
         terminated = over if self.story.ends == "terminated" else self.none()
         truncated = over if self.story.ends == "truncated" else self.none()
-        arrays = (obs, final, reward, terminated.copy(), truncated.copy(), first.copy(), ~absent)
+        arrays = (obs, final_obs, reward, terminated.copy(), truncated.copy(), is_first.copy(), ~absent)
         self.handed.append(arrays)
         if self.story.scribbles and len(self.handed) > 2:
             for tree in self.handed.pop(0):
@@ -117,21 +121,21 @@ class Probe:
         pass
 
 
-def draw(space: spaces.Space[Any], rows: int, generator: np.random.Generator) -> Obs:
+def draw(space: spaces.Space[Any], num_envs: int, generator: np.random.Generator) -> Obs:
     """Random elements [rows, ...] of a space; every action is legal where there is an action mask.
 
     Raises:
         Skipped: the kit cannot draw from such a space.
     """
-    shape = (rows, *(space.shape or ()))
+    shape = (num_envs, *(space.shape or ()))
     if isinstance(space, spaces.Dict):
-        parts = {name: draw(part, rows, generator) for name, part in space.spaces.items()}
+        parts = {name: draw(part, num_envs, generator) for name, part in space.spaces.items()}
         return {name: np.ones_like(part) if name == MASK else part for name, part in parts.items()}
     if isinstance(space, spaces.Box):
         low, high = (np.nan_to_num(bound.astype(np.float64), posinf=3, neginf=-3) for bound in (space.low, space.high))
         return generator.uniform(np.clip(low, -1e3, 1e3), np.clip(high, -1e3, 1e3), shape).astype(space.dtype)
     if isinstance(space, spaces.Discrete):
-        return space.start + generator.integers(0, space.n, rows)
+        return space.start + generator.integers(0, space.n, num_envs)
     if isinstance(space, spaces.MultiBinary):
         return generator.integers(0, 2, shape).astype(space.dtype)
     if isinstance(space, spaces.MultiDiscrete):

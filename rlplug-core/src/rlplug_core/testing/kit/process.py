@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.checkpoint import read
+from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.trees import Leaves, digest
 from rlplug_core.testing.kit.trial import Trial
 
 
-def summary(behaviour: Leaves) -> dict[str, str]:
-    """A hash for each kind of behaviour."""
-    kinds = sorted({path.partition("/")[0] for path in behaviour})
-    return {kind: digest({path: leaf for path, leaf in behaviour.items() if path.startswith(kind)}) for kind in kinds}
+def summary(behavior: Leaves) -> dict[str, str]:
+    """A hash for each kind of behavior."""
+    kinds = sorted({path.partition("/")[0] for path in behavior})
+    return {kind: digest({path: leaf for path, leaf in behavior.items() if path.startswith(kind)}) for kind in kinds}
 
 
 def main(order: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def main(order: dict[str, Any]) -> None:
     with subject.apart():
         components, _ = read(Path(order["checkpoint"]))
         trial = Trial(subject, subject.home_env(), seed=1).resume(components, order["from"]).run(order["to"])
-        found = summary(trial.behaviour())
+        found = summary(trial.behavior())
     Path(order["report"]).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -44,7 +44,7 @@ class Rule:
 
     @property
     def summary(self) -> str:
-        """What it asks for, in one sentence."""
+        """Return what it tests, in one sentence."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
 

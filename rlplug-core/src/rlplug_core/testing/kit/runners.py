@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.clock import Clock
-from rlplug_core.plan import Plan
+from rlplug_core.loop.async_inline import Inline
+from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Env
-from rlplug_core.runners.asynchronous import Inline
 from rlplug_core.seeds import Seeds, seed_globals
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.subject import ROWS, Subject
@@ -22,8 +22,8 @@ class HomePlan(Plan):
 
     subject: Subject
 
-    def make_env(self, rows: int) -> Env:
-        return self.subject.home_env(rows)
+    def make_env(self, num_envs: int) -> Env:
+        return self.subject.home_env(num_envs)
 
 
 def asynchronous(subject: Subject) -> None:
@@ -37,15 +37,15 @@ def asynchronous(subject: Subject) -> None:
     if path := difference(leaves(alone.agent.weights()), leaves(worker.snapshot().agent().weights())):
         raise Failed(
             f"one asynchronous worker learns other weights than the synchronous loop ('{path}'); change parameters "
-            "through the context's optimiser alone"
+            "through the context's optimizer alone"
         )
     _inline(subject, steps, 2)
 
 
 def _inline(subject: Subject, steps: int, workers: int) -> Inline:
     """The state of asynchronous workers, taking turns in this process, after a run."""
-    values: dict[str, Any] = {"runner": "async", "inline": True, "workers": workers, "rows": ROWS, "seed": 0}
-    values["total_steps"] = steps
+    values: dict[str, Any] = {"runner": "async", "inline": True, "workers": workers, "num_envs": ROWS, "seed": 0}
+    values["total_timesteps"] = steps
     made = Plan.make(subject.name, subject.home, values)
     plan = HomePlan(made.algorithm, made.env, made.learner, made.options, subject.config, (), {}, subject)
     seed_globals(plan.seeds().child("globals"))

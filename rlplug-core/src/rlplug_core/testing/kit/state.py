@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlplug_core.checkpoint import Checkpoints, Saved, read
 from rlplug_core.clock import Clock
-from rlplug_core.evaluate import evaluate
+from rlplug_core.errors import plain
+from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.plugins import absolute
-from rlplug_core.plugins.records import plain
 from rlplug_core.protocols import Stateful
+from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.kit.imports import environment
 from rlplug_core.testing.kit.outcome import Failed, Skipped
@@ -29,7 +29,7 @@ from rlplug_core.types import State
 def seeding(subject: Subject) -> None:
     """The same seed gives the same run to the last bit, another seed another run."""
     one, same, other = (
-        Trial(subject, subject.home_env(), seed).run(subject.horizon.turns).behaviour() for seed in (0, 0, 1)
+        Trial(subject, subject.home_env(), seed).run(subject.horizon.turns).behavior() for seed in (0, 0, 1)
     )
     if path := difference(one, same):
         raise Failed(f"two runs with one seed differ in '{path}'; draw everything from the context's seeds")
@@ -101,7 +101,7 @@ def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) 
     with saved(stopped.state()) as where:
         components, _ = read(where.path)
     resumed = Trial(subject, subject.home_env(), seed=1).resume(components, turns).run(straight.turns)
-    if path := difference(straight.behaviour(turns, updates), resumed.behaviour()):
+    if path := difference(straight.behavior(turns, updates), resumed.behavior()):
         raise Failed(
             f"resumed after {when} it goes another way ('{path}' differs); everything that matters later belongs in a "
             "state_dict, and what a buffer owes too"
@@ -115,7 +115,7 @@ def fresh_process(subject: Subject) -> None:
     stopped = Trial(subject, subject.home_env()).run(half)
     updates = len(stopped.updates.metrics)
     with saved(stopped.state()) as where:
-        wanted = summary(stopped.run(turns).behaviour(half, updates))
+        wanted = summary(stopped.run(turns).behavior(half, updates))
         report = where.path / "report"
         order = {
             "name": absolute(subject.name), "options": dict(subject.given),
@@ -141,7 +141,7 @@ def evaluation(subject: Subject) -> None:
         one, again = (evaluate(trial.learner.agent(), subject.home_env(4), 3, Clock(TOTAL)) for _ in range(2))
         if one != again:
             raise Failed(f"evaluated twice with the same weights it returns {one.returns} and {again.returns}")
-    for wanted, found in ((plainly.behaviour(), trial.behaviour()), (plainly.learned(), trial.learned())):
+    for wanted, found in ((plainly.behavior(), trial.behavior()), (plainly.learned(), trial.learned())):
         if path := difference(wanted, found):
             raise Failed(f"a run that is evaluated goes another way ('{path}' differs); acting must only act")
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from rlplug_core.config import Option, Range, convert, flatten, schema
+from rlplug_core.config.options import Range
+from rlplug_core.config.parse import convert
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import Option, flat, flatten, schema
 from rlplug_core.errors import BadConfig, PluginError, did_you_mean
-from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index, indexing
-from rlplug_core.plugins.presets import chain
+from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.records import FIRST_PARTY, Record, canonical
 from rlplug_core.plugins.reserved import RESERVED
-from rlplug_core.presets import flat
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.subject import Subject
 
@@ -99,7 +100,7 @@ def presets(subject: Subject) -> None:
         try:
             convert(RunOptions, {key: value for key, value in values.items() if key in every}, record.id)
             own = {key: value for key, value in values.items() if key not in every}
-            convert(subject.cls.Config, own, record.id, follows=True)
+            convert(subject.cls.Config, own, record.id)
         except BadConfig as error:
             raise Failed(f"{path}, table '{name}': {error}") from error
 
@@ -132,7 +133,7 @@ def _defaults_hold(subject: Subject, config: type[Any]) -> None:
 
 
 def _outside(option: Option, searched: Range) -> str:
-    """Where a search range leaves what the option takes."""
+    """Return where a search range leaves the range of the option."""
     for value in _values(searched):
         if option.choices and str(value) not in option.choices:
             return f"{option.name} cannot be {value!r}"

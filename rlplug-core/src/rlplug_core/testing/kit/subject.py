@@ -9,15 +9,16 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from rlplug_core.algorithm import Context
-from rlplug_core.config import convert, schema
+from rlplug_core.config.parse import convert
+from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
-from rlplug_core.optimiser import Optimiser, OptimiserFactory
+from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
+from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import algorithm, make_env
+from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.records import Record
-from rlplug_core.presets import preset
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds, untouched
-from rlplug_core.settings import torch_settings
 from rlplug_core.testing import envs, panels
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.testing.kit.trial import Trial
@@ -38,7 +39,7 @@ BUDGET = 20_000
 
 @dataclass(frozen=True)
 class Horizon:
-    """When a run at home learns: the vector steps of its first and of its third update, all 0 without a third.
+    """The vector steps at which a run at home makes its first and its third update, all 0 without a third.
 
     `burst` is the number of an update after which another was owed in the same vector step, 0 where that never was.
     """
@@ -61,10 +62,10 @@ class Subject:
         self.cls: type[Any] = algorithm(name)
         self.notes: dict[Any, Any] = {}
         if given and not self._schema_error():
-            convert(self.cls.Config, given, name, follows=True)
+            convert(self.cls.Config, given, name)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, worked out the first time; several checks look at the same thing."""
+        """Return the result of `make`, computed once; several checks use it."""
         if key not in self.notes:
             self.notes[key] = make()
         found: T = self.notes[key]
@@ -81,11 +82,11 @@ class Subject:
         """The configuration: the given options over the preset for all environments over the defaults."""
         own = {option.name for option in schema(self.cls.Config)}
         usual = {name: value for name, value in preset(self.name, "").items() if name in own}
-        return convert(self.cls.Config, {**usual, **self.given}, self.name, follows=True)
+        return convert(self.cls.Config, {**usual, **self.given}, self.name)
 
-    def learner(self, spec: Spec, seeds: Seeds, optimiser: OptimiserFactory = Optimiser) -> Learner[Any]:
+    def learner(self, spec: Spec, seeds: Seeds, optimizer: OptimizerFactory = Optimizer) -> Learner[Any]:
         """A fresh learner."""
-        made: Learner[Any] = self.cls(spec, self.config, Context(seeds, optimiser=optimiser))
+        made: Learner[Any] = self.cls(spec, self.config, Context(seeds, optimizer=optimizer))
         return made
 
     @cached_property
@@ -95,11 +96,11 @@ class Subject:
 
     @cached_property
     def makers(self) -> dict[str, Callable[[int], Env]]:
-        """What makes each environment, by the name under which any process can make it."""
+        """Return the maker of each environment, by the name under which any process can make it."""
         own: dict[str, Callable[[int], Env]] = {}
         if self.env is not None:
             env = self.env
-            own[env] = lambda rows: make_env(env, rows)
+            own[env] = lambda num_envs: make_env(env, num_envs)
         return own | {_name(probe): _calm(probe) for probe in PROBES}
 
     @cached_property
@@ -114,12 +115,12 @@ class Subject:
 
     @cached_property
     def spec(self) -> Spec:
-        """What its home offers."""
+        """Return the spec of its home."""
         return self.home_env().spec
 
     @cached_property
     def horizon(self) -> Horizon:
-        """When a run at home learns."""
+        """Return when a run at home learns."""
         trial = Trial(self, self.home_env())
         if not trial.run_updates(3, BUDGET):
             return Horizon()
@@ -130,8 +131,8 @@ class Subject:
     def accepts(self, probe: type[envs.Vector]) -> bool:
         return self.refusals[_name(probe)] is None
 
-    def home_env(self, rows: int = ROWS) -> Env:
-        return self.makers[self.home](rows)
+    def home_env(self, num_envs: int = ROWS) -> Env:
+        return self.makers[self.home](num_envs)
 
     def require(self, probe: type[envs.Vector]) -> None:
         """Raise `Skipped` where it does not accept one of the kit's environments."""
@@ -147,7 +148,7 @@ class Subject:
         return None
 
     def _schema_error(self) -> bool:
-        """Whether the configuration itself is wrong, which a check reports."""
+        """Return whether the configuration itself is wrong, which a check reports."""
         try:
             schema(self.cls.Config)
         except (BadConfig, TypeError):
@@ -158,8 +159,8 @@ class Subject:
 def _calm(probe: type[envs.Vector]) -> Callable[[int], Env]:
     """A probe that leaves alone what it handed out: one check asks who keeps it, the others are about other things."""
 
-    def make(rows: int) -> Env:
-        env = probe(rows)
+    def make(num_envs: int) -> Env:
+        env = probe(num_envs)
         env.scribbles = False
         return env
 
@@ -171,5 +172,5 @@ def _name(probe: type[envs.Vector]) -> str:
 
 
 def short(name: str) -> str:
-    """How sentences call an environment."""
+    """Return the name of an environment in sentences."""
     return name.rpartition(":")[2]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.clock import Clock
-from rlplug_core.events import Meter
-from rlplug_core.optimiser import Optimiser, OptimiserFactory
+from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.events import Meter
+from rlplug_core.loop.sync import Sync, train, turn
 from rlplug_core.protocols import Env
-from rlplug_core.runners.sync import Sync, train, turn
 from rlplug_core.seeds import Seeds, seed_globals
 from rlplug_core.testing.kit.trees import Leaves, leaves
 from rlplug_core.types import Array, Result, State, Step
@@ -68,12 +68,12 @@ class Trial:
 
     def __init__(
         self, subject: Subject, env: Env, seed: int = 0, *, env_seed: int = 7, total: int = TOTAL,
-        optimiser: OptimiserFactory = Optimiser,
+        optimizer: OptimizerFactory = Optimizer,
     ) -> None:  # fmt: skip
         seeds = Seeds(seed)
         seed_globals(seeds.child("globals"))
         self.env, self.clock = env, Clock(total)
-        self.learner = subject.learner(env.spec, seeds, optimiser)
+        self.learner = subject.learner(env.spec, seeds, optimizer)
         self.agent, self.buffer = self.learner.agent(), self.learner.buffer()
         self.lane = Lane(self.learner, self.agent, self.buffer)
         self.actor = Recording(env, self.lane, self.clock)
@@ -103,7 +103,7 @@ class Trial:
         return True
 
     def state(self) -> dict[str, State]:
-        """What a checkpoint of a run holds."""
+        """Return the content of a checkpoint of a run."""
         return self.runner.state_dict()
 
     def resume(self, components: Mapping[str, State], turns: int) -> Trial:
@@ -112,8 +112,8 @@ class Trial:
         self.updates.turn = turns
         return self
 
-    def behaviour(self, turns: int = 0, updates: int = 0) -> Leaves:
-        """What could be seen from outside since so many vector steps and updates, and the weights now."""
+    def behavior(self, turns: int = 0, updates: int = 0) -> Leaves:
+        """Return everything visible from outside since so many vector steps and updates, and the weights now."""
         return leaves({
             "actions": self.actor.actions[turns:], "metrics": self.updates.metrics[updates:],
             "weights": self.agent.weights(),

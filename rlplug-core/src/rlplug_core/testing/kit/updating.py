@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Batch, Rollout
-from rlplug_core.optimiser import Optimiser
-from rlplug_core.rules import Rule
-from rlplug_core.schedules import Schedule
+from rlplug_core.config.schedules import Schedule
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.learning.update_rules import UpdateRule
 from rlplug_core.testing.kit.ends import garbage_matters, learned
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import Probe, Story
@@ -67,24 +67,24 @@ def clock(subject: Subject) -> None:
 
 
 def copies(subject: Subject) -> None:
-    """What the buffer keeps is its own: arrays of the environment are overwritten two steps later."""
+    """The buffer copies what it keeps: arrays of the environment are overwritten two steps later."""
     kept, overwritten = (
         Trial(subject, Probe(subject.spec, Story(scribbles=scribbles))).run(subject.horizon.turns)
         for scribbles in (False, True)
     )
-    if difference(kept.behaviour(), overwritten.behaviour()):
+    if difference(kept.behavior(), overwritten.behavior()):
         raise Failed("it learns from arrays that the environment has overwritten; the buffer must copy what it keeps")
 
 
 def weight_zero(subject: Subject) -> None:
-    """What rows hold that are no transitions (`valid` False, weight 0) changes nothing in the learner."""
+    """The content of samples that are not transitions (`valid` False, weight 0) changes nothing in the learner."""
     changed = garbage_matters(subject, "truncated")
     if changed and garbage_matters(subject, "terminated"):  # after one kind of end alone it is about that end
         raise Failed(f"'{changed}' depends on rows of weight 0; leave them out of losses, sums and statistics")
 
 
 def pauses(subject: Subject) -> None:
-    """What a row holds that is absent for a step within an episode changes nothing: it is passed through."""
+    """The content of an environment that is absent for a step within an episode changes nothing."""
     stories = (Story("truncated", pausing=True, garbage=series) for series in (0, 1))
     if changed := difference(*(learned(subject, story) for story in stories)):
         raise Failed(
@@ -97,7 +97,7 @@ def weight_scale(subject: Subject) -> None:
     """Halving all weights halves the gradient: weights are importance weights, whose scale must not cancel."""
     whole, half = (_gradients(subject, scale) for scale in (1.0, 0.5))
     if not whole:
-        raise Skipped("no gradients pass through the context's optimiser")
+        raise Skipped("no gradients pass through the context's optimizer")
     size = float(torch.linalg.vector_norm(whole[0]))
     off = float(torch.linalg.vector_norm(half[0] - 0.5 * whole[0]))
     if off > 0.1 * size:
@@ -110,7 +110,7 @@ def weight_scale(subject: Subject) -> None:
 class _Spy:
     """A rule that writes gradients down before another one uses them."""
 
-    def __init__(self, rule: Rule, seen: list[Tensor]) -> None:
+    def __init__(self, rule: UpdateRule, seen: list[Tensor]) -> None:
         self.rule, self.seen = rule, seen
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
@@ -125,10 +125,13 @@ def _gradients(subject: Subject, scale: float) -> list[Tensor]:
     """The unclipped gradients of the first update, with the batch's weights scaled."""
     seen: list[Tensor] = []
 
-    def spied(parameters: Sequence[nn.Parameter], rule: Rule, lr: Schedule, clip: Schedule | float | None) -> Optimiser:
-        return Optimiser(parameters, _Spy(rule, seen), lr, None)
+    def spied(
+        parameters: Iterable[nn.Parameter], /, *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
+        max_grad_norm: Schedule | float | None = None,
+    ) -> Optimizer:  # fmt: skip
+        return Optimizer(parameters, name=name, rule=_Spy(rule, seen), learning_rate=learning_rate)
 
-    trial = Trial(subject, Probe(subject.spec, Story()), optimiser=spied)
+    trial = Trial(subject, Probe(subject.spec, Story()), optimizer=spied)
     for _ in range(BUDGET):
         for lane, step in trial.actor.step():
             lane.buffer.add(step)

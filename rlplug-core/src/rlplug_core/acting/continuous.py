@@ -1,0 +1,133 @@
+"""Agents for continuous actions: random at first, then a policy's own noise or noise that is added to its actions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from rlplug_core.acting.policy_agent import NetworkAgent
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule, throughout
+from rlplug_core.nets.continuous import DeterministicPolicy
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
+
+
+class SampleAgent(NetworkAgent):
+    """Samples from a policy over a Box, uniformly for the first `warmup` env steps; its mode when not exploring."""
+
+    def __init__(self, policy: PolicyNetwork, seeds: Seeds, inference_backend: str = "auto", warmup: int = 0) -> None:
+        self.head, self.warmup = policy.head, warmup
+        super().__init__(policy, seeds, inference_backend)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        return gaussian_and_uniform(self.head.noise(generator, shape), generator)
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        outputs = self.forward(obs)
+        action = self.head.mode(outputs)
+        if explore and self.draws is not None:
+            gaussian, uniform = self.draws.next().swapaxes(0, 1)
+            random = clock.steps < self.warmup
+            action = uniform.reshape(action.shape) if random else self.head.sample(outputs, gaussian)
+        return Act(action, None, NO_EXTRAS)
+
+
+class ActionNoise(Protocol):
+    """Makes the noise added to actions from standard normal numbers [N, dims], episode starts [N] and progress."""
+
+    def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array: ...
+    def state_dict(self) -> State: ...
+    def load_state_dict(self, state: State) -> None: ...
+
+
+class GaussianNoise:
+    """Independent at every step, of standard deviation `sigma`, a number or a function of progress."""
+
+    def __init__(self, sigma: Schedule | float) -> None:
+        self.sigma = throughout(sigma)
+
+    def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
+        return np.float32(self.sigma(progress)) * gaussian
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Holds nothing."""
+
+
+class OrnsteinUhlenbeck:
+    """Noise that wanders: x' = x - theta x + sigma N(0, 1), from 0 in every episode (Lillicrap et al., 2016).
+
+    `sigma` and `theta` are numbers or functions of progress.
+    """
+
+    def __init__(self, sigma: Schedule | float, theta: Schedule | float = 0.15) -> None:
+        self.sigma, self.theta = throughout(sigma), throughout(theta)
+        self.value: Array | None = None
+
+    def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
+        keep, sigma = np.float32(1 - self.theta(progress)), np.float32(self.sigma(progress))
+        before = np.zeros_like(gaussian) if self.value is None else np.where(is_first[:, None], 0, self.value)
+        self.value = keep * before + sigma * gaussian
+        return self.value
+
+    def state_dict(self) -> State:
+        return {"value": None if self.value is None else self.value.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.value = state["value"]
+
+
+def action_noise(kind: str, sigma: Schedule, theta: Schedule | None = None) -> ActionNoise:
+    """Make `gaussian` or `ornstein-uhlenbeck` noise of deviation `sigma`; `theta` is the decay of the latter."""
+    if kind == "gaussian":
+        return GaussianNoise(sigma)
+    return OrnsteinUhlenbeck(sigma) if theta is None else OrnsteinUhlenbeck(sigma, theta)
+
+
+class NoiseAgent(NetworkAgent):
+    """A deterministic policy's action and some noise, held in [-1, 1]; uniform for the first `warmup` env steps."""
+
+    def __init__(
+        self,
+        policy: DeterministicPolicy,
+        added: ActionNoise,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        warmup: int = 0,
+    ) -> None:
+        self.shape, self.added, self.warmup = policy.shape, added, warmup
+        super().__init__(policy, seeds, inference_backend)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        gaussian = generator.standard_normal((*shape, int(np.prod(self.shape))), dtype=np.float32)
+        return gaussian_and_uniform(gaussian, generator)
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        action = self.forward(obs)
+        if explore and self.draws is not None:
+            gaussian, uniform = self.draws.next().swapaxes(0, 1)
+            random = clock.steps < self.warmup
+            action = uniform if random else np.clip(action + self.added(gaussian, is_first, clock.progress), -1, 1)
+        return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "added": self.added.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.added.load_state_dict(state["added"])
+
+
+def gaussian_and_uniform(gaussian: Array, generator: np.random.Generator) -> Array:
+    """[..., dims] and as many uniform numbers in [-1, 1), as [..., 2, dims]."""
+    uniform = 2 * generator.random(gaussian.shape, dtype=np.float32) - 1
+    return np.stack([gaussian, uniform], -2)

@@ -1,0 +1,51 @@
+"""An agent that now and then does anything, whatever the other one would: for evaluations under disturbance."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rlplug_core.clock import Clock
+from rlplug_core.nets.actions import dtype_of, legal, sample
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.protocols import Agent
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State
+
+
+class Deviating:
+    """`agent`, but with a chance of `epsilon` per step an action drawn uniformly from the space, or the legal ones."""
+
+    def __init__(self, agent: Agent, spec: Spec, epsilon: float, seeds: Seeds) -> None:
+        self.agent, self.epsilon = agent, epsilon
+        self.generator = seeds.child("deviating").generator()
+        self.space: spaces.Space[Any] = deepcopy(spec.action)  # which draws by a generator of its own
+        self.space.seed(seeds.child("actions").integer())
+
+    def weights(self) -> State:
+        return self.agent.weights()
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        return self.agent.initial(num_envs)
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:  # fmt: skip
+        act = self.agent.act(obs, is_first, recurrent_state, clock, explore)
+        deviates = self.generator.random(len(act.action)) < self.epsilon
+        if not deviates.any():
+            return act
+        drawn = sample(self.space, len(act.action)).astype(dtype_of(self.space))
+        if isinstance(obs, dict) and MASK in obs:
+            drawn = legal(self.space, drawn, obs[MASK])
+        chosen = np.where(deviates.reshape(-1, *[1] * (act.action.ndim - 1)), drawn, act.action)
+        return Act(chosen, act.recurrent_state, act.extras)
+
+    def state_dict(self) -> State:
+        return self.agent.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.agent.load_state_dict(state)

@@ -1,0 +1,164 @@
+"""Agents that explore on top of action values: epsilon-greedy, Boltzmann, noisy weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from torch import nn
+
+from rlplug_core.acting.policy_agent import NetworkAgent
+from rlplug_core.batches import rows_of
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule, constant, throughout
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.nets.fast_forward import TorchForward
+from rlplug_core.nets.heads import ILLEGAL
+from rlplug_core.seeds import Draws, Seeds
+from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
+
+
+class EpsilonGreedy(NetworkAgent):
+    """The action of highest value, or with probability epsilon any legal one.
+
+    Args:
+        epsilon: a schedule of progress.
+        warmup: so many env steps at the beginning are all random.
+        evaluation: epsilon when it must not explore.
+    """
+
+    def __init__(
+        self, network: nn.Module, epsilon: Schedule, seeds: Seeds, inference_backend: str = "auto",
+        warmup: int = 0, evaluation: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.epsilon, self.warmup, self.evaluation = epsilon, warmup, evaluation
+        super().__init__(network, seeds, inference_backend)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        return generator.random((*shape, 2), dtype=np.float32)
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        if self.draws is None or not (explore or self.evaluation):
+            return Act(self.forward(obs).argmax(-1), None, NO_EXTRAS)
+        values = self.values(obs) if explore else self.forward(obs)
+        noise = self.drawn(self.draws, len(values))
+        action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
+        exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
+        if exploring.any():
+            action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
+        return Act(action, None, NO_EXTRAS)
+
+    def drawn(self, draws: Draws, num_envs: int) -> Array:
+        """Random numbers [rows, 2]: one draw, or, where it is for one row and more have come, a draw for each."""
+        noise = draws.next()
+        if len(noise) == num_envs:
+            return noise
+        return np.concatenate([noise, *(draws.next() for _ in range(num_envs - 1))])
+
+    def chance(self, clock: Clock) -> float:
+        """Return the probability of a random action."""
+        return 1.0 if clock.steps < self.warmup else self.epsilon(clock.progress)
+
+    def values(self, obs: Obs) -> Array:
+        """Action values [N, A] to explore by."""
+        return self.forward(obs)
+
+    def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
+        """Actions [N] by their values [N, A], with random numbers [N] in [0, 1) to do it."""
+        action: Array = values.argmax(-1)
+        return action
+
+    def expected(self, values: Array, by: Array, clock: Clock) -> Array:
+        """The mean [N] of `values` [N, A] over the actions that it would take by the values `by` [N, A]."""
+        chance, legal = self.chance(clock), values > ILLEGAL
+        mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
+        expected: Array = chance * mean + (1 - chance) * self.preferred(values, by, clock)
+        return expected
+
+    def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
+        """The same where no random action comes between."""
+        return of_action(values, by.argmax(-1))
+
+    def any_legal(self, obs: Obs, uniform: Array, actions: int) -> Array:
+        """One legal action per row, each as likely, from uniform numbers [N] in [0, 1)."""
+        if not (isinstance(obs, dict) and MASK in obs):
+            return (uniform * actions).astype(np.int64)
+        legal = np.asarray(obs[MASK], dtype=bool).reshape(rows_of(obs), actions)
+        rank = np.cumsum(legal, -1)
+        action: Array = (rank > (uniform * rank[:, -1]).astype(np.int64)[:, None]).argmax(-1)
+        return action
+
+
+class Softmax(EpsilonGreedy):
+    """Each action with a probability proportional to exp(value / temperature) (Boltzmann exploration).
+
+    Args:
+        temperature: a number, or a schedule of progress.
+    """
+
+    #: The lowest temperature, where a schedule ends at 0.
+    COLDEST = 1e-8
+
+    def __init__(
+        self, network: nn.Module, temperature: Schedule | float, seeds: Seeds, inference_backend: str = "auto",
+        warmup: int = 0, evaluation: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.temperature = throughout(temperature)
+        super().__init__(network, constant(0.0), seeds, inference_backend, warmup, evaluation)
+
+    def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
+        # In double precision: uniform * total stays below total, so that no action of probability 0 is taken.
+        total = np.cumsum(self.odds(values, clock), -1)
+        action: Array = (total > uniform[:, None] * total[:, -1:]).argmax(-1)
+        return action
+
+    def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
+        odds = self.odds(by, clock)
+        mean: Array = (odds * values).sum(-1) / odds.sum(-1)
+        return mean
+
+    def odds(self, values: Array, clock: Clock) -> Array:
+        """Return numbers [N, A] that the probabilities of actions are proportional to."""
+        temperature = max(self.temperature(clock.progress), self.COLDEST)
+        shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / temperature
+        odds: Array = np.where(values > ILLEGAL, np.exp(shifted), 0.0)
+        return odds
+
+
+class NoisyGreedy(EpsilonGreedy):
+    """The action of highest value under noise on the network's weights, drawn anew at every step for all rows.
+
+    Args:
+        network: takes the noise, as a tensor, as its second argument.
+        draw: makes fresh noise.
+    """
+
+    def __init__(
+        self, network: nn.Module, draw: Callable[[np.random.Generator], Array], seeds: Seeds,
+        inference_backend: str = "auto", warmup: int = 0, evaluation: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__(network, constant(0.0), seeds, inference_backend, warmup, evaluation)
+        self.draw, self.noisy = draw, TorchForward(network)
+        self.generator = seeds.child("weights").generator()
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        self.generator = self.seeds.child("weights").generator()
+        return super().initial(num_envs)
+
+    def values(self, obs: Obs) -> Array:
+        return self.noisy(obs, self.draw(self.generator))
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.generator.bit_generator.state = state["generator"]
+
+
+def of_action(values: Array, action: Array) -> Array:
+    """Return the values [B] of one action [B] each, out of values [B, A]."""
+    value: Array = np.take_along_axis(values, action[:, None], -1)[:, 0]
+    return value

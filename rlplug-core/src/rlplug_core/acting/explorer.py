@@ -1,0 +1,87 @@
+"""Choose how an agent of action values explores: by epsilon, by a softmax over values, or by noise on the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
+
+import numpy as np
+
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy, NoisyGreedy, Softmax
+from rlplug_core.config.schedules import Schedule, piecewise
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.seeds import Seeds
+
+
+def explorer(
+    q_network: QNetwork, epsilon: Schedule, seeds: Seeds, *, softmax_temperature: Schedule | None = None,
+    inference_backend: str = "auto", random_steps: int = 0, eval_eps: float = 0.0,
+) -> EpsilonGreedy:  # fmt: skip
+    """Make an agent that explores as its network and options say.
+
+    A network with noisy layers explores by their noise, a `softmax_temperature` by a softmax; otherwise `epsilon` is
+    the chance of a random action, as a function of progress.
+
+    Args:
+        q_network: action values.
+        epsilon: the chance of a random action.
+        seeds: where draws come from.
+        softmax_temperature: what action values are divided by before the softmax.
+        inference_backend: `auto`, `numpy` or `torch`.
+        random_steps: env steps at the beginning that act at random.
+        eval_eps: the chance of a random action in evaluation.
+    """
+    if q_network.noisy:
+        return NoisyGreedy(q_network, q_network.draw, seeds, inference_backend, random_steps, eval_eps)
+    if softmax_temperature is not None:
+        return Softmax(q_network, softmax_temperature, seeds, inference_backend, random_steps, eval_eps)
+    return EpsilonGreedy(q_network, epsilon, seeds, inference_backend, random_steps, eval_eps)
+
+
+def epsilon_schedule(initial: float, final: float, fraction: float, points: Sequence[float] = ()) -> Schedule:
+    """Return the chance of a random action: from `initial` to `final` over the share `fraction` of the run.
+
+    `points` are further stations on the way, each a share of the run and the chance there.
+    """
+    between = zip(points[::2], points[1::2], strict=True)
+    return piecewise([(0.0, initial), *between, (fraction, final)])
+
+
+def check_exploration(
+    fraction: float, points: Sequence[float], noisy: str | None, softmax_temperature: float | None
+) -> None:
+    """Raise ValueError where two things take the place of epsilon, or `points` are no chances on its way."""
+    if noisy is not None and softmax_temperature is not None:
+        raise ValueError("noisy and softmax_temperature both take the place of epsilon; set one of them to none")
+    shares, chances = list(points[::2]), points[1::2]
+    on_its_way = all(0 < share < fraction for share in shares) and all(0 <= chance <= 1 for chance in chances)
+    if len(shares) != len(chances) or not on_its_way or shares != sorted(shares):
+        raise ValueError(
+            f"exploration_points needs pairs, a share of the run between 0 and exploration_fraction ({fraction:g}) and "
+            f"the chance there from 0 to 1, in the order of the shares, such as {fraction / 2:g},0.5; it is "
+            f"{','.join(f'{number:g}' for number in points)}"
+        )
+
+
+def final_epsilon(rank: int, usual: float, others: Sequence[float], seeds: Seeds) -> float:
+    """Return the final chance of a random action for worker `rank` (Mnih et al., 2016, section 5.1).
+
+    The paper draws it for each worker: `usual` with probability 0.4, else one of `others`. Shared out in turn, few
+    workers differ and many keep the proportions.
+    """
+    chances = [0.4, *[0.6 / len(others)] * len(others)] if others else [1.0]
+    turns = shared_out(chances, seeds.generator())
+    return (usual, *others)[next(islice(turns, rank, None))]
+
+
+def shared_out(chances: Sequence[float], generator: np.random.Generator) -> Iterator[int]:
+    """Yield which of several things is whose turn: each one once, drawn without putting back, then whichever is rarest.
+
+    Rarest is what is furthest behind its share, so that after n turns each has had about n times its chance.
+    """
+    order = generator.choice(len(chances), len(chances), replace=False, p=chances)
+    had = np.zeros(len(chances))
+    for turn in count():
+        which = order[turn] if turn < len(order) else (np.multiply(chances, turn + 1) - had).argmax()
+        had[which] += 1
+        yield int(which)

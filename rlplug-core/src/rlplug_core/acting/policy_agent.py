@@ -1,0 +1,77 @@
+"""Agents: how networks act. They share the learner's parameters and own their random numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import nn
+
+from rlplug_core.clock import Clock
+from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.nets.recurrent import RecurrentPolicy
+from rlplug_core.seeds import Draws, Seeds
+from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
+
+
+class NetworkAgent:
+    """The base of agents that act through one network; without memory unless a subclass has one.
+
+    Random numbers are drawn in blocks, for as many rows as `initial` was called with.
+    """
+
+    def __init__(self, network: nn.Module, seeds: Seeds, inference_backend: str = "auto") -> None:
+        self.network, self.seeds = network, seeds
+        self.forward = fast_forward(network, inference_backend)
+        self.draws: Draws | None = None
+
+    def weights(self) -> State:
+        return dict(self.network.state_dict())
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        self.draws = Draws(self.seeds.generator(), lambda generator, size: self.noise(generator, (size, num_envs)))
+        return None
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        """A block of random numbers [draws, rows, k], one draw per step."""
+        raise NotImplementedError
+
+    def state_dict(self) -> State:
+        return {"draws": None if self.draws is None else self.draws.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        if self.draws is not None and state["draws"] is not None:
+            self.draws.load_state_dict(state["draws"])
+
+
+class PolicyAgent(NetworkAgent):
+    """Samples from a policy; its mode when it must not explore.
+
+    With `log_prob`, the log-probability of each action travels in `extras["log_prob"]` [N]: only the actor knows it.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyNetwork | RecurrentPolicy,
+        seeds: Seeds,
+        inference_backend: str = "auto",
+        log_prob: bool = False,
+    ) -> None:
+        self.head, self.log_prob = policy.head, log_prob
+        super().__init__(policy, seeds, inference_backend)
+
+    def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        return self.head.noise(generator, shape)
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        return self.choose(self.forward(obs), None, explore)
+
+    def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
+        """Actions by the outputs of the head [N, size]."""
+        if not explore or self.draws is None:
+            return Act(self.head.mode(outputs), recurrent_state, NO_EXTRAS)
+        action = self.head.sample(outputs, self.draws.next())
+        if self.log_prob:
+            return Act(action, recurrent_state, {"log_prob": self.head.host_log_prob(outputs, action)})
+        return Act(action, recurrent_state, NO_EXTRAS)

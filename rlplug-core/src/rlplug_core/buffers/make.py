@@ -1,0 +1,64 @@
+"""The replay buffer that an algorithm's options ask for: uniform, prioritized, or with sampled eviction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.sampled import SampledReplay
+from rlplug_core.buffers.storage import Store
+from rlplug_core.config.options import Fraction, NonNegative, Positive, Scheduled
+from rlplug_core.config.schedules import Schedule, linear
+from rlplug_core.errors import UsageError
+from rlplug_core.seeds import Seeds
+
+
+@dataclass(frozen=True)
+class PriorityOptions:
+    """Prioritized replay (Schaul et al., 2016, arXiv:1511.05952).
+
+    Raises:
+        ValueError: eviction goes by priorities, and there are none.
+    """
+
+    alpha: NonNegative = 0.0  # exponent of priorities: how strongly replay prefers large TD errors; 0 draws uniformly
+    beta: Scheduled[Fraction] = 0.4  # exponent of importance weights at the beginning; it rises to 1 over the run
+    eps: Positive = 1e-6  # added to every TD error, so that no priority is 0
+    eviction: Literal["oldest", "sampled"] = "oldest"  # what makes room: the oldest, or one drawn among small errors
+
+    def __post_init__(self) -> None:
+        if self.eviction == "sampled" and self.alpha == 0:
+            raise ValueError("eviction sampled goes by priorities; set priority.alpha above 0, such as 0.6")
+
+
+def replay_buffer(
+    buffer_size: int, pace: Pace, *, n_step: int, gamma: Schedule | float, seeds: Seeds, device: torch.device,
+    storage: Store = "memory", priority: PriorityOptions = PriorityOptions(), beta: Schedule | None = None,
+) -> ReplayBuffer:  # fmt: skip
+    """Make a replay buffer of `buffer_size` transitions.
+
+    Args:
+        buffer_size: how many transitions are kept.
+        pace: when batches are due, and how large they are.
+        n_step: how many rewards a transition sums.
+        gamma: discount per step, a number or a function of progress.
+        seeds: where draws come from.
+        device: where batches go.
+        storage: where observations are kept: `memory`, `disk`, or a torch device such as `cuda`.
+        priority: which transitions are preferred.
+        beta: the exponent of importance weights as a function of progress; by default from `priority.beta` to 1.
+
+    Raises:
+        UsageError: the storage is not available, or sampled eviction meets a schedule of `gamma`.
+    """
+    if priority.alpha == 0:
+        return ReplayBuffer(buffer_size, pace, n_step, gamma, seeds, device, storage)
+    if priority.eviction == "sampled" and callable(gamma) and gamma(0.0) != gamma(1.0):
+        raise UsageError("priority.eviction sampled keeps discounted sums; leave it at oldest, or give gamma a number")
+    kind = SampledReplay if priority.eviction == "sampled" else PrioritizedReplay
+    preference = Priority(priority.alpha, beta or linear(priority.beta, 1.0), priority.eps)
+    return kind(buffer_size, pace, n_step, gamma, seeds, device, preference, storage)

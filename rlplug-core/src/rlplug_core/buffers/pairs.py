@@ -1,0 +1,48 @@
+"""`PairBuffer`: one step at a time, with the action that followed it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.types import State, Step, tree_map
+
+
+class PairBuffer(RolloutBuffer):
+    """Holds every step back until the next one says which action followed: `extras["next_action"]` [1, N].
+
+    It is -1 where none did; behind the end of an episode it is the next one's first, and means nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(steps=1)
+        self.held: Step | None = None
+
+    def add(self, step: Step, source: int = 0) -> None:
+        if self.held is not None:
+            super().add(replace(self.held, extras={"next_action": np.where(step.valid, step.action, -1)}))
+        self.held = Step(**{name: _copy(part) for name, part in _parts(step).items()})
+
+    def restart(self) -> None:
+        """Cut the episodes of held steps: no action of ours follows them."""
+        super().restart()
+        if self.held is not None:
+            self.held = replace(self.held, truncated=~self.held.terminated, ended=True)
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "held": None if self.held is None else _parts(self.held)}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.held = None if state["held"] is None else Step(**state["held"])
+
+
+def _parts(step: Step) -> State:
+    return {field.name: getattr(step, field.name) for field in fields(step)}
+
+
+def _copy(part: Any) -> Any:
+    return part if isinstance(part, bool) else tree_map(np.copy, part)

@@ -1,0 +1,135 @@
+"""Prioritized replay: transitions that were surprising are drawn more often, and weigh less in turn.
+
+Proportional prioritization (Schaul et al., 2016, arXiv:1511.05952).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.segments import SumTree
+from rlplug_core.buffers.storage import Store
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule, linear
+from rlplug_core.errors import RlplugError
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Result, State, Step
+
+
+@dataclass(frozen=True)
+class Priority:
+    """Exponents of prioritized replay.
+
+    Attributes:
+        alpha: the exponent of priorities; 0 draws uniformly.
+        beta: the exponent of importance weights, over the run's progress; 1 undoes the preference in expectation.
+        epsilon: added to every priority, so that none is 0.
+    """
+
+    alpha: float = 0.6
+    beta: Schedule = field(default_factory=lambda: linear(0.4, 1.0))
+    epsilon: float = 1e-6
+
+
+class PrioritizedReplay(ReplayBuffer):
+    """A ring of steps, drawn with P(i) = p_i^alpha / sum_k p_k^alpha, where the learner reports p as `Result.priority`.
+
+    A new transition has the largest priority so far. The importance weights (N P(i))^-beta are divided by the largest
+    of their batch, so that they only ever scale an update down (docs/decisions/0020). Arguments as of `ReplayBuffer`.
+    """
+
+    def __init__(
+        self, capacity: int, pace: Pace, n_step: int, gamma: Schedule | float, seeds: Seeds,
+        device: torch.device | None = None,
+        priority: Priority = Priority(), store: Store = "memory",
+    ) -> None:  # fmt: skip
+        super().__init__(capacity, pace, n_step, gamma, seeds, device, store)
+        self.priority = priority
+        self.largest = 1.0  # the mass p^alpha of new transitions
+        self.tree = SumTree(0)
+
+    @property
+    def places(self) -> int:
+        """Return how many transitions it can hold."""
+        return 0 if self.data is None else self.data.total
+
+    @property
+    def held(self) -> int:
+        """Return how many places are filled."""
+        return 0 if self.data is None else min(self.count * self.data.num_envs, self.places)
+
+    def add(self, step: Step, source: int = 0) -> None:
+        super().add(step, source)
+        self._arrived()
+
+    def _arrived(self) -> None:
+        """Give the newest steps their masses, which stay 0 until their n-step windows are complete."""
+        assert self.data is not None
+        data, num_envs = self.data, self.data.num_envs
+        if data.count == 1:
+            self.tree = SumTree(data.total)
+        if self.n_step > 1:
+            newest = (data.count - 1) % data.slots * num_envs
+            self.tree.fill(newest, newest + num_envs, 0.0)
+        if data.count >= self.n_step:
+            slot = (data.count - self.n_step) % data.slots
+            mass = self.largest if data.all_valid else self.largest * data.valid[slot]
+            self.tree.fill(slot * num_envs, (slot + 1) * num_envs, mass)
+
+    def draw(self, size: int, clock: Clock) -> Transitions:
+        """One transition from each of `size` equal shares of the whole mass, so that a batch spreads over it."""
+        points = (np.arange(size) + self.generator.random(size)) * (self.tree.total / size)
+        place = self.tree.find(points)
+        mass = self.tree.mass.take(place)
+        weight = (mass / mass.min()) ** -self.priority.beta(clock.progress)
+        return self.gather(self._numbers(place), weight.astype(np.float32))
+
+    def _numbers(self, place: Array) -> Array:
+        """Return the numbers of the transitions at these places."""
+        assert self.data is not None
+        newest = self.data.count * self.data.num_envs - 1
+        numbers: Array = newest - (newest - place) % self.data.total
+        return numbers
+
+    def _there(self, index: Array) -> Array:
+        """Return which of these transitions [B], by number, are still stored."""
+        assert self.data is not None
+        there: Array = index >= self.data.oldest * self.data.num_envs
+        return there
+
+    def _set(self, place: Array, mass: Array) -> None:
+        self.tree.set(place, mass)
+
+    def feedback(self, batch: Transitions, result: Result) -> None:
+        """Take the priorities [B] of a batch; transitions that made room since are passed over.
+
+        Raises:
+            RlplugError: the learner reports none, or some that are negative or not finite.
+        """
+        if result.priority is None:
+            raise RlplugError(
+                "prioritized replay needs `Result.priority` from `update`, such as the absolute errors [B]"
+            )
+        priority = result.priority.detach().cpu().numpy().astype(np.float64)
+        if not (priority >= 0).all() or not np.isfinite(priority).all():
+            raise RlplugError("the learner reports priorities that are negative or not finite: has its loss diverged?")
+        mass, index = (priority + self.priority.epsilon) ** self.priority.alpha, batch.index.cpu().numpy()
+        there = self._there(index)
+        if not there.all():
+            mass, index = mass[there], index[there]
+        self._set(index % self.places, mass)
+        self.largest = max(self.largest, float(mass.max(initial=0.0)))
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "mass": self.tree.mass[: self.held], "largest": self.largest}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.largest = state["largest"]
+        self.tree = SumTree(self.places)
+        self.tree.load(state["mass"])

@@ -1,0 +1,4 @@
+"""Options: how an author declares them, how they are parsed, and the schedules that they may follow.
+
+Nothing here knows networks, environments or runs.
+"""

@@ -1,0 +1,44 @@
+"""Whole numbers as people write them: 1000000, 1_000_000, 1e6, 1M, 50k."""
+
+from __future__ import annotations
+
+import re
+from numbers import Integral, Real
+from typing import Any
+
+#: What a letter behind a number multiplies it by.
+LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+
+
+def whole(text: str) -> int:
+    """The whole number that a text means.
+
+    Raises:
+        ValueError: it means none.
+    """
+    word = text.strip().lower()
+    try:
+        return int(word)
+    except ValueError:
+        found = re.fullmatch(r"([\d_.e+]+?)([kmbg]?)", word)
+        if found is None:
+            raise
+        number = float(found[1]) * LETTERS.get(found[2], 1)
+        if not number.is_integer():
+            raise ValueError(f"{text} is no whole number") from None
+        return int(number)
+
+
+def plain(value: Any, kind: str) -> Any:
+    """A value of an option of this type, numpy's numbers and 1e6 for a whole number among them, as Python's own.
+
+    Whatever is of another type stays, to be refused by who checks it.
+    """
+    if isinstance(value, list | tuple) and kind in ("ints", "floats"):
+        return [plain(item, kind[:-1]) for item in value]
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    number = float(value)
+    return int(number) if kind in ("int", "ints") and number.is_integer() else number

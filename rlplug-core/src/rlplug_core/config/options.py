@@ -1,0 +1,118 @@
+"""Configurations: frozen dataclasses whose field comments are the help text and whose types are checked strictly.
+
+An author writes:
+
+    @dataclass(frozen=True)
+    class MyConfig(Config):
+        n_steps: Count = 128             # rollout length per environment
+        learning_rate: Positive = 1e-3   # Adam's learning rate
+        search = {"learning_rate": log(1e-5, 1e-2)}
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule
+from rlplug_core.errors import BadConfig
+
+#: Integers of at least 1, 2 and 0; numbers > 0, >= 0, in [0, 1] and in (0, 1].
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Several = Annotated[int, msgspec.Meta(ge=2)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
+T = TypeVar("T")
+C = TypeVar("C", bound="Config")
+
+
+class Follows:
+    """The mark of an option that may follow a schedule."""
+
+
+#: A number that may follow a schedule, such as `Scheduled[Positive]`; any other option refuses one.
+Scheduled = Annotated[T, Follows]
+#: Texts that are typed one by one, because each may hold commas.
+Repeated = Annotated[tuple[str, ...], "repeated"]
+#: A text that names something to import, `./file.py:name` or `module:name`; a run keeps a copy of the file.
+Importable = Annotated[str, "target"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range in which a tuner may search; `kind` is `log`, `uniform`, `integer` or `choice`."""
+
+    kind: str
+    values: tuple[Any, ...]
+
+
+def log(low: float, high: float) -> Range:
+    """Log-uniform between two positive numbers."""
+    return Range("log", (low, high))
+
+
+def uniform(low: float, high: float) -> Range:
+    """Uniform between two numbers."""
+    return Range("uniform", (low, high))
+
+
+def integer(low: int, high: int) -> Range:
+    """Uniform over the integers from `low` to `high`, both included."""
+    return Range("integer", (low, high))
+
+
+def choice(*values: Any) -> Range:
+    """One of the values."""
+    return Range("choice", values)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The base of all configurations.
+
+    Attributes:
+        search: option names to tuning ranges.
+        schedules: the schedules that options of this configuration follow, by dotted name; the options themselves
+            hold the values at the beginning.
+    """
+
+    search: ClassVar[Mapping[str, Range]] = {}
+    schedules: ClassVar[Mapping[str, Schedule]] = {}
+
+    def at(self: C, clock: Clock) -> C:
+        """Return the configuration with the present value of every scheduled option; itself if there is none."""
+        config = self
+        for name, schedule in self.schedules.items():
+            config = _with(config, name.split("."), schedule(clock.progress))
+        return config
+
+    def following(self: C, schedules: Mapping[str, Schedule]) -> C:
+        """Return a copy whose options follow `schedules`, by dotted name.
+
+        Raises:
+            BadConfig: its class has slots, which leave no place for schedules.
+        """
+        made = copy.copy(self)
+        try:
+            object.__setattr__(made, "schedules", schedules)
+        except AttributeError as error:
+            raise BadConfig(
+                f"option '{min(schedules)}' cannot follow a schedule: its class {type(self).__name__} has slots; "
+                "give it a number, or leave slots=True out of the class"
+            ) from error
+        return made
+
+
+def _with(config: C, path: list[str], value: float) -> C:
+    name, *rest = path
+    changed = _with(getattr(config, name), rest, value) if rest else value
+    return dataclasses.replace(config, **{name: changed})

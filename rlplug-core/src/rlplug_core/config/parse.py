@@ -1,0 +1,128 @@
+"""From what a user typed or wrote in a file to a checked configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, TypeVar
+
+import msgspec
+
+from rlplug_core.config.numbers import plain, whole
+from rlplug_core.config.options import Config
+from rlplug_core.config.schedules import Written, written
+from rlplug_core.config.schema import Option, flat, flatten, schema
+from rlplug_core.config.synonyms import nearest
+from rlplug_core.errors import BadConfig
+
+C = TypeVar("C")
+
+
+def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
+    """Build a configuration from dotted or nested `values`; missing ones take the dataclass's defaults.
+
+    An option of the type `Scheduled` may be written as a schedule: the configuration holds its value at the beginning,
+    and every value that it runs through is in range. It may reach an open bound later, as a learning rate falls to 0.
+
+    Raises:
+        BadConfig: an unknown name, a wrong type or a value out of range; `where` (such as `a2c`) says whose option.
+    """
+    options = {option.name: option for option in schema(config)}
+    given = flat(values)
+    for name, value in given.items():
+        if name not in options:
+            raise BadConfig(f"{where} has no option '{name}'{nearest(name, options)} (rlplug info {where} lists them)")
+        given[name] = plain(value, options[name].type)
+        if options[name].optional and isinstance(value, str) and value == "none":  # in TOML, which has no null
+            given[name] = None
+        elif isinstance(given[name], float) and not isfinite(given[name]):
+            shown = f"(rlplug info {where} shows its type and default)"
+            raise BadConfig(f"{where}: option '{name}': expected a finite number, got {value} {shown}")
+    found = schedules(config, values, where)
+    start = {**flatten(config()), **given, **{name: one.values[0] for name, one in found.items()}}
+    try:
+        for name, one in found.items():
+            for value in tested(options[name], one):
+                msgspec.convert(_nest({**start, name: value}), config, strict=True)
+        made = msgspec.convert(_nest(start), config, strict=True)
+    except msgspec.ValidationError as error:
+        raise BadConfig(_sentence(str(error), where)) from error
+    return _following(made, found, where) if found else made
+
+
+def _following(made: C, found: Mapping[str, Written], where: str) -> C:
+    if not isinstance(made, Config):
+        raise BadConfig(
+            f"{where}: option '{min(found)}' cannot follow a schedule: {type(made).__name__} is no rlplug_core.Config; "
+            "give it a number"
+        )
+    try:
+        return made.following({name: one.schedule for name, one in found.items()})
+    except BadConfig as error:
+        raise BadConfig(f"{where}: {error}") from error
+
+
+def schedules(config: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Written]:
+    """The schedules among `values`, by dotted name.
+
+    Raises:
+        BadConfig: one is wrongly written, or stands for an option that may not follow one.
+    """
+    options, found = {option.name: option for option in schema(config)}, {}
+    kinds = {name: option.type for name, option in options.items()}
+    for name, value in flat(values).items():
+        if kinds.get(name, "str") in ("str", "strs", "repeated", "choice", "target"):
+            continue
+        try:
+            one = written(value)
+        except BadConfig as error:
+            raise BadConfig(f"{where}: option '{name}': {error}") from error
+        if one is not None and not options[name].scheduled:
+            able = ", ".join(option.name for option in options.values() if option.scheduled) or "none of its options"
+            raise BadConfig(f"{where}: option '{name}' cannot follow a schedule, give it a number; these can: {able}")
+        if one is not None:
+            found[name] = one
+    return found
+
+
+def tested(option: Option, one: Written) -> tuple[float, ...]:
+    """The values of a schedule that must be in range: all but those at an open bound behind the start."""
+    start, *rest = one.values
+    return (start, *(value for value in rest if not (option.open_minimum and value == option.minimum)))
+
+
+def parse(option: Option, text: str) -> Any:
+    """A value from the command line or a `--set`: the text in the option's type; a wrong one stays text."""
+    if option.optional and text.lower() in ("none", "null"):
+        return None
+    if option.type == "repeated":
+        return [] if text.lower() == "none" else [text]
+    scalar: dict[str, Any] = {"int": whole, "ints": whole, "float": float, "floats": float}
+    kind = scalar.get(option.type, str)
+    try:
+        if option.type == "bool":
+            return {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}[text.lower()]
+        if option.type in ("ints", "floats", "strs"):
+            return [kind(part) for part in text.strip("[]()").replace(" ", "").split(",") if part]
+        return kind(text)
+    except (ValueError, KeyError):
+        return text
+
+
+def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for name, value in flat(values).items():
+        *parents, leaf = name.split(".")
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return nested
+
+
+def _sentence(message: str, where: str) -> str:
+    reason, _, path = message.partition(" - at `$")
+    name = path.rstrip("`").strip(".")
+    if not name:
+        return f"{where}: {reason}"
+    return f"{where}: option '{name}': {reason[0].lower()}{reason[1:]} (rlplug info {where} shows its type and default)"

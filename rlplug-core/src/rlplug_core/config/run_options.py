@@ -1,0 +1,42 @@
+"""Declare the options of every run: their names are reserved, no algorithm's config may use one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlplug_core.config.options import Config, Count, Natural, NonNegative, Positive, Repeated, Share
+
+
+@dataclass(frozen=True)
+class RunOptions(Config):
+    """The options of every run. Counts of steps are env steps, summed over all environments and workers."""
+
+    total_timesteps: Count = 100_000  # train for this many env steps
+    num_envs: Count = 1  # number of environments stepped together, in each worker under async
+    seed: Natural = 1  # seed of all random numbers; 0 is a seed like any other
+    max_episodes: Natural = 0  # stop after this many episodes, over all environments and workers; 0 for no limit
+    max_seconds: NonNegative = 0.0  # stop after this many seconds, those before a resume included; 0 for no limit
+    target_return: float | None = None  # stop at the first evaluation whose mean return reaches this
+    early_stopping_patience: Natural = 0  # stop after this many evaluations without improvement; 0 for never
+    lr_patience: Natural = 0  # reduce learning rates after this many evaluations without improvement; 0 for never
+    lr_factor: Share = 0.5  # multiply learning rates by this when they are reduced
+    min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
+    wrap: Repeated = ()  # wrapper, NAME or NAME:option=value,…; each further one goes around the ones before
+    runner: Literal["auto", "sync", "async"] = "auto"  # training loop; auto takes the first that the algorithm lists
+    workers: Count = 2  # number of worker processes of the async runner
+    inline: bool = False  # run async workers in turn in one process: deterministic, resumes bit for bit
+    device: str = "cpu"  # device of networks and batches: cpu, cuda, cuda:1
+    threads: Count = 1  # torch threads per process; 1 is fastest for small networks
+    inference_backend: Literal["auto", "numpy", "torch"] = "auto"  # library that computes actions; numpy for small nets
+    compile: bool = False  # compile the loss with torch.compile
+    eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
+    eval_episodes: Count = 100  # greedy episodes per evaluation
+    final_eval_episodes: Natural = 100  # greedy episodes of the best checkpoint at the end, on new seeds; 0 for none
+    checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
+    keep_checkpoints: Count = 3  # number of periodic checkpoints to keep, besides the best and the final one
+    log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total
+    worker_timeout: Positive = 60.0  # seconds without a message after which a worker counts as hung
+    record_every: Natural = 0  # env steps between films of an evaluation's first episode; 0 for none
+    init: str = ""  # begin with the weights of this run, checkpoint or export
+    init_parts: tuple[str, ...] = ("policy", "critic")  # what of it: policy, critic, optimizer, buffer

@@ -1,0 +1,169 @@
+"""The schema of a configuration: its options with types, defaults, ranges and help, as a command line needs them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import inspect
+import io
+import tokenize
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from rlplug_core.config.options import Follows, Range
+from rlplug_core.errors import BadConfig
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a schema, as a command line or a form needs it.
+
+    `name` is dotted for nested dataclasses. `type` is one of `int`, `float`, `bool`, `str`,
+    `choice`, `ints`, `floats`, `strs`, `repeated` (texts that are typed one by one), `target` (`./file.py:name`).
+    """
+
+    name: str
+    type: str
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    open_minimum: bool = False
+    optional: bool = False
+    search: Range | None = None
+    scheduled: bool = False
+
+
+def schema(config: type[Any]) -> tuple[Option, ...]:
+    """The options of a configuration dataclass, nested ones flattened to dotted names.
+
+    Raises:
+        BadConfig: a field has a type that no command line can express, or no default.
+    """
+    return tuple(_options(config, None, "", getattr(config, "search", {})))
+
+
+def flatten(config: Any) -> dict[str, Any]:
+    """Dotted names to plain values (tuples become lists), the inverse of `convert`."""
+    return dict(flat(_plain(config)))
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    """All fields, by hand: msgspec leaves out those of a converted dataclass that have their defaults."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _plain(value)
+    return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found.update(flat(value, f"{prefix}{name}."))
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def _options(config: type[Any], held: Any, prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
+    """The options of a dataclass; their defaults are those of `held`, the one that another holds, if it is nested."""
+    hints = typing.get_type_hints(config, include_extras=True)
+    helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
+    for field in dataclasses.fields(config):
+        name = prefix + field.name
+        default = _default(config, field) if held is None else getattr(held, field.name)
+        if dataclasses.is_dataclass(hints[field.name]):
+            yield from _options(typing.cast("type[Any]", hints[field.name]), default, f"{name}.", search)
+            continue
+        help = str(field.metadata.get("help", helps.get(field.name, "")))
+        yield _option(name, hints[field.name], _plain_value(default), help, search.get(name))
+
+
+def _default(config: type[Any], field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    raise BadConfig(f"{config.__name__}.{field.name} has no default; every option needs one")
+
+
+def _option(name: str, hint: Any, default: Any, help: str, search: Range | None) -> Option:
+    hint, optional = _strip_optional(hint)
+    minimum = maximum = None
+    is_open, notes = False, []
+    if typing.get_origin(hint) is Annotated:
+        hint, *notes = typing.get_args(hint)
+        for meta in (note for note in notes if isinstance(note, msgspec.Meta)):
+            minimum, maximum = (meta.ge if meta.ge is not None else meta.gt), meta.le
+            is_open = meta.gt is not None
+    marked = [note for note in notes if isinstance(note, str)]
+    scheduled = Follows in notes
+    kind, choices = (marked[0], ()) if marked else _kind(name, hint)
+    return Option(
+        name, kind, default, help, choices, minimum, maximum, is_open, optional, search, scheduled
+    )  # fmt: skip
+
+
+def _strip_optional(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        rest = [part for part in typing.get_args(hint) if part is not type(None)]
+        if len(rest) == 1:
+            return rest[0], True
+    return hint, False
+
+
+def _kind(name: str, hint: Any) -> tuple[str, tuple[str, ...]]:
+    if typing.get_origin(hint) is Literal:
+        return "choice", tuple(str(value) for value in typing.get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return "choice", tuple(str(member.value) for member in hint)
+    if hint in (int, float, bool, str):
+        return hint.__name__, ()
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        item = typing.get_args(item)[0] if typing.get_origin(item) is Annotated else item
+        if item in (int, float, str):
+            return f"{item.__name__}s", ()
+    raise BadConfig(f"option '{name}' has type {hint}; use int, float, bool, str, Literal, or a tuple of one of these")
+
+
+@cache
+def _helps(config: type[Any]) -> dict[str, str]:
+    """Field name to trailing comment, from the sources of the class and its bases; no source, no help."""
+    helps: dict[str, str] = {}
+    for base in reversed(config.__mro__):
+        if dataclasses.is_dataclass(base):
+            helps.update(_comments(base))
+    return helps
+
+
+def _comments(config: type[Any]) -> dict[str, str]:
+    """The comment of each field, wherever it is on the lines of the field: a formatter may wrap a long one."""
+    try:
+        source = inspect.cleandoc(inspect.getsource(config))
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+        (tree,) = ast.parse(source).body
+    except (OSError, TypeError, SyntaxError, ValueError, tokenize.TokenError):
+        return {}
+    comments = {token.start[0]: token.string.lstrip("# ").strip() for token in tokens if token.type == tokenize.COMMENT}
+    found: dict[str, str] = {}
+    for field in getattr(tree, "body", []):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            lines = range(field.lineno, (field.end_lineno or field.lineno) + 1)
+            if beside := [comments[line] for line in lines if line in comments]:
+                found[field.target.id] = beside[0]
+    return found

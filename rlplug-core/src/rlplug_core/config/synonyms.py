@@ -1,0 +1,54 @@
+"""Know the names that other libraries give to rlplug's options, for did-you-mean and for `docs/words.md`.
+
+The names are in `synonyms.csv`, one line for each option. Its last column serves did-you-mean alone: names of xagents
+and OpenAI Baselines, old names in these libraries, and the names that rlplug's own options had before 0.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).with_suffix(".csv")
+
+
+@cache
+def table() -> dict[str, dict[str, list[str]]]:
+    """Return the names of each option by library, in the order of the file."""
+    head, *lines = (line.split(",") for line in FILE.read_text(encoding="utf-8").splitlines())
+    return {option: dict(zip(head[1:], map(str.split, cells), strict=True)) for option, *cells in lines}
+
+
+def nearest(word: str, known: Collection[str], write: Callable[[str], str] = str) -> str:
+    """Return `"; did you mean 'num_envs'?"` for an unknown option, or an empty string.
+
+    Args:
+        word: what was typed, with or without dashes in front.
+        known: the options that there are, by dotted name.
+        write: writes an option as it is typed where `word` was, such as `--num-envs` on a command line.
+    """
+    from difflib import get_close_matches  # 4 ms, and what is typed is mostly right
+
+    found, there = meant(word, known), set(known)
+    if not found:
+        options = {_plain(option): option for option in there}
+        options |= {name: option for option in table() if option in there for name in _elsewhere(option)}
+        found = [options[name] for name in get_close_matches(_plain(word), options, n=3, cutoff=0.6)]
+    near = " or ".join(repr(write(option)) for option in dict.fromkeys(found))
+    return f"; did you mean {near}?" if near else ""
+
+
+def meant(word: str, known: Collection[str]) -> list[str]:
+    """Return the options among `known` that some library calls `word`, in the order of the file."""
+    typed, there = _plain(word), set(known)
+    return [option for option in table() if option in there and typed in _elsewhere(option)]
+
+
+def _elsewhere(option: str) -> list[str]:
+    """Return all names of an option in other libraries."""
+    return [name for names in table()[option].values() for name in names]
+
+
+def _plain(word: str) -> str:
+    return word.lstrip("-").lower().replace("-", "_")

@@ -1,0 +1,105 @@
+"""An exported policy as files: `policy.json` and `policy.safetensors`; and the agent that acts by them.
+
+`policy.json` says what the policy sees (`observation_space`, after the wrappers named in `wrap`), what it answers
+(`action_space`, canonical), what that means in the environment (`env_action_space`), and what it computes (`program`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.export.agent import Absent, ProgramAgent
+from rlplug_core.export.flat import Flat
+from rlplug_core.export.greedy import greedy
+from rlplug_core.export.program import Program, traced
+from rlplug_core.export.spaces import built, described
+from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve
+from rlplug_core.types import Spec
+
+#: Raised when the files change so that older ones cannot be read.
+FORMAT = 1
+JSON, TENSORS = "policy.json", "policy.safetensors"
+
+
+def write(directory: Path, agent: Agent, env: Env, about: Mapping[str, Any], onnx: bool = False) -> Path:
+    """Write the policy that `agent` has in `env` into a new or empty directory; `about` goes into the JSON.
+
+    Args:
+        onnx: also as `policy.onnx`.
+
+    Raises:
+        UsageError: something lies there already, or the agent or a space cannot be exported.
+        MissingPackage: what writes ONNX is not installed.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} exists already; name another place with --out")
+    module, spec = greedy(agent), env.spec
+    own = env.action_space if isinstance(env, SupportsActionSpace) else spec.action
+    source = env.source if isinstance(env, SupportsObserve) else spec
+    flat = Flat(module, spec)
+    graph, tensors = traced(flat, flat.example(), flat.names)
+    content = save(tensors)
+    whole = {
+        "format": FORMAT, **about, "env_id": spec.id, "observation_space": described(spec.obs),
+        "env_observation_space": described(source.obs), "action_space": described(spec.action),
+        "env_action_space": described(own), "memory": flat.memory, "program": graph,
+        "sha256": {TENSORS: hashlib.sha256(content).hexdigest()},
+    }  # fmt: skip
+    directory.mkdir(parents=True, exist_ok=True)
+    if onnx:
+        from rlplug_core.export.onnx import write_onnx
+
+        write_onnx(directory / "policy.onnx", flat)
+    (directory / TENSORS).write_bytes(content)
+    (directory / JSON).write_text(json.dumps(whole, indent=1), encoding="utf-8")
+    return directory
+
+
+def is_export(path: Path) -> bool:
+    """Return whether an exported policy lies there."""
+    return (path / JSON).is_file()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported policy that was read: what its JSON says, and what it computes."""
+
+    about: dict[str, Any]
+    program: Program
+
+    @property
+    def agent(self) -> Agent:
+        return ProgramAgent(self.program, self.about["memory"])
+
+    @property
+    def env(self) -> Env:
+        """Return what a policy needs to know of the environment, without the environment."""
+        obs, action = built(self.about["env_observation_space"]), built(self.about["action_space"])
+        return Absent(Spec(obs, action, 1, self.about["env_id"]), built(self.about["env_action_space"]))
+
+
+def read(directory: Path) -> Exported:
+    """The exported policy in a directory; its files are checked, and nothing in them can run code.
+
+    Raises:
+        RlplugError: they are damaged, or of another version.
+    """
+    try:
+        about = json.loads((directory / JSON).read_bytes())
+        content = (directory / TENSORS).read_bytes()
+        if about["format"] != FORMAT:
+            raise RlplugError(f"{directory} is of format {about['format']}, and this version reads {FORMAT}")
+        if hashlib.sha256(content).hexdigest() != about["sha256"][TENSORS]:
+            raise RlplugError(f"{directory / TENSORS} has changed since it was written; export the policy again")
+        return Exported(about, Program(about["program"], load(content)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise RlplugError(f"{directory} holds no readable policy: {type(error).__name__}: {error}") from error

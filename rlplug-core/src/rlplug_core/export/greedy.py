@@ -1,0 +1,119 @@
+"""Agents as modules: observations to the action that they hold best, without the agent's class and its random numbers.
+
+With memory also what is remembered, in and out. An agent of a plugin's own says it itself: `protocols.SupportsExport`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.acting.continuous import NoiseAgent, SampleAgent
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
+from rlplug_core.acting.policy_agent import PolicyAgent
+from rlplug_core.acting.recurrent import MemoryAgent
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.heads.bernoulli import Bernoulli
+from rlplug_core.nets.heads.categorical import Categorical, MultiCategorical
+from rlplug_core.nets.heads.gaussian import Gaussian
+from rlplug_core.nets.heads.product import Product
+from rlplug_core.nets.heads.protocol import Head
+from rlplug_core.nets.heads.tanh import SquashedGaussian
+from rlplug_core.protocols import Agent, SupportsExport
+from rlplug_core.types import Obs
+
+Choose = Callable[[Tensor], Tensor]
+
+
+class Greedy(nn.Module):
+    """Observations [B, ...] to canonical actions [B, ...]; `choose` makes them of the network's outputs."""
+
+    def __init__(self, network: nn.Module, choose: Choose) -> None:
+        super().__init__()
+        self.network, self.choose = network, choose
+
+    def forward(self, obs: Obs) -> Tensor:
+        return self.choose(self.network(obs))
+
+
+class GreedyRecurrent(nn.Module):
+    """The same with memory: also where an episode opens [B], and what is remembered [B, ...]; gives actions and that.
+
+    Attributes:
+        parts: the names of what is remembered, with the width of each.
+    """
+
+    def __init__(self, policy: Any, choose: Choose) -> None:
+        super().__init__()
+        self.policy, self.choose = policy, choose
+        self.parts = dict.fromkeys(policy.memory.parts, policy.memory.units)
+
+    def forward(self, obs: Obs, first: Tensor, before: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        kept = {part: value.masked_fill(first.unsqueeze(1), 0.0) for part, value in before.items()}
+        after = self.policy.memory.step(self.policy.encoder(obs), kept)
+        return self.choose(self.policy.on(after, obs)), after
+
+
+def greedy(agent: Agent) -> Greedy | GreedyRecurrent:
+    """The agent as a module that can be exported.
+
+    Raises:
+        UsageError: nobody says how to write down such an agent.
+    """
+    if isinstance(agent, SupportsExport):
+        return Greedy(agent.exported(), lambda action: action)
+    if isinstance(agent, MemoryAgent):
+        return GreedyRecurrent(agent.policy, mode(agent.head))
+    if isinstance(agent, PolicyAgent | SampleAgent):
+        return Greedy(agent.network, mode(agent.head))
+    if isinstance(agent, NoiseAgent):
+        shape = agent.shape
+        return Greedy(agent.network, lambda action: action.reshape(-1, *shape))
+    if isinstance(agent, EpsilonGreedy):
+        return Greedy(agent.network, lambda values: values.argmax(-1))
+    raise UsageError(
+        f"a {type(agent).__name__} cannot be exported; its author can give it a method exported() that returns a "
+        "module from observations to actions"
+    )
+
+
+def mode(head: Head) -> Choose:
+    """Return what `head.mode` is on the host, for tensors [B, size].
+
+    Raises:
+        UsageError: the head is a plugin's own.
+    """
+    if isinstance(head, Categorical):
+        return lambda outputs: outputs.argmax(-1)
+    if isinstance(head, MultiCategorical):
+        places, choices = head.places, head.shape
+        return lambda outputs: places(outputs).argmax(-1).reshape(-1, *choices)
+    if isinstance(head, Bernoulli):
+        bits = head.shape
+        return lambda outputs: (outputs > 0).to(torch.int8).reshape(-1, *bits)
+    if isinstance(head, Gaussian):
+        dims, shape, squashed = head.dims, head.shape, isinstance(head, SquashedGaussian)
+        return lambda outputs: _bounded(outputs[:, :dims], squashed).reshape(-1, *shape)
+    if isinstance(head, Product):
+        return _beside(head)
+    raise UsageError(
+        f"a policy with a {type(head).__name__} of its own cannot be exported; give its agent a method exported()"
+    )
+
+
+def _bounded(mean: Tensor, squashed: bool) -> Tensor:
+    return mean.tanh() if squashed else mean
+
+
+def _beside(head: Product) -> Choose:
+    """The modes of all parts as columns [B, k]."""
+    modes = [(mode(member.head), member.outputs) for member in head.members]
+
+    def choose(outputs: Tensor) -> Tensor:
+        columns = [choice(outputs[:, part]).reshape(outputs.shape[0], -1).float() for choice, part in modes]
+        return torch.cat(columns, -1)
+
+    return choose

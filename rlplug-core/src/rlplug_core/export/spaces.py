@@ -1,0 +1,123 @@
+"""Spaces as JSON, and what canonical actions mean in an environment's own."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, TypeAlias
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rlplug_core.errors import UsageError
+from rlplug_core.types import Array
+
+Space: TypeAlias = spaces.Space[Any]
+#: A bound beyond this is none.
+UNBOUNDED = 1e30
+
+
+def described(space: Space) -> dict[str, Any]:
+    """A space as JSON.
+
+    Raises:
+        UsageError: it is no Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple.
+    """
+    if isinstance(space, spaces.Box):
+        shape, dtype = list(space.shape), space.dtype.name
+        return {"kind": "Box", "shape": shape, "dtype": dtype, "low": _bound(space.low), "high": _bound(space.high)}
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        numbers = {"nvec": space.nvec.tolist(), "start": space.start.tolist(), "dtype": np.dtype(space.dtype).name}
+        return {"kind": "MultiDiscrete", **numbers}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        return {"kind": "Dict", "parts": [[name, described(part)] for name, part in space.spaces.items()]}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "parts": [described(part) for part in space.spaces]}
+    raise UsageError(f"a {type(space).__name__} space cannot be exported; wrap the environment so that it has none")
+
+
+def built(about: dict[str, Any]) -> Space:
+    """The inverse of `described`."""
+    kind = about["kind"]
+    if kind == "Box":
+        shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
+        low, high = (np.broadcast_to(np.asarray(about[end], dtype), shape).copy() for end in ("low", "high"))
+        return spaces.Box(low, high, dtype=dtype.type)
+    if kind == "Discrete":
+        return spaces.Discrete(about["n"], start=about["start"])
+    if kind == "MultiDiscrete":
+        dtype = np.dtype(about["dtype"])
+        return spaces.MultiDiscrete(np.array(about["nvec"], dtype), dtype.type, start=np.array(about["start"], dtype))
+    if kind == "MultiBinary":
+        shape = about["shape"]
+        return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
+    if kind == "Tuple":
+        return spaces.Tuple([built(part) for part in about["parts"]])
+    return spaces.Dict([(name, built(part)) for name, part in about["parts"]])
+
+
+def meant(space: Space, action: Array) -> Any:
+    """Canonical actions [N, ...] as an environment with the action space `space` takes them."""
+    if isinstance(space, spaces.Dict):
+        names = list(space.spaces)
+        return dict(zip(names, _parts([space[name] for name in names], action), strict=True))
+    if isinstance(space, spaces.Tuple):
+        return tuple(_parts(list(space.spaces), action))
+    if isinstance(space, spaces.Discrete):
+        return action + int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return action.astype(space.start.dtype) + space.start
+    if isinstance(space, spaces.Box):
+        return _rescaled(space, action)
+    return action.astype(np.int8)
+
+
+def _parts(parts: list[Space], action: Array) -> list[Any]:
+    """The columns [N, k] of each part, in its own shape and type."""
+    found, end = [], 0
+    for part in parts:
+        start, end = end, end + _width(part)
+        columns = action[:, start:end]
+        if not isinstance(part, spaces.Dict | spaces.Tuple):
+            columns = columns.reshape(len(action), *(part.shape or ())).astype(part.dtype)
+        found.append(meant(part, columns))
+    return found
+
+
+def _width(space: Space) -> int:
+    """Return how many columns a part takes."""
+    if isinstance(space, spaces.Dict):
+        return sum(map(_width, space.spaces.values()))
+    if isinstance(space, spaces.Tuple):
+        return sum(map(_width, space.spaces))
+    return int(np.prod(space.shape or ()))
+
+
+def _rescaled(space: spaces.Box[Any], action: Array) -> Array:
+    """From [-1, 1] to the bounds where both are finite; clipped in any case."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED)
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = np.where(bounded, (high - low) / 2, 1.0).astype(space.dtype)
+        shift = np.where(bounded, (high + low) / 2, 0.0).astype(space.dtype)
+    clipped: Array = np.clip(action.astype(space.dtype) * scale + shift, space.low, space.high)
+    return clipped
+
+
+def _bound(values: Array) -> Any:
+    """One number where all are the same; exact, infinities among them as text that numpy reads."""
+    flat = values.reshape(-1)
+    if flat.size and (flat == flat[0]).all():
+        return _number(flat[0].item())
+    return _numbers(values.tolist())
+
+
+def _numbers(values: Any) -> Any:
+    return [_numbers(part) for part in values] if isinstance(values, list) else _number(values)
+
+
+def _number(value: float) -> float | str:
+    return value if isfinite(value) else str(value)

@@ -1,0 +1,72 @@
+"""A contact sheet: the best and the worst of several episodes, each as a row of small frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.types import Array
+
+#: Frames in a row, and how wide one is.
+ACROSS, WIDTH = 8, 160
+
+
+@dataclass
+class Strip:
+    """Frames of one episode, evenly spread over it however long it becomes: every `stride`-th is kept."""
+
+    total: float = 0.0
+    length: int = 0
+    frames: list[Array] = field(default_factory=list)
+    stride: int = 1
+    seen: int = 0
+
+    def wants(self) -> bool:
+        """Return whether the next frame would be kept."""
+        return self.seen % self.stride == 0
+
+    def keep(self, frame: Array) -> None:
+        """Keep a smaller copy of the next frame; and only every other one once there are too many."""
+        self.frames.append(smaller(frame))
+        if len(self.frames) >= 2 * ACROSS:
+            self.frames = self.frames[::2]
+            self.stride *= 2
+
+    def pass_by(self) -> None:
+        """Go on to the frame after the next."""
+        self.seen += 1
+
+    def row(self) -> list[Array]:
+        """`ACROSS` frames, or as many as there are."""
+        count = min(ACROSS, len(self.frames))
+        return [self.frames[round(place)] for place in np.linspace(0, len(self.frames) - 1, count)]
+
+
+def smaller(frame: Array) -> Array:
+    """A copy of a frame, about `WIDTH` pixels wide."""
+    from PIL import Image
+
+    height = max(1, round(frame.shape[0] * WIDTH / frame.shape[1]))
+    return np.asarray(Image.fromarray(np.ascontiguousarray(frame)).resize((WIDTH, height)))
+
+
+def sheet(path: Path, strips: list[Strip]) -> Path:
+    """Write the best and the worst episode, one below the other, as a PNG; the only one where there are no two."""
+    from PIL import Image, ImageDraw
+
+    ranked = sorted((strip for strip in strips if strip.frames), key=lambda strip: -strip.total)
+    rows = [("best", ranked[0]), ("worst", ranked[-1])] if len(ranked) > 1 else [("", ranked[0])]
+    side, line, gap = max(len(frame) for _, strip in rows for frame in strip.frames), 18, 4
+    page = Image.new("RGB", (ACROSS * (WIDTH + gap) + gap, len(rows) * (side + line + gap) + gap), "white")
+    draw: Any = ImageDraw.Draw(page)
+    for number, (title, strip) in enumerate(rows):
+        top = gap + number * (side + line + gap)
+        draw.text((gap, top), f"{title} return {strip.total:,.1f}, {strip.length:,} steps".strip(), fill="black")
+        for place, frame in enumerate(strip.row()):
+            page.paste(Image.fromarray(frame), (gap + place * (WIDTH + gap), top + line))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page.save(path)
+    return path

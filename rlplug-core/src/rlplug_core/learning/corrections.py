@@ -1,0 +1,73 @@
+"""Targets for rollouts of an older policy, by truncated importance weights: V-trace and Retrace; arrays are [T, N]."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.batches import Rollout
+from rlplug_core.learning.estimators import next_valid
+from rlplug_core.types import Array
+
+
+def vtrace(
+    rollout: Rollout, value: Array, successor: Array, ratio: Array, gamma: float, lam: float = 1.0,
+    clip_delta: float = 1.0, clip_trace: float = 1.0,
+) -> tuple[Array, Array]:  # fmt: skip
+    """V-trace: advantages of the policy gradient and value targets (Espeholt et al., 2018, arXiv:1802.01561, eq. 1).
+
+    `terminated` zeroes the bootstrap; `terminated` or `truncated` cuts the recursion at the value of the true
+    successor. Rows of weight 0 are passed through; their advantage is 0.
+
+    Args:
+        value, successor: [T, N] V of each observation and of each step's true successor.
+        ratio: [T, N] pi(a|s) / mu(a|s), how much likelier the action is now than when it was chosen.
+        lam: what each trace coefficient is multiplied by (remark 2).
+        clip_delta, clip_trace: where the weights of the TD errors and of the traces are cut (rho and c with a bar).
+
+    Returns:
+        advantage: [T, N] rho_t (r_t + gamma v_(t + 1) - V(s_t)).
+        target: [T, N] v_t.
+    """
+    valid = rollout.weight > 0
+    ended = (rollout.terminated | rollout.truncated) & valid
+    successor = next_valid(value, successor, ended, valid)
+    weight = np.where(valid, np.minimum(ratio, clip_delta), 0)
+    trace = np.where(valid, lam * np.minimum(ratio, clip_trace), 1)
+    going, discount = ~ended, gamma * ~rollout.terminated
+    delta = weight * np.where(valid, rollout.reward + discount * successor - value, 0)
+    advantage, target = np.empty_like(delta, dtype=np.float32), np.empty_like(delta, dtype=np.float32)
+    beyond = np.zeros(delta.shape[1], dtype=np.float32)  # v - V of the next valid row
+    for t in range(len(delta) - 1, -1, -1):
+        following = going[t] * beyond
+        advantage[t] = delta[t] + gamma * weight[t] * following
+        beyond = np.where(valid[t], delta[t] + gamma * trace[t] * following, following)
+        target[t] = value[t] + beyond
+    return advantage, target
+
+
+def retrace(
+    rollout: Rollout, value: Array, successor: Array, chosen: Array, ratio: Array, gamma: float, lam: float = 1.0
+) -> Array:
+    """Retrace targets of Q(s, a) (Munos et al., 2016, arXiv:1606.02647, eq. 3 and 4).
+
+    Ends and rows of weight 0 as in `vtrace`; the target of such a row means nothing.
+
+    Args:
+        value, successor: [T, N] the present policy's mean of Q in each observation and in each step's true successor.
+        chosen: [T, N] Q of the actions that were taken.
+        ratio: [T, N] pi(a|s) / mu(a|s); cut at 1.
+
+    Returns:
+        target: [T, N] float32.
+    """
+    valid = rollout.weight > 0
+    ended = (rollout.terminated | rollout.truncated) & valid
+    successor = next_valid(value, successor, ended, valid)
+    trace = lam * np.minimum(ratio, 1)
+    target = np.empty(value.shape, dtype=np.float32)
+    beyond = np.zeros(value.shape[1], dtype=np.float32)  # c (target - Q) of the next valid row
+    for t in range(len(target) - 1, -1, -1):
+        beyond = np.where(ended[t], 0, beyond)
+        target[t] = rollout.reward[t] + gamma * ~rollout.terminated[t] * (successor[t] + beyond)
+        beyond = np.where(valid[t], trace[t] * (target[t] - chosen[t]), beyond)
+    return target

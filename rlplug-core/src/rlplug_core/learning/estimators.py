@@ -1,0 +1,68 @@
+"""Estimators of returns and advantages over rollouts, in numpy on the host; arrays are [T, N]."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.batches import Rollout
+from rlplug_core.types import Array
+
+#: Up to how many environments Python's lists are faster than numpy's calls on so few numbers.
+FEW = 8
+
+
+def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: float) -> tuple[Array, Array]:
+    """Generalized advantage estimation: advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
+
+    The targets are λ-returns: n-step returns with `lam` = 1, one-step ones with 0. `terminated` zeroes the bootstrap,
+    it or `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage, 0, changes no other.
+
+    Args:
+        rollout: T steps of N rows.
+        value: [T, N] V(obs).
+        successor: [T, N] V of the true successor of each step.
+
+    Returns:
+        advantage and target = advantage + value, both [T, N] float32.
+    """
+    ended = rollout.terminated | rollout.truncated
+    if not rollout.whole:
+        valid = rollout.weight > 0
+        successor = next_valid(value, successor, ended, valid)
+    delta = rollout.reward + gamma * successor * ~rollout.terminated - value
+    decay = (gamma * lam) * ~ended
+    if not rollout.whole:
+        delta, decay = np.where(valid, delta, 0), np.where(valid, decay, 1)
+    advantage = _backwards(delta, decay)
+    if not rollout.whole:
+        advantage *= valid
+    return advantage, advantage + value.astype(np.float32, copy=False)
+
+
+def _backwards(delta: Array, decay: Array) -> Array:
+    """a[t] = delta[t] + decay[t] a[t + 1], [T, N] float32; few columns as lists, which have less to do for a number."""
+    found = np.empty(delta.shape, dtype=np.float32)
+    if delta.shape[1] <= FEW:
+        for column in range(delta.shape[1]):
+            running, backwards = 0.0, []
+            for error, share in zip(delta[::-1, column].tolist(), decay[::-1, column].tolist(), strict=True):
+                running = error + share * running
+                backwards.append(running)
+            found[::-1, column] = backwards
+        return found
+    total = np.zeros(delta.shape[1], dtype=np.float32)
+    for t in range(len(delta) - 1, -1, -1):
+        total = delta[t] + decay[t] * total
+        found[t] = total
+    return found
+
+
+def next_valid(value: Array, successor: Array, ended: Array, valid: Array) -> Array:
+    """Successor values that skip rows of weight 0, whatever these hold: V of the next valid row of the same chain."""
+    successor = successor.copy()
+    upcoming = successor[-1]
+    for t in range(len(value) - 1, -1, -1):
+        if t < len(value) - 1:
+            successor[t] = np.where(ended[t] | valid[t + 1], successor[t], upcoming)
+        upcoming = np.where(valid[t], value[t], upcoming)
+    return successor

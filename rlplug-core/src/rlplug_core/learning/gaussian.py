@@ -1,0 +1,20 @@
+"""Slopes of diagonal Gaussians in their mean and log deviation [B, 2 d], by hand."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def gaussian_score(outputs: Tensor, action: Tensor) -> Tensor:
+    """Return the gradient [B, 2 d] of a Gaussian's log-probability in its mean and log deviation."""
+    mean, log_std = outputs.chunk(2, -1)
+    scaled = (action - mean) * (-log_std).exp()
+    return torch.cat([scaled * (-log_std).exp(), scaled.square() - 1], -1)
+
+
+def gaussian_kl_slope(average: Tensor, outputs: Tensor) -> Tensor:
+    """Return the gradient [B, 2 d] of KL(average || outputs), both diagonal Gaussians, in `outputs`."""
+    (mean, log_std), (average_mean, average_log_std) = outputs.chunk(2, -1), average.chunk(2, -1)
+    precision, apart = (-2 * log_std).exp(), mean - average_mean
+    return torch.cat([apart * precision, 1 - ((2 * average_log_std).exp() + apart.square()) * precision], -1)

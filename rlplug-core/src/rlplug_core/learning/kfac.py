@@ -1,0 +1,227 @@
+"""K-FAC: the natural gradient with a Fisher matrix of Kronecker factors, as a rule of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from rlplug_core.errors import NonFinite
+
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The place of a layer's parameters in the flat ones: weight [outputs, inputs], then bias."""
+
+    weight: Tensor
+    offset: int
+    outputs: int
+    inputs: int
+    bias: bool
+
+    def matrix(self, flat: Tensor) -> Tensor:
+        """The layer's part of a flat tensor as a copy [outputs, inputs (+ 1 with bias)]."""
+        weights = self.outputs * self.inputs
+        matrix = flat[self.offset : self.offset + weights].view(self.outputs, self.inputs)
+        if not self.bias:
+            return matrix.clone()
+        start = self.offset + weights
+        return torch.cat([matrix, flat[start : start + self.outputs].unsqueeze(1)], 1)
+
+    def write(self, flat: Tensor, matrix: Tensor) -> None:
+        """The inverse of `matrix`, in place."""
+        weights = self.outputs * self.inputs
+        flat[self.offset : self.offset + weights] = matrix[:, : self.inputs].reshape(-1)
+        if self.bias:
+            flat[self.offset + weights : self.offset + weights + self.outputs] = matrix[:, -1]
+
+
+class Capture(TorchFunctionMode):
+    """Notes inputs and outputs of the layers with these weights, whoever calls them and however."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        super().__init__()
+        self.numbers = {id(layer.weight): number for number, layer in enumerate(layers)}
+        self.seen: list[tuple[int, Tensor, Tensor]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if func is functional.linear and id(args[1]) in self.numbers:
+            self.seen.append((self.numbers[id(args[1])], args[0].detach(), output))
+        elif func is functional.conv2d and id(args[1]) in self.numbers:
+            stride, padding, dilation = args[3:6]  # as nn.Conv2d passes them
+            patches = functional.unfold(args[0].detach(), args[1].shape[2:], dilation, padding, stride)
+            self.seen.append((self.numbers[id(args[1])], patches.transpose(1, 2), output))
+        else:
+            return output
+        return output.clone()  # which whoever called may change in place
+
+
+class KFAC:
+    """Follows the natural gradient (Martens and Grosse, 2015, arXiv:1503.05671; convolutions: Grosse and Martens, 2016,
+    arXiv:1602.01407), as an `UpdateRule`, each module no further than a trust region allows (Wu et al., 2017,
+    arXiv:1708.05144, section 3.3).
+
+    The Fisher matrix of a layer is taken to be A x G, the second moments of its inputs and of the log-likelihood's
+    gradient in its outputs; other parameters, those of grouped convolutions too, have the identity. The learner calls
+    `capture` and `observe` to feed the moments, and `refresh` now and then to put them to use.
+
+    Args:
+        regions: the modules, in the order in which the optimizer is given them, each with the largest KL divergence of
+            a step by the quadratic model, or None.
+        damping: what is added to the eigenvalues of the Fisher matrix.
+        momentum: share of the previous direction in the next.
+        decay: share of the old moments that stays when new ones come.
+
+    Raises:
+        ValueError: two regions share a parameter.
+    """
+
+    def __init__(
+        self, regions: Sequence[tuple[nn.Module, float | None]], damping: float = 0.01, momentum: float = 0.9,
+        decay: float = 0.95,
+    ) -> None:  # fmt: skip
+        self.damping, self.momentum, self.decay = damping, momentum, decay
+        self.layers: list[Layer] = []
+        self.spans: list[tuple[slice, float | None]] = []
+        self.state: dict[str, Tensor] = {}
+        end = 0
+        offsets: dict[int, int] = {}
+        for module, radius in regions:
+            start = end
+            for parameter in (one for one in module.parameters() if one.requires_grad):
+                if id(parameter) in offsets:
+                    raise ValueError("two regions of K-FAC share a parameter; make one module of theirs one region")
+                offsets[id(parameter)] = end
+                end += parameter.numel()
+            self.layers += _layers(module.modules(), offsets)
+            self.spans.append((slice(start, end), radius))
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        self.state = {
+            "velocity": torch.zeros_like(parameters), "observed": parameters.new_zeros(()),
+            "width": parameters.new_ones(len(self.spans)),
+        }  # fmt: skip
+        for number, layer in enumerate(self.layers):
+            for side, size in (("inputs", layer.inputs + layer.bias), ("outputs", layer.outputs)):
+                self.state[f"{number}/{side}"] = torch.eye(size, dtype=parameters.dtype, device=parameters.device)
+                self.state[f"{number}/{side}/values"] = parameters.new_ones(size)
+                self.state[f"{number}/{side}/vectors"] = self.state[f"{number}/{side}"].clone()
+        return self.state
+
+    def tune(self, radii: Sequence[float | None], damping: float, momentum: float) -> None:
+        """From now on other numbers than it was made with, `radii` in the order of the regions."""
+        self.spans = [(span, radius) for (span, _), radius in zip(self.spans, radii, strict=True)]
+        self.damping, self.momentum = max(damping, TINY), momentum
+
+    def capture(self) -> Capture:
+        """A context in which to run the modules on a batch; what it notes is for `observe`."""
+        return Capture(self.layers)
+
+    def observe(self, capture: Capture, log_likelihood: Tensor, weight: Tensor) -> None:
+        """Take the moments of a batch into the running ones.
+
+        Args:
+            capture: of the forward pass that led to the log-likelihoods.
+            log_likelihood: [B] of outcomes drawn from the model itself, such as the actions of the policy.
+            weight: [B], only rows above 0 count.
+        """
+        used = (weight > 0).to(log_likelihood.dtype)
+        count = used.sum().clamp(min=1)
+        outputs = [output for _, _, output in capture.seen]
+        slopes = torch.autograd.grad(log_likelihood @ used, outputs) if outputs else ()
+        self.state["observed"] += 1
+        keep = (1 - 1 / self.state["observed"]).clamp(max=self.decay)
+        for (number, inputs, _), slope in zip(capture.seen, slopes, strict=True):
+            layer = self.layers[number]
+            places = slope.flatten(2).transpose(1, 2) if layer.weight.ndim == 4 else slope
+            places = places.reshape(len(used), -1, layer.outputs)  # a row has several where a layer is used so
+            patches = inputs.reshape(len(used), -1, layer.inputs)
+            if layer.bias:
+                patches = torch.cat([patches, torch.ones_like(patches[..., :1])], -1)
+            moments = {
+                "inputs": torch.einsum("bli,blj,b->ij", patches, patches, used) / count,
+                "outputs": torch.einsum("bli,blj->ij", places, places) / (count * places.shape[1]),
+            }
+            for side, moment in moments.items():
+                self.state[f"{number}/{side}"].lerp_(moment, 1 - keep)
+
+    def refresh(self) -> None:
+        """Use the moments as they are now, by their eigenvalues and eigenvectors.
+
+        Raises:
+            NonFinite: a moment is.
+        """
+        for number in range(len(self.layers)):
+            for side in ("inputs", "outputs"):
+                try:
+                    values, vectors = torch.linalg.eigh(self.state[f"{number}/{side}"])
+                except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+                    raise NonFinite(f"K-FAC's moments of the {side} of layer {number} are not finite") from error
+                self.state[f"{number}/{side}/values"].copy_(values.clamp_(min=0))
+                self.state[f"{number}/{side}/vectors"].copy_(vectors)
+
+    def widen(self, region: int, factor: Tensor) -> None:
+        """A region's divergence may be `factor` [] times its radius, as where its output has that variance."""
+        self.state["width"][region] = factor
+
+    def rescale(self, last: nn.Module, factor: Tensor | float) -> None:
+        """Say that the weights of a region's `last` layer, and so its outputs, are `factor` [1] times what they were.
+
+        What is kept is then what it would be had they always been so: the direction of that layer, and the moments of
+        the gradients before it.
+        """
+        parameters, velocity = set(map(id, last.parameters())), self.state["velocity"]
+        (output,) = [layer for layer in self.layers if id(layer.weight) in parameters]
+        output.write(velocity, output.matrix(velocity) * factor)
+        (span,) = [span for span, _ in self.spans if span.start <= output.offset < span.stop]
+        for number, layer in enumerate(self.layers):
+            if span.start <= layer.offset < span.stop and layer is not output:
+                for name in ("outputs", "outputs/values"):
+                    self.state[f"{number}/{name}"] *= factor**2
+
+    def natural(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """The damped inverse Fisher matrix times a flat gradient."""
+        natural = gradient / (1 + self.damping)
+        for number, layer in enumerate(self.layers):
+            inputs, outputs = state[f"{number}/inputs/vectors"], state[f"{number}/outputs/vectors"]
+            values = torch.outer(state[f"{number}/outputs/values"], state[f"{number}/inputs/values"])
+            turned = outputs.T @ layer.matrix(gradient) @ inputs / (values + self.damping)
+            layer.write(natural, outputs @ turned @ inputs.T)
+        return natural
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        natural = self.natural(gradient, state)
+        for width, (span, radius) in zip(state["width"], self.spans, strict=True):
+            if radius is not None:
+                divergence = 0.5 * lr**2 * (natural[span] @ gradient[span]).clamp(min=TINY)
+                natural[span] *= (radius * width / divergence).sqrt().clamp(max=1)
+        state["velocity"].lerp_(natural, 1 - self.momentum)
+        parameters.sub_(state["velocity"], alpha=lr)
+
+
+def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer]:
+    """The linear and convolutional layers among the modules whose weights are trained, without what `unfold` lacks."""
+    found = [
+        module
+        for module in modules
+        if (isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and _plain(module)))
+        and id(module.weight) in offsets
+    ]
+    return [
+        Layer(one.weight, offsets[id(one.weight)], len(one.weight), one.weight[0].numel(), id(one.bias) in offsets)
+        for one in found
+    ]
+
+
+def _plain(convolution: nn.Conv2d) -> bool:
+    return convolution.groups == 1 and not isinstance(convolution.padding, str)

@@ -1,0 +1,90 @@
+"""Losses on values and on distributions of returns, as pure functions of tensors; B rows, one of either each."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.node import Node
+
+#: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
+Regression: TypeAlias = Literal["huber", "mse"]
+
+
+def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
+    """The loss [B] of each value [B] at its target [B]; of tensors, or of a node and an array."""
+    if isinstance(value, Node):
+        error = value - target
+        return error.huber() if kind == "huber" else error.square()
+    loss = nn.functional.smooth_l1_loss if kind == "huber" else nn.functional.mse_loss
+    return loss(value, target, reduction="none")
+
+
+def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+    """The distribution of reward + discount * Z on the atoms of Z (Bellemare et al., 2017, arXiv:1707.06887, eq. 7).
+
+    Each probability goes to the two atoms around the place that it moves to, or to an outer one. The shares are the
+    heights of triangles around the atoms, which sum to 1 everywhere: no mass is lost, at an atom or beyond the ends.
+
+    Args:
+        probability: [B, n] of Z.
+        reward, discount: [B].
+        support: [n] atoms, equally spaced, at least two.
+
+    Returns:
+        probabilities [B, n].
+    """
+    last = len(support) - 1
+    moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
+    place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)  # in units of the spacing
+    atoms = torch.arange(last + 1, device=support.device, dtype=support.dtype)
+    shares = (1 - (place.unsqueeze(1) - atoms.unsqueeze(1)).abs()).clamp(min=0)
+    # With discount 0 all atoms move to one place, so any distribution will do; Z itself would leave its rounding there.
+    source = torch.where(discount.unsqueeze(1) == 0, (atoms == 0).to(support.dtype), probability)
+    return (shares @ source.unsqueeze(2)).squeeze(2)
+
+
+def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:
+    """Quantile regression with Huber's loss (Dabney et al., 2018, arXiv:1710.10044, eq. 10; arXiv:1806.06923, eq. 3).
+
+    Args:
+        quantiles: [B, N] estimated.
+        shares: [N] or [B, N] which quantiles they are, in [0, 1].
+        targets: [B, M] samples of the target; no gradient reaches them.
+        kappa: where the loss turns from a square to a line.
+
+    Returns:
+        [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.
+    """
+    with torch.no_grad():
+        loss, slope = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
+    return loss.to(quantiles.dtype) + (slope.to(quantiles.dtype) * (quantiles - quantiles.detach())).sum(1)
+
+
+def _quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
+    """The loss [B] and its derivative by the quantiles [B, N], without a look at each of the N * M pairs.
+
+    A quantile divides the sorted targets into four groups: far below, just below, just above, far above. All pairs of a
+    group follow one formula in u, so that the group's size, sum and sum of squares are enough. In double precision,
+    because differences of sums of squares are taken.
+    """
+    ordered = targets.sort(1).values
+    count, total = quantiles.shape[1], ordered.shape[1]
+    borders = torch.stack([quantiles - kappa, quantiles, quantiles + kappa], 2).flatten(1)
+    ends = torch.searchsorted(ordered, borders).unflatten(1, (count, 3))
+    ends = nn.functional.pad(nn.functional.pad(ends, (1, 0)), (0, 1), value=total)
+    sums, squares = (
+        nn.functional.pad(terms.cumsum(1), (1, 0)).gather(1, ends.flatten(1)).unflatten(1, (count, 5)).diff()
+        for terms in (ordered, ordered.square())
+    )
+    size, own = ends.diff(), quantiles.unsqueeze(2)
+    error = sums - own * size  # the sum of u in each group
+    square = squares - 2 * own * sums + own.square() * size  # and of its square
+    far_below, _, _, far_above = size.unbind(2)
+    below = kappa * (-error[..., 0] - 0.5 * kappa * far_below) + 0.5 * square[..., 1]
+    above = kappa * (error[..., 3] - 0.5 * kappa * far_above) + 0.5 * square[..., 2]
+    loss = ((1 - shares) * below + shares * above).sum(1)
+    slope = (1 - shares) * (kappa * far_below - error[..., 1]) - shares * (kappa * far_above + error[..., 2])
+    return loss / (kappa * total), slope / (kappa * total)

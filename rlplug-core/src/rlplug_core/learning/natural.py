@@ -1,0 +1,123 @@
+"""Natural gradient steps within a trust region: Fisher-vector products, conjugate gradient, a line search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import NonFinite
+from rlplug_core.learning.optimizer import flatten, host
+
+TINY = 1e-12
+#: Works out a scalar at the present parameters.
+Scalar: TypeAlias = Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Move:
+    """The result of a step: the loss before it, its divergence, and how many steps of the line search failed."""
+
+    loss: Tensor
+    divergence: Tensor
+    failed: int
+
+
+class TrustRegion:
+    """Minimizes losses of `module`'s parameters, never moving its distribution further than a radius at a time.
+
+    It is the step of TRPO (Schulman et al., 2015, arXiv:1502.05477, section 6 and appendix C). The parameters, already
+    on their device, become views of one flat tensor and change in place: for learners that list only the runner `sync`.
+
+    Args:
+        module: its parameters move.
+        directions: conjugate gradient steps.
+        tries: steps of the line search, each of which reads one number on the host.
+        shrink: the length of each step, as a share of the one before.
+    """
+
+    def __init__(self, module: nn.Module, directions: int = 10, tries: int = 10, shrink: float = 0.8) -> None:
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.flat, _ = flatten(self.parameters)
+        self.directions, self.tries, self.shrink = directions, tries, shrink
+
+    def step(
+        self, loss: Scalar, divergence: Scalar, *, radius: float, damping: float = 0.1, curvature: Scalar | None = None
+    ) -> Move:
+        """Go down the natural gradient, as far as the loss falls and the divergence stays within the radius.
+
+        Args:
+            loss: the scalar to minimize, at the present parameters.
+            divergence: the mean KL divergence [] from the distribution before the step, whose Hessian is the Fisher.
+            radius: the largest divergence of the step.
+            damping: what is added to the diagonal of the Fisher matrix.
+            curvature: a cheaper estimate of the divergence for Fisher products; the divergence itself if None.
+
+        Raises:
+            NonFinite: the loss, its gradient or a Fisher product is; nothing has moved.
+        """
+        before = loss()
+        gradient = self.gradient(before)
+        product = self.fisher(curvature or divergence, damping)
+        direction = conjugate_gradient(product, -gradient, self.directions)
+        longest = (2 * radius / (direction @ product(direction)).clamp(min=TINY)).sqrt() * direction
+        start, before = self.flat.clone(), before.detach()
+        if not isfinite(host(torch.linalg.vector_norm(longest) + before)):
+            raise NonFinite(f"the policy's trust region met the loss {host(before):g} or curvature that is not finite")
+        for failed in range(self.tries):
+            self.flat.copy_(start + self.shrink**failed * longest)
+            with torch.no_grad():
+                moved = divergence()
+                within = (loss() < before) & (moved <= radius)
+            if host(within):
+                return Move(before, moved, failed)
+        self.flat.copy_(start)
+        return Move(before, torch.zeros_like(before), self.tries)
+
+    def fisher(self, divergence: Scalar, damping: float) -> Callable[[Tensor], Tensor]:
+        """The product of a vector with the damped Fisher matrix at the present parameters, by double backward."""
+        slope = self.gradient(divergence(), create_graph=True)
+
+        def product(vector: Tensor) -> Tensor:
+            return self.gradient(slope @ vector, retain_graph=True) + damping * vector
+
+        return product
+
+    def gradient(self, value: Tensor, create_graph: bool = False, retain_graph: bool | None = None) -> Tensor:
+        """The gradient of a scalar as one vector in the order of the flat parameters."""
+        parts = torch.autograd.grad(
+            value, self.parameters, create_graph=create_graph, retain_graph=retain_graph, materialize_grads=True
+        )
+        return torch.cat([part.reshape(-1) for part in parts])
+
+
+def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, steps: int) -> Tensor:
+    """x with product(x) close to `wanted`, after `steps` steps (Hestenes and Stiefel, 1952).
+
+    `product` multiplies by a symmetric positive definite matrix. Nothing is read on the host: once the residual is 0,
+    further steps change nothing.
+    """
+    solution, residual = torch.zeros_like(wanted), wanted.clone()
+    direction, square = residual.clone(), residual @ residual
+    for _ in range(steps):
+        image = product(direction)
+        size = square / (direction @ image).clamp(min=TINY)
+        solution += size * direction
+        residual -= size * image
+        square, before = residual @ residual, square
+        direction = residual + square / before.clamp(min=TINY) * direction
+    return solution
+
+
+def within(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
+    """The vectors [B, k] nearest to `gradient` whose product with `slope` is at most `bound`.
+
+    With the slope of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,
+    arXiv:1611.01224, eq. 12).
+    """
+    excess = (gradient * slope).sum(-1, keepdim=True) - bound
+    return gradient - excess.clamp(min=0) / slope.square().sum(-1, keepdim=True).clamp(min=TINY) * slope

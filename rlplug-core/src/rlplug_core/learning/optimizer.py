@@ -1,0 +1,190 @@
+"""Gradient steps: parameters as one flat tensor, and `Optimizer.minimize`, the seam between learners and runners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, sqrt
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule, throughout
+from rlplug_core.errors import NonFinite
+from rlplug_core.learning.late_check import Check, CheckLate
+from rlplug_core.learning.update_rules import UpdateRule
+from rlplug_core.nets.node import Into, Node
+from rlplug_core.types import State
+
+
+class SharedState:
+    """The state that the optimizers of asynchronous learners share: flat parameters and the rule's state."""
+
+    def __init__(self, parameters: Tensor, state: dict[str, Tensor]) -> None:
+        self.parameters, self.state = parameters, state
+
+
+class Optimizer:
+    """Minimizes losses over `parameters`, which become views of one flat tensor, as do their gradients.
+
+    Args:
+        parameters: those that the losses train; all on one device, of one dtype.
+        name: what messages and shared state call it.
+        rule: how a gradient changes them.
+        learning_rate: a number or a function of the clock's progress.
+        max_grad_norm: the largest norm of the whole gradient, a number or a function of progress; or None.
+        shared: with it, gradients of these parameters are applied to the shared ones without a lock, and the result is
+            pulled back (Hogwild); the rule's state is shared too.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
+        max_grad_norm: Schedule | float | None = None, shared: SharedState | None = None,
+    ) -> None:  # fmt: skip
+        self.parameters, self.name, self.rule = list(dict.fromkeys(parameters)), name, rule
+        self.learning_rate = throughout(learning_rate)
+        self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
+        #: The parameters that backward computes gradients of, so that it leaves out others on the way; None for all.
+        self.inputs: list[nn.Parameter] | None = self.parameters
+        self.flat, self.gradient = flatten(self.parameters)
+        self.borrowed = shared is not None
+        self.target = self.flat if shared is None else shared.parameters
+        self.state = rule.start(self.flat) if shared is None else shared.state
+        self._into: tuple[int, Into] = (0, {})
+        on_host = self.flat.device.type == "cpu"
+        self.check: Check = check_now if on_host else CheckLate(check_now)
+        #: Whether the gradient's norm and clip are worked out in numpy, whose calls take a fraction of torch's time.
+        self.in_numpy = on_host and self.flat.dtype in (torch.float32, torch.float64)
+        self.pull()
+
+    def minimize(self, loss: Tensor | Node, clock: Clock, age: int = 0) -> Tensor:
+        """Take a gradient step with the learning rate of `age` env steps ago; return the norm before clipping.
+
+        Raises:
+            NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
+                later, or when its state is asked for.
+        """
+        if isinstance(loss, Node):
+            loss.backward(self.into())
+        else:
+            loss.backward(inputs=self.inputs)
+        progress = clock.progress_before(age)
+        norm = self._checked(loss, None if self.max_grad_norm is None else self.max_grad_norm(progress))
+        self.rule.step(self.target, self.gradient, self.state, self.learning_rate(progress) * clock.scale)
+        self.gradient.zero_()
+        self.pull()
+        return norm
+
+    def into(self) -> Into:
+        """Every parameter with its part of the flat gradient as an array; made once for one gradient in memory."""
+        place = self.gradient.data_ptr()
+        if self._into[0] != place:
+            ends = np.cumsum([parameter.numel() for parameter in self.parameters])[:-1]
+            parts = zip(self.parameters, np.split(self.gradient.numpy(), ends), strict=True)
+            self._into = place, {parameter: part.reshape(parameter.shape) for parameter, part in parts}
+        return self._into[1]
+
+    def _checked(self, loss: Tensor | Node, clip: float | None) -> Tensor:
+        """The norm of the gradient, which is checked first and then shortened to `clip`."""
+        if not self.in_numpy:
+            assert isinstance(loss, Tensor)  # networks that go by rules are on the CPU
+            norm: Tensor = torch.linalg.vector_norm(self.gradient)
+            self.check(norm, loss, self.name)
+            if clip is not None:
+                self.gradient.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
+            return norm
+        gradient = self.gradient.numpy()
+        length = sqrt(gradient.dot(gradient))
+        if not isfinite(length + loss.item()):
+            raise nonfinite(length, loss.item(), self.name)
+        if clip is not None and length + 1e-6 > clip:
+            gradient *= clip / (length + 1e-6)
+        return torch.tensor(length, dtype=self.gradient.dtype)
+
+    def pull(self) -> None:
+        """Take over the shared parameters; touches nothing else."""
+        if self.target is not self.flat:
+            self.flat.copy_(self.target)
+
+    def share(self, place: Callable[[Tensor], Tensor]) -> SharedState:
+        """From now on step shared copies of parameters and state; `place` puts a tensor where all can reach it."""
+        self.target = place(self.flat.clone())
+        self.state = {name: place(tensor) for name, tensor in self.state.items()}
+        return SharedState(self.target, self.state)
+
+    def state_dict(self) -> State:
+        """The rule's state, and parameters that this optimizer shares with others; what it only borrows is not its own.
+
+        Parameters that nobody shares are saved by their modules.
+
+        Raises:
+            NonFinite: the last step met what is, and nobody has looked yet: no checkpoint holds what came of it.
+        """
+        if isinstance(self.check, CheckLate):
+            self.check.look("at the last step")
+        if self.borrowed:
+            return {}
+        shared = {} if self.target is self.flat else {"parameters": self.target}
+        return {"state": self.state, **shared}
+
+    def load_state_dict(self, state: State) -> None:
+        if self.borrowed:
+            return
+        if self.target is not self.flat and "parameters" in state:
+            self.target.copy_(state["parameters"])
+        for name, tensor in self.state.items():
+            tensor.copy_(state["state"][name])
+        self.pull()
+
+
+class OptimizerFactory(Protocol):
+    """Makes an optimizer: the seam that a runner passes in its `Context`."""
+
+    def __call__(
+        self, parameters: Iterable[nn.Parameter], /, *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
+        max_grad_norm: Schedule | float | None = None,
+    ) -> Optimizer: ...  # fmt: skip
+
+
+def flatten(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    """Move `parameters` and their gradients into two flat tensors, of which they become views."""
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+    gradient = torch.zeros_like(flat)
+    offset = 0
+    for parameter in parameters:
+        count = parameter.numel()
+        parameter.data = flat[offset : offset + count].view_as(parameter)
+        parameter.grad = gradient[offset : offset + count].view_as(parameter)
+        offset += count
+    return flat, gradient
+
+
+def joined(tensors: list[Tensor]) -> list[Tensor]:
+    """One flat view of tensors that follow one another in memory, as `flatten` lays them; others as they are."""
+    first = tensors[0].detach()
+    end = first.storage_offset()
+    for tensor in tensors:
+        memory = tensor.untyped_storage().data_ptr()
+        if memory != first.untyped_storage().data_ptr() or tensor.storage_offset() != end or not tensor.is_contiguous():
+            return tensors
+        end += tensor.numel()
+    return [first.as_strided((end - first.storage_offset(),), (1,))]
+
+
+def host(value: Tensor) -> float:
+    """Read a number from the device: the one declared way to do so inside an update, because it has to wait."""
+    number: float = value.item()
+    return number
+
+
+def check_now(norm: Tensor, loss: Tensor, name: str) -> None:
+    """Raise `NonFinite` where a gradient's norm or its loss is: `host` reads by hand, 0.8 us for both on the CPU."""
+    if not isfinite(norm.item() + loss.item()):
+        raise nonfinite(host(norm), host(loss), name)
+
+
+def nonfinite(norm: float, loss: float, name: str) -> NonFinite:
+    """Return what an optimizer called `name` says of such a gradient or loss."""
+    return NonFinite(f"{name} met the loss {loss:g} and a gradient of norm {norm:g}")

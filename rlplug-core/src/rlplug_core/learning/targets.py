@@ -1,0 +1,66 @@
+"""Target networks: copies that no gradient reaches, and how they move."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.learning.optimizer import flatten, joined
+from rlplug_core.nets.normalize import ObservationNorm
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def target_network(network: M) -> M:
+    """A copy that no gradient reaches, flat in memory; it changes only when the learner says so.
+
+    Moments of observations are shared with the network.
+    """
+    shared = {id(module): module for module in network.modules() if isinstance(module, ObservationNorm)}
+    target = copy.deepcopy(network, dict(shared))
+    parameters = list(target.parameters())
+    if parameters:
+        flatten(parameters)
+    for parameter in parameters:
+        parameter.grad = None
+        parameter.requires_grad_(False)
+    return target
+
+
+class Target:
+    """Moves a target network in place towards the network that it follows."""
+
+    def __init__(self, online: nn.Module, network: nn.Module) -> None:
+        self.online, self.network = online, network
+        #: Their parameters, joined at the first move: from then on they lie where they stay.
+        self.pairs: tuple[list[Tensor], list[Tensor]] | None = None
+
+    @torch.no_grad()
+    def move(self, tau: float = 1.0) -> None:
+        """Move by the share `tau` of the way (Polyak averaging); 1 copies."""
+        if self.pairs is None:
+            self.pairs = self._joined()
+        torch._foreach_lerp_(*self.pairs, tau)
+
+    def _joined(self) -> tuple[list[Tensor], list[Tensor]]:
+        own, followed = list(self.network.parameters()), list(self.online.parameters())
+        pair = joined([one.detach() for one in own]), joined([one.detach() for one in followed])
+        return pair if len(pair[0]) == len(pair[1]) else ([*own], [*followed])
+
+
+class Frozen:
+    """A context in which a module's parameters want no gradient: what is differentiated through it costs no more."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+    def __enter__(self) -> None:
+        for parameter in self.parameters:
+            parameter.requires_grad = False
+
+    def __exit__(self, *failure: object) -> None:
+        for parameter in self.parameters:
+            parameter.requires_grad = True

@@ -1,0 +1,243 @@
+"""Rules: how a flat gradient changes flat parameters, by name and with options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rlplug_core.config.options import Fraction, NonNegative, Positive
+from rlplug_core.errors import BadConfig, did_you_mean
+
+
+class UpdateRule(Protocol):
+    """Changes flat parameters by a flat gradient. `state` is made once, by `start`, so that it can be shared."""
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]: ...
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None: ...
+
+
+class SGD:
+    """Gradient descent with torch's momentum: v = momentum v + g, then v (nesterov: g + momentum v) times the step."""
+
+    def __init__(self, momentum: float = 0.0, nesterov: bool = False, weight_decay: float = 0.0) -> None:
+        if nesterov and not momentum:
+            raise BadConfig(
+                "optimizer_kwargs.nesterov needs momentum, and there is none; give --optimizer-kwargs.momentum too"
+            )
+        self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        return {"velocity": torch.zeros_like(parameters)} if self.momentum else {}
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        if self.weight_decay:
+            gradient = gradient.add(parameters, alpha=self.weight_decay)
+        if self.momentum:
+            velocity = state["velocity"].mul_(self.momentum).add_(gradient)
+            gradient = gradient.add(velocity, alpha=self.momentum) if self.nesterov else velocity
+        parameters.add_(gradient, alpha=-lr)
+
+
+class RMSProp:
+    """RMSProp as in A3C (Mnih et al., 2016, arXiv:1602.01783, section 4) and TensorFlow: epsilon inside the root."""
+
+    def __init__(self, alpha: float = 0.99, eps: float = 1e-5) -> None:
+        self.alpha, self.eps = alpha, eps
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        return {"square": torch.zeros_like(parameters)}
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        square = state["square"]
+        square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
+        parameters.addcdiv_(gradient, (square + self.eps).sqrt_(), value=-lr)
+
+
+class Adam:
+    """Adam (Kingma and Ba, 2015, arXiv:1412.6980), torch's fused kernel on one tensor; weight decay is in the loss.
+
+    The kernel is called by itself: `torch.optim.adam.adam` around it takes longer than the kernel on small networks.
+    """
+
+    kernel: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adam_)
+
+    def __init__(self, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-5, weight_decay: float = 0.0) -> None:
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        zeros = torch.zeros_like
+        return {"mean": zeros(parameters), "square": zeros(parameters), "steps": parameters.new_zeros(())}
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        state["steps"].add_(1)  # the kernel corrects its moments by this number and does not count
+        with torch.no_grad():
+            self.kernel(
+                [parameters], [gradient], [state["mean"]], [state["square"]], [], [state["steps"]],
+                amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr,
+                weight_decay=self.weight_decay, eps=self.eps, maximize=False,
+            )  # fmt: skip
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019, arXiv:1711.05101): it shrinks the weights."""
+
+    kernel: ClassVar[Callable[..., None]] = staticmethod(torch._fused_adamw_)
+
+    def __init__(
+        self, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-5, weight_decay: float = 0.01
+    ) -> None:
+        super().__init__(betas, eps, weight_decay)
+
+
+class Torch:
+    """Any class of `torch.optim` that steps on one flat tensor and keeps tensors.
+
+    What it keeps is known after its first step: `start` takes one on a copy to learn the shapes, and the first real
+    step is that of a fresh optimizer, so that every value is torch's own.
+
+    Args:
+        name: the class's, such as `NAdam`.
+        arguments: its keyword arguments, without the learning rate.
+
+    Raises:
+        BadConfig: it cannot step on one flat tensor, or keeps something that is no tensor.
+    """
+
+    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+        self.name, self.arguments = name, arguments
+        self.made: torch.optim.Optimizer | None = None
+        self._kept(torch.zeros(1))
+
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        return {**self._kept(parameters), "begun": torch.zeros(())}
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        made = self.made
+        if made is None or made.param_groups[0]["params"][0] is not parameters or not state["begun"]:
+            made = self.made = self._fresh(parameters)
+            if state["begun"]:
+                made.state[parameters].update(_without(state, "begun"))
+        parameters.grad, made.param_groups[0]["lr"] = gradient, lr
+        made.step()
+        parameters.grad = None
+        held = made.state[parameters]
+        for name, tensor in state.items():
+            if name != "begun" and held[name] is not tensor:
+                held[name] = tensor.copy_(held[name])
+        state["begun"].fill_(1)
+
+    def _fresh(self, parameters: Tensor) -> torch.optim.Optimizer:
+        made: torch.optim.Optimizer = getattr(torch.optim, self.name)([parameters], lr=1.0, **self.arguments)
+        return made
+
+    def _kept(self, parameters: Tensor) -> dict[str, Tensor]:
+        """The tensors that the class keeps, of the right shapes."""
+        copy = parameters.detach().clone()
+        try:
+            made = self._fresh(copy)
+            copy.grad = torch.zeros_like(copy)
+            made.step()
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            raise BadConfig(
+                f"torch.optim.{self.name} does not step on one flat tensor ({str(error).splitlines()[0]}); "
+                f"use {listed()} or another class of torch.optim"
+            ) from error
+        kept = {name: value for name, value in made.state[copy].items() if value is not None}
+        if odd := [name for name, value in kept.items() if not isinstance(value, Tensor)]:
+            raise BadConfig(
+                f"torch.optim.{self.name} keeps '{odd[0]}', which is no tensor and can be neither saved nor shared; "
+                f"use {listed()} or another class of torch.optim"
+            )
+        return kept
+
+
+#: The rules that have a name of their own; every other name is that of a class of torch.optim.
+RULES: dict[str, type[Any]] = {"adam": Adam, "adamw": AdamW, "rmsprop": RMSProp, "sgd": SGD}
+#: A key of `RULES`, or a class of `torch.optim` such as `NAdam` or `torch.optim.NAdam`.
+OptimizerName: TypeAlias = str
+
+
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """Arguments of the optimizer; none leaves the optimizer's own default."""
+
+    betas: tuple[Fraction, ...] | None = None  # decay rates of Adam's two moments, such as 0.9,0.999
+    alpha: Fraction | None = None  # decay rate of RMSProp's mean square
+    eps: Positive | None = None  # term added to the denominator of Adam and RMSProp
+    weight_decay: NonNegative | None = None  # weight decay
+    momentum: Fraction | None = None  # momentum of SGD
+    nesterov: bool = False  # use Nesterov momentum
+
+    def rule(self, name: OptimizerName, **usual: Any) -> UpdateRule:
+        """The rule called `name`; `usual` are an algorithm's own values for what was not set.
+
+        Raises:
+            BadConfig: there is no such rule, it takes no such option, or the betas are not two numbers below 1.
+        """
+        _check_betas(self.betas)
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {option: value for option, value in given.items() if value is not None and value is not False}
+        if name in RULES:
+            return _made(name, RULES[name], given, usual)
+        return _torch(name, given, usual)
+
+
+def listed() -> str:
+    """The rules with names of their own, as a list to choose from."""
+    return ", ".join(RULES)
+
+
+def _check_betas(betas: tuple[float, ...] | None) -> None:
+    if betas is not None and not (len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
+        given = ", ".join(map(str, betas)) or "none"
+        raise BadConfig(
+            f"option 'optimizer_kwargs.betas': expected two numbers of at least 0 and below 1, got {given}; "
+            "write them as in "
+            "--set optimizer_kwargs.betas=0.9,0.999"
+        )
+
+
+def _made(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any]) -> UpdateRule:
+    rule: UpdateRule = cls(**_arguments(name, cls, given, usual))
+    return rule
+
+
+def _torch(name: str, given: dict[str, Any], usual: dict[str, Any]) -> UpdateRule:
+    base, short = torch.optim.Optimizer, name.removeprefix("torch.optim.")
+    known = {
+        one: found
+        for one, found in vars(torch.optim).items()
+        if isinstance(found, type) and issubclass(found, base) and found is not base
+    }
+    if short not in known:
+        near = did_you_mean(short, [*RULES, *known]) or ";"
+        raise BadConfig(f"no optimizer '{name}'{near} take {listed()}, or of torch.optim {', '.join(sorted(known))}")
+    return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
+
+
+def _adams(cls: type[Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """Return those of an algorithm's options for Adam that mean the same to this class."""
+    theirs, adams = (inspect.signature(one).parameters for one in (cls, torch.optim.Adam))
+    return {
+        name: value for name, value in usual.items() if name in theirs and theirs[name].default == adams[name].default
+    }
+
+
+def _arguments(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a class; refuses a given option that would be without effect."""
+    taken = set(inspect.signature(cls).parameters)
+    fitting = [one.name for one in fields(OptimizerOptions) if one.name in taken]
+    for option in given:
+        if option not in fitting:
+            ours = ", ".join(f"optimizer_kwargs.{one}" for one in fitting) or "none"
+            raise BadConfig(f"optimizer '{name}' has no use for 'optimizer_kwargs.{option}'; its options are {ours}")
+    return {**{option: value for option, value in usual.items() if option in fitting}, **given}
+
+
+def _without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in state.items() if key != name}

@@ -1,0 +1,91 @@
+"""The actor: steps an environment with agents, and turns what happened into steps for buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlplug_core.clock import Clock
+from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
+from rlplug_core.types import Episode, State, Step, tree_map, tree_where
+
+
+@dataclass(slots=True)
+class Lane:
+    """A learner with its agent and its buffer; runs with several learners have several lanes."""
+
+    learner: Learner[Any]
+    agent: Agent
+    buffer: Buffer[Any]
+
+
+class Actor:
+    """Steps `env` for one lane, advances the clock by the valid rows, keeps finished episodes until they are taken."""
+
+    def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
+        self.env, self.lane, self.clock = env, lane, clock
+        self.lanes: tuple[Lane, ...] = (lane,)
+        self.agent = lane.agent
+        self.episodes: list[tuple[int, Episode]] = []
+
+    def reset(self, seed: int) -> None:
+        """Begin every row anew."""
+        self.seed = seed
+        now = self.env.reset(seed)
+        self.obs, self.is_first = now.obs, now.is_first
+        self.recurrent_state = self.agent.initial(self.env.spec.num_envs)
+
+    def step(self) -> Sequence[tuple[Lane, Step]]:
+        """Act in every row once; one transition of every row, per lane."""
+        obs, first, recurrent_state = self.obs, self.is_first, self.recurrent_state
+        act = self.agent.act(obs, first, recurrent_state, self.clock)
+        now = self.env.step(act.action)
+        self.obs, self.is_first, self.recurrent_state = now.obs, now.is_first, act.recurrent_state
+        if recurrent_state is not None and now.count < len(
+            now.valid
+        ):  # who was absent has seen nothing, and has yet to begin
+            self.is_first, self.recurrent_state = (
+                now.is_first | (first & ~now.valid),
+                tree_where(now.valid, act.recurrent_state, recurrent_state),
+            )
+        self.clock.advance(now.count)
+        if now.episodes:
+            self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
+        step = Step(
+            obs, act.action, now.reward, now.final_obs, now.terminated, now.truncated, first, now.valid, now.ended,
+            act.extras, recurrent_state,
+        )  # fmt: skip
+        return ((self.lane, step),)
+
+    def take_episodes(self) -> list[tuple[int, Episode]]:
+        """The episodes that finished since the last call, each with the clock's steps at that moment."""
+        taken, self.episodes = self.episodes, []
+        return taken
+
+    def state_dict(self) -> State:
+        copy = lambda array: array.copy()  # noqa: E731
+        return {
+            "env": self.env.state_dict(),
+            "agent": self.agent.state_dict(),
+            "obs": tree_map(copy, self.obs),
+            "is_first": self.is_first.copy(),
+            "recurrent_state": tree_map(copy, self.recurrent_state),
+            "episodes": [[steps, episode.row, episode.total, episode.length] for steps, episode in self.episodes],
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.episodes = [(steps, Episode(row, total, length)) for steps, row, total, length in state["episodes"]]
+        if "inexact" in state["env"]:
+            self._begin_anew()
+        else:
+            self.env.load_state_dict(state["env"])
+            self.agent.initial(self.env.spec.num_envs)
+            self.obs, self.is_first, self.recurrent_state = state["obs"], state["is_first"], state["recurrent_state"]
+        self.agent.load_state_dict(state["agent"])
+
+    def _begin_anew(self) -> None:
+        """An environment whose state cannot be captured starts fresh episodes, which nothing joins to the old ones."""
+        self.reset(self.seed + self.clock.steps)
+        if isinstance(self.lane.buffer, SupportsRestart):
+            self.lane.buffer.restart()

@@ -1,0 +1,194 @@
+"""The asynchronous runner: the synchronous loop once per worker, over shared parameters (Mnih et al., 2016).
+
+The seam is `Optimizer.minimize`: a worker's gradients are applied to the shared parameters without a lock, and the
+result is pulled back. `Inline` runs the workers in turn in one process, deterministically; `processes.Processes` runs
+them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.clock import Clock, Counters, SharedClock, Signals
+from rlplug_core.config.schedules import Schedule
+from rlplug_core.errors import UsageError
+from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory, SharedState
+from rlplug_core.learning.update_rules import UpdateRule
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.events import Meter
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import train, turn
+from rlplug_core.protocols import Env, Learner
+from rlplug_core.seeds import global_state, load_global_state
+from rlplug_core.types import Episode, State
+
+
+@dataclass(frozen=True)
+class Shared:
+    """All that workers share: parameters and state of every optimizer by name, and tensors that no optimizer trains."""
+
+    states: dict[str, SharedState]
+    others: dict[str, Tensor]
+
+    def optimizers(self) -> OptimizerFactory:
+        """Return a factory that ties a learner's optimizers to the shared states of the same names."""
+
+        def make(
+            parameters: Iterable[nn.Parameter], /, *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
+            max_grad_norm: Schedule | float | None = None,
+        ) -> Optimizer:  # fmt: skip
+            return Optimizer(
+                parameters, name=name, rule=rule, learning_rate=learning_rate, max_grad_norm=max_grad_norm,
+                shared=self.states[name],
+            )  # fmt: skip
+
+        return make
+
+
+def share(learner: Learner[Any], place: Callable[[Tensor], Tensor]) -> Shared:
+    """Make `learner` the owner of shared state; `place` puts a tensor where all workers reach it.
+
+    Raises:
+        UsageError: the learner is not built on `Algorithm`, whose optimizers are the seam.
+    """
+    if not isinstance(learner, Algorithm):
+        raise UsageError(f"{type(learner).__name__} must build on rlplug_core.Algorithm to run under 'async'")
+    for tensor in _others(learner).values():
+        tensor.data = place(tensor.data)
+    states = {optimizer.name: optimizer.share(place) for optimizer in learner.optimizers}
+    return Shared(states, _others(learner))
+
+
+def _others(learner: nn.Module) -> dict[str, Tensor]:
+    """Targets and moments: the tensors of a learner that no optimizer trains, under each of their names."""
+    fixed = {name: p for name, p in learner.named_parameters(remove_duplicate=False) if not p.requires_grad}
+    return {**fixed, **dict(learner.named_buffers(remove_duplicate=False))}
+
+
+class Worker:
+    """One worker: its environment, its learner on shared parameters, its own agent and buffer."""
+
+    def __init__(
+        self, plan: Plan, shared: Shared, slots: Counters, signals: Signals, rank: int, env: Env | None = None
+    ) -> None:
+        ranks = plan.options.workers
+        self.clock = SharedClock(plan.options.total_timesteps, slots, signals, rank)
+        env = env or plan.make_env(plan.options.num_envs)
+        learner = plan.make_learner(env.spec, shared.optimizers(), rank, ranks)
+        assert isinstance(learner, Algorithm)
+        self.others = _others(learner)
+        for name, tensor in self.others.items():
+            tensor.data = shared.others[name].data
+        self.learner: Learner[Any] = learner
+        self.actor = Actor(env, Lane(learner, learner.agent(rank, ranks), learner.buffer()), self.clock)
+        self.actor.reset(plan.seeds().child("env", rank).integer())
+        self.meter = Meter()
+
+    def state_dict(self) -> State:
+        """All that is the worker's own; what is shared goes on changing while another worker is asked for its state."""
+        return {
+            "clock": self.clock.state_dict(),
+            "learner": {name: value for name, value in self.learner.state_dict().items() if name not in self.others},
+            "buffer": self.actor.lane.buffer.state_dict(),
+            "actor": self.actor.state_dict(),
+            "meter": self.meter.state_dict(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.clock.load_state_dict(state["clock"])
+        self.learner.load_state_dict({**self.learner.state_dict(), **state["learner"]})
+        self.actor.lane.buffer.load_state_dict(state["buffer"])
+        self.actor.load_state_dict(state["actor"])
+        self.meter.load_state_dict(state["meter"])
+
+
+class Inline:
+    """The workers one vector step each in turn, in this process: deterministic; one worker gives the bits of `sync`."""
+
+    name = "async"
+
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        self.clock = clock
+        env = plan.make_env(plan.options.num_envs)
+        self.inexact = env.spec.inexact
+        self.master = plan.make_learner(env.spec)
+        self.shared = share(self.master, lambda tensor: tensor)
+        self.slots = [0] * plan.options.workers
+        envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
+        self.workers = [Worker(plan, self.shared, self.slots, clock, rank, env) for rank, env in enumerate(envs)]
+        self.next = 0
+
+    def run(self, poll: Callable[[], None]) -> None:
+        for worker in self.workers:
+            worker.clock.limit, worker.clock.total = self.clock.limit, self.clock.total
+            self._turn(worker, lambda worker: train(worker.actor.lane, worker.clock, worker.meter))
+        while not self.clock.stop:
+            poll()
+            if self.clock.done:
+                break
+            self._turn(self.workers[self.next], lambda worker: turn(worker.actor, worker.clock, worker.meter))
+            self.next = (self.next + 1) % len(self.workers)
+
+    def _turn(self, worker: Worker, work: Callable[[Worker], None]) -> None:
+        worker.clock.steps = self.clock.steps
+        try:
+            work(worker)
+        finally:  # so that the clock is right in the message of an error, too
+            self.clock.steps = worker.clock.steps
+            self.clock.updates = sum(each.clock.updates for each in self.workers)
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        """In the order in which they ended, however often they are asked for."""
+        taken = [
+            (steps, rank, episode)
+            for rank, worker in enumerate(self.workers)
+            for steps, episode in worker.actor.take_episodes()
+        ]
+        return sorted(taken, key=lambda each: each[0])
+
+    def metrics(self) -> Mapping[str, float]:
+        return mean_of([worker.meter.flush() for worker in self.workers])
+
+    def snapshot(self) -> Learner[Any]:
+        return pulled(self.master)
+
+    def state_dict(self) -> State:
+        return {
+            "clock": self.clock.state_dict(),
+            "learner": self.snapshot().state_dict(),
+            "workers": {"slots": list(self.slots), "next": self.next, "all": [w.state_dict() for w in self.workers]},
+            "globals": global_state(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.clock.load_state_dict(state["clock"])
+        self.master.load_state_dict(state["learner"])
+        self.slots[:] = state["workers"]["slots"]
+        self.next = state["workers"]["next"]
+        for worker, saved in zip(self.workers, state["workers"]["all"], strict=True):
+            worker.load_state_dict(saved)
+        load_global_state(state["globals"])
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.actor.env.close()
+
+
+def pulled(master: Learner[Any]) -> Learner[Any]:
+    """The owner of the shared state, with a private copy of the parameters as they are now."""
+    assert isinstance(master, Algorithm)
+    for optimizer in master.optimizers:
+        optimizer.pull()
+    return master
+
+
+def mean_of(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric over the workers that have it."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    columns = {name: [part[name] for part in parts if name in part] for name in names}
+    return {name: sum(values) / len(values) for name, values in columns.items()}

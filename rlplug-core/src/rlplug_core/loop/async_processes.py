@@ -1,0 +1,237 @@
+"""The asynchronous runner's parent: starts worker processes, hears them, and ends with all of them or none."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+import torch.multiprocessing  # registers how tensors in shared memory travel
+from torch import Tensor
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import NonFinite, WorkerFailed
+from rlplug_core.loop.async_inline import mean_of, pulled, share
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.worker import PAUSE, STOP, Task, fetch, post, work
+from rlplug_core.protocols import Learner
+from rlplug_core.types import Episode, State
+
+#: Seconds between two looks at the workers when they are silent.
+GLANCE = 0.05
+#: Seconds a worker may take to import its plugin and build its environment.
+STARTUP = 120.0
+#: Seconds that a process may take after its last message to close its environment and to exit.
+CLOSING = 5.0
+
+
+class Remote:
+    """A worker process as the parent sees it."""
+
+    def __init__(self, task: Task, context: multiprocessing.context.ForkServerContext) -> None:
+        self.rank = task.rank
+        self.connection, theirs = context.Pipe()
+        lifeline, self._lifeline = context.Pipe(duplex=False)
+        self.process: BaseProcess = context.Process(target=work, args=(task, theirs, lifeline), daemon=True)
+        with without_main():
+            self.process.start()
+        theirs.close()
+        lifeline.close()
+        self.seen = time.monotonic()
+        self.state: State | None = None
+        self.ready = self.waiting = self.done = False
+        self.updates = 0
+        self.inexact = ""
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self.done:
+            self.process.join(CLOSING)
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.connection.close()
+        self._lifeline.close()
+
+
+class Processes:
+    """Worker processes over shared parameters; resumed runs are state-complete, not bit-exact."""
+
+    name = "async"
+    inexact = "asynchronous worker processes arrive in an order that nothing fixes; --inline is exact"
+
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        self.plan, self.clock = plan, clock
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["rlplug_core.loop.preload", "rlplug_core.loop.worker"])
+        with safe_path():
+            forkserver.ensure_running()
+        probe = plan.make_env(1)
+        self.master = plan.make_learner(probe.spec)
+        probe.close()
+        shared = share(self.master, lambda tensor: tensor.share_memory_())
+        self.slots: Tensor = torch.zeros(plan.options.workers, dtype=torch.int64).share_memory_()
+        self.flags: Tensor = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self.scales: Tensor = torch.ones(1, dtype=torch.float64).share_memory_()
+        self.pending: list[tuple[int, int, Episode]] = []
+        self.reported: dict[int, list[Mapping[str, float]]] = {}
+        self.saved: Sequence[State] = ()
+        tasks = [
+            Task(plan.algorithm, plan.env, plan.flat, rank, shared, self.slots, self.flags, self.scales)
+            for rank in range(plan.options.workers)
+        ]
+        self.remotes = [Remote(task, context) for task in tasks]
+
+    def run(self, poll: Callable[[], None]) -> None:
+        self._until(lambda remote: remote.ready, lambda: None)
+        states: Sequence[State | None] = self.saved or [None] * len(self.remotes)
+        for remote, state in zip(self.remotes, states, strict=True):
+            self._tell(remote, (self.clock.limit, self.clock.total, state))
+        self._until(lambda remote: remote.done, poll)
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        taken, self.pending = self.pending, []
+        return taken
+
+    def metrics(self) -> Mapping[str, float]:
+        taken, self.reported = self.reported, {}
+        return mean_of([mean_of(parts) for parts in taken.values()])
+
+    def snapshot(self) -> Learner[Any]:
+        return pulled(self.master)
+
+    def state_dict(self) -> State:
+        """The state of a moment at which every worker stood still between two vector steps."""
+        self.flags[PAUSE] = 1
+        self._until(lambda remote: remote.state is not None, lambda: None)
+        self._look()
+        state = {
+            "clock": self.clock.state_dict(),
+            # A copy: the optimizers' part is shared, and changes as soon as the workers go on.
+            "learner": copy.deepcopy(self.snapshot().state_dict()),
+            "workers": {"slots": self.slots.clone(), "all": [remote.state for remote in self.remotes]},
+        }
+        self.flags[PAUSE] = 0
+        for remote in self.remotes:
+            if not remote.done:
+                remote.state = None
+                self._tell(remote, "go on")
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        self.clock.load_state_dict(state["clock"])
+        self.master.load_state_dict(state["learner"])
+        self.slots.copy_(state["workers"]["slots"])
+        self.saved = state["workers"]["all"]
+
+    def close(self) -> None:
+        for remote in self.remotes:
+            remote.end()
+
+    def _until(self, reached: Callable[[Remote], bool], poll: Callable[[], None]) -> None:
+        """Hear the workers until each has `reached` something; between messages, `poll`."""
+        while not all(reached(remote) for remote in self.remotes):
+            self.flags[STOP], self.scales[0] = int(self.clock.stop), self.clock.scale
+            open_ = {remote.connection: remote for remote in self.remotes if not remote.done}
+            for connection in wait(list(open_), GLANCE):
+                assert isinstance(connection, Connection)
+                self._hear(open_[connection])
+            self._check()
+            self._look()
+            if not self.clock.done:
+                poll()
+
+    def _look(self) -> None:
+        self.clock.steps = int(self.slots.sum())
+        self.clock.updates = sum(remote.updates for remote in self.remotes)
+
+    def _tell(self, remote: Remote, message: Any) -> None:
+        """Say what a waiting worker waits for; from now on it must give signs of life."""
+        remote.waiting, remote.seen = False, time.monotonic()
+        try:
+            post(remote.connection, message)
+        except OSError:
+            raise self._died(remote) from None
+
+    def _hear(self, remote: Remote) -> None:
+        try:
+            kind, content = fetch(remote.connection)
+        except (EOFError, OSError):
+            raise self._died(remote) from None
+        remote.seen = time.monotonic()
+        if kind == "report":
+            remote.updates, episodes, metrics = content
+            self.pending += [(steps, remote.rank, episode) for steps, episode in episodes]
+            if metrics:
+                self.reported.setdefault(remote.rank, []).append(metrics)
+        elif kind == "ready":
+            remote.ready, remote.waiting, remote.inexact = True, True, content
+        elif kind == "error":
+            reason, details = content
+            raise WorkerFailed(f"worker {remote.rank} failed: {reason}", details)
+        elif kind == "not finite":
+            raise NonFinite(f"in worker {remote.rank}, {content[0]}")
+        else:
+            remote.state, remote.done, remote.waiting = content, kind == "done", kind == "state"
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        for remote in self.remotes:
+            if remote.done or remote.connection.poll():
+                continue
+            if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
+                raise self._died(remote)
+            limit = self.plan.options.worker_timeout if remote.ready else STARTUP
+            if not remote.waiting and now - remote.seen > limit:
+                sentence = (
+                    f"worker {remote.rank} gave no sign of life for {limit:g} s; it hung in its environment or update"
+                )
+                raise WorkerFailed(f"{sentence} (--worker-timeout waits longer)", sentence)
+
+    def _died(self, remote: Remote) -> WorkerFailed:
+        remote.process.join(CLOSING)
+        code = remote.process.exitcode or 0
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return WorkerFailed(f"worker {remote.rank} {how}; nothing it had to say arrived", f"worker {remote.rank} {how}")
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Start Python processes that import nothing from the working directory, such as a `torch.py` there.
+
+    A process gets the caller's own `sys.path` with its first message, so that plugins are found as they are here.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script
+    without an `if __name__ == "__main__"` guard would start training once more in each of them."""
+    main = sys.modules["__main__"]
+    hidden: dict[str, Any] = {
+        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
+    }
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)

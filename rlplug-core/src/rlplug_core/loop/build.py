@@ -1,0 +1,23 @@
+"""From a plan to its runner."""
+
+from __future__ import annotations
+
+from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import Sync
+
+
+def build(plan: Plan, clock: Clock) -> Trainable:
+    """The runner that the plan names, with environments reset and ready for the first step."""
+    if plan.runner == "async":
+        from rlplug_core.loop.async_inline import Inline
+        from rlplug_core.loop.async_processes import Processes
+
+        return Inline(plan, clock) if plan.options.inline else Processes(plan, clock)
+    env = plan.make_env(plan.options.num_envs)
+    learner = plan.make_learner(env.spec)
+    actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), clock)
+    actor.reset(plan.seeds().child("env").integer())
+    return Sync(actor, clock)

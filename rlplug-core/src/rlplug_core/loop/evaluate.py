@@ -1,0 +1,99 @@
+"""Evaluation: episodes on an environment of their own; touches neither training state nor its random numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlplug_core.clock import Clock
+from rlplug_core.protocols import Agent, Env
+from rlplug_core.seeds import untouched
+from rlplug_core.types import Episode
+
+#: Steps after which an episode that does not end is counted as it stands: Atari's thirty minutes at four frames a step.
+LONGEST = 27_000
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Evaluation:
+    """Undiscounted returns and lengths of the episodes, one per row; and whether each succeeded, if any says so."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    successes: tuple[bool | None, ...] = ()
+
+    def __repr__(self) -> str:
+        success = "" if self.success_rate is None else f", success rate {self.success_rate:.2f}"
+        return f"Evaluation(mean return {self.mean:,.1f} ± {self.std:,.1f} over {self.episodes} episodes{success})"
+
+    @property
+    def episodes(self) -> int:
+        return len(self.returns)
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        return float(np.std(self.returns))
+
+    @property
+    def sem(self) -> float:
+        """The standard error of the mean; 0 for a single episode."""
+        return float(np.std(self.returns, ddof=1) / np.sqrt(self.episodes)) if self.episodes > 1 else 0.0
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.returns))
+
+    @property
+    def iqm(self) -> float:
+        """The mean of the middle half of the returns (Agarwal et al., 2021, arXiv:2108.13264)."""
+        cut = self.episodes // 4
+        return float(np.mean(np.sort(self.returns)[cut : self.episodes - cut]))
+
+    @property
+    def minimum(self) -> float:
+        return min(self.returns)
+
+    @property
+    def maximum(self) -> float:
+        return max(self.returns)
+
+    @property
+    def length_mean(self) -> float:
+        return float(np.mean(self.lengths))
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of the episodes that succeeded, of those that say so; None where none does."""
+        said = [success for success in self.successes if success is not None]
+        return sum(said) / len(said) if said else None
+
+
+def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:
+    """Play the first episode of every row of `env`, so that short episodes count no more than long ones.
+
+    Greedily, unless it shall `explore` as it did in training at the clock's progress.
+    """
+    with untouched():
+        num_envs = env.spec.num_envs
+        recurrent_state = agent.initial(num_envs)
+        now = env.reset(seed)
+        ended: dict[int, Episode] = {}
+        running = np.zeros(num_envs)
+        for step in range(LONGEST):  # noqa: B007  # how far it came is read below
+            act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
+            recurrent_state = act.recurrent_state
+            now = env.step(act.action)
+            running += now.reward
+            for episode in now.episodes:
+                ended.setdefault(episode.row, episode)
+            if len(ended) == num_envs:
+                break
+        every = [ended.get(row) or Episode(row, float(running[row]), step + 1) for row in range(num_envs)]
+        said = tuple(one.success for one in every)
+        successes = () if all(one is None for one in said) else said
+        return Evaluation(tuple(one.total for one in every), tuple(one.length for one in every), successes)

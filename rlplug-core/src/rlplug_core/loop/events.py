@@ -1,0 +1,296 @@
+"""Log, evaluate, checkpoint and stop by the clock, beside training."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from rlplug_core.clock import Clock, due
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.loop.controllers import Limits, controllers_of
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.protocols import Controller, Learner
+from rlplug_core.types import Episode, Result, State
+
+#: Seconds between two looks at wall time: progress display, signals, workers.
+TICK = 0.2
+#: Looks over which the speed is taken.
+WINDOW = 25
+
+
+@dataclass(slots=True)
+class Progress:
+    """The progress of a run, for display; `phase` is `training`, `evaluating` or `final_eval`."""
+
+    steps: int
+    total: int
+    steps_per_second: float
+    episodes: int
+    return_mean: float | None
+    evaluation: float | None
+    best: float | None
+    phase: str
+
+    @property
+    def eta_s(self) -> float:
+        """Seconds to go at the present speed."""
+        return (self.total - self.steps) / self.steps_per_second if self.steps_per_second > 0 else math.inf
+
+
+class Runner(Protocol):
+    """The part of a runner that events use."""
+
+    clock: Clock
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        """The episodes since the last call as (steps, worker, episode)."""
+        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """The means of the updates' metrics since the last call."""
+        ...
+
+    def snapshot(self) -> Learner[Any]:
+        """A learner whose weights stay as they are while they are evaluated and saved."""
+        ...
+
+    def state_dict(self) -> State:
+        """The run's components by name; `learner` is one of them."""
+        ...
+
+
+class Trainable(Runner, Protocol):
+    """A runner as a session drives it; `inexact` says why a resumed run would not give the same bits, or is empty."""
+
+    inexact: str
+
+    def run(self, poll: Callable[[], None]) -> None: ...
+    def load_state_dict(self, state: State) -> None: ...
+    def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """The receivers of events: journal and hooks, checkpoints, evaluation, display."""
+
+    def record(self, kind: str, step: int, data: Mapping[str, Any]) -> None: ...
+    def evaluate(self, learner: Learner[Any]) -> Evaluation: ...
+    def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None: ...
+    def watch(self, progress: Progress) -> None: ...
+
+
+class Meter:
+    """Keeps the metrics of recent updates as they are and averages them when asked: no host read in the step path."""
+
+    def __init__(self, recent: int = 256) -> None:
+        self.results: deque[Mapping[str, torch.Tensor | float]] = deque(maxlen=recent)
+
+    def add(self, result: Result) -> None:
+        self.results.append(result.metrics)
+
+    def flush(self) -> dict[str, float]:
+        """The mean of every metric over the recent updates since the last flush."""
+        columns = self.state_dict()
+        self.results.clear()
+        return {name: sum(values) / len(values) for name, (_, values) in columns.items()}
+
+    def state_dict(self) -> dict[str, list[list[float]]]:
+        """For every metric, which of the updates reported it, and what."""
+        names = dict.fromkeys(name for metrics in self.results for name in metrics)
+        places = {name: [at for at, metrics in enumerate(self.results) if name in metrics] for name in names}
+        return {name: [[*at], _numbers([self.results[place][name] for place in at])] for name, at in places.items()}
+
+    def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
+        updates: dict[float, dict[str, float]] = {}
+        for name, (places, values) in state.items():
+            for place, value in zip(places, values, strict=True):
+                updates.setdefault(place, {})[name] = value
+        self.results.clear()
+        self.results.extend(updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1))
+
+
+class Events:
+    """Called once per vector step; returns at once unless something is due.
+
+    Records stand on a grid of env steps that is the same for all seeds of a configuration.
+    """
+
+    def __init__(
+        self, runner: Runner, options: RunOptions, sink: Sink, controllers: Iterable[Controller] = (),
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.runner, self.clock, self.sink, self.now = runner, runner.clock, sink, now
+        self.controllers = [*controllers_of(options), *controllers]
+        self.limits = Limits(options.max_episodes, options.max_seconds)
+        #: Why a controller or a limit stopped the run.
+        self.ended = ""
+        total = options.total_timesteps
+        self.log_every = options.log_every or max(1, total // 100)
+        self.eval_every = options.eval_every or max(1, total // 20)
+        self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
+        self.steps = self.clock.steps
+        self.logged = self.evaluated = -1
+        self.best: float | None = None
+        self.last: float | None = None
+        self.episodes = 0
+        self.returns: deque[float] = deque(maxlen=100)
+        self.lengths: deque[int] = deque(maxlen=100)
+        self.pending: list[tuple[int, int, Episode]] = []
+        self.began = self.wake = now()
+        self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+        self._schedule()
+
+    def poll(self) -> None:
+        """Do what is due at the clock's steps."""
+        if self.limits.episodes:  # at the very step that ends the last of them, so that a run can be repeated
+            self._spent()
+        steps = self.clock.steps
+        if steps < self.next and self.now() < self.wake:
+            return
+        if steps >= self.next:
+            before, self.steps = self.steps, steps
+            self._schedule()
+            if due(before, steps, self.log_every):
+                self.log()
+            if due(before, steps, self.eval_every):
+                self.evaluate()
+            if due(before, steps, self.checkpoint_every) and not self.clock.done:
+                self.checkpoint("step", "periodic")
+        if self.now() >= self.wake:
+            self.wake = self.now() + TICK
+            self._spent()
+            self.sink.watch(self.progress("training"))
+
+    def finish(self) -> None:
+        """The last log record and evaluation of a run that reached its end, unless they were just made."""
+        if self.logged != self.clock.steps:
+            self.log(at_end=True)
+        if self.evaluated != self.clock.steps:
+            self.evaluate(at_end=True)
+
+    def log(self, at_end: bool = False) -> None:
+        """Write episodes and metrics since the last record."""
+        self._collect()
+        self.logged = self.clock.steps
+        step = self._point(self.log_every, at_end)
+        if self.pending:
+            columns = list(zip(*((s, w, e.total, e.length) for s, w, e in self.pending), strict=True))
+            self.sink.record(
+                "episodes", step, dict(zip(("steps", "workers", "returns", "lengths"), columns, strict=True))
+            )
+            self.pending = []
+        metrics = {"rollout/episodes": float(self.episodes), **self.runner.metrics()}
+        if self.returns:
+            metrics["rollout/return_mean"] = sum(self.returns) / len(self.returns)
+            metrics["rollout/length_mean"] = sum(self.lengths) / len(self.lengths)
+        metrics["perf/env_steps_per_s"] = self.speed()
+        metrics["perf/wall_s"] = self.now() - self.began
+        metrics["perf/updates"] = float(self.clock.updates)
+        self.sink.record("metrics", step, metrics)
+
+    def evaluate(self, at_end: bool = False) -> None:
+        """Evaluate the weights as they are; keep them if they are the best so far."""
+        self.sink.watch(self.progress("evaluating"))
+        self.evaluated = steps = self.clock.steps
+        learner = self.runner.snapshot()
+        result = self.sink.evaluate(learner)
+        self.last = result.mean
+        is_best = self.best is None or result.mean > self.best
+        self.sink.record("evaluation", self._point(self.eval_every, at_end), {
+            "eval/return_mean": result.mean, "eval/return_std": result.std, "eval/return_min": result.minimum,
+            "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, "best": is_best,
+        })  # fmt: skip
+        if is_best:
+            self.best = result.mean
+            self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
+        for controller in self.controllers:
+            before = controller.reason
+            controller.evaluated(result.mean, self.clock)
+            self._note(before, controller.reason)
+
+    def _point(self, every: int, at_end: bool) -> int:
+        """Return a record's step: the last point of its grid, or the end, which workers overshoot by some steps."""
+        steps = self.clock.steps
+        return min(steps, self.clock.limit) if at_end else steps - steps % every
+
+    def checkpoint(self, kind: str, reason: str) -> None:
+        """Save the whole run."""
+        self._collect()
+        components = {**self.runner.state_dict(), "events": self.state_dict()}
+        self.sink.checkpoint(kind, self.clock.steps, components, reason)
+
+    def progress(self, phase: str) -> Progress:
+        """Return the progress of the run."""
+        steps = self.clock.steps
+        if phase == "training" and steps:
+            self.marks.append((self.now(), steps))
+        mean = sum(self.returns) / len(self.returns) if self.returns else None
+        return Progress(steps, self.clock.limit, self.speed(), self.episodes, mean, self.last, self.best, phase)
+
+    def speed(self) -> float:
+        """Env steps per second over the last few seconds, evaluations included; 0 before there are two looks."""
+        if len(self.marks) < 2:
+            return 0.0
+        (began, first), (ended, last) = self.marks[0], self.marks[-1]
+        return (last - first) / (ended - began) if ended > began else 0.0
+
+    def state_dict(self) -> State:
+        return {
+            "steps": self.steps, "logged": self.logged, "evaluated": self.evaluated, "best": self.best,
+            "last": self.last, "episodes": self.episodes, "returns": list(self.returns),
+            "lengths": list(self.lengths), "wall": self.now() - self.began,
+            "pending": [[steps, worker, e.row, e.total, e.length] for steps, worker, e in self.pending],
+            "controllers": [controller.state_dict() for controller in self.controllers],
+            "limits": self.limits.state_dict(), "ended": self.ended,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.steps, self.logged, self.evaluated = state["steps"], state["logged"], state["evaluated"]
+        self.best, self.last, self.episodes = state["best"], state["last"], state["episodes"]
+        self.returns.extend(state["returns"])
+        self.lengths.extend(state["lengths"])
+        self.began = self.now() - state["wall"]
+        self.pending = [
+            (steps, worker, Episode(row, total, length)) for steps, worker, row, total, length in state["pending"]
+        ]
+        for controller, saved in zip(self.controllers, state["controllers"], strict=True):
+            controller.load_state_dict(saved)
+        self.limits.load_state_dict(state["limits"])
+        self.ended = state["ended"]
+        self._schedule()
+
+    def _spent(self) -> None:
+        self._collect()
+        before = self.limits.reason
+        self.limits.spent(self.episodes, self.now() - self.began, self.clock)
+        self._note(before, self.limits.reason)
+
+    def _note(self, before: str, after: str) -> None:
+        """Keep the first reason that is new."""
+        if after != before:
+            self.ended = self.ended or after
+
+    def _collect(self) -> None:
+        episodes = self.runner.episodes()
+        for _, _, episode in episodes:
+            self.returns.append(episode.total)
+            self.lengths.append(episode.length)
+        self.episodes += len(episodes)
+        self.pending += episodes
+
+    def _schedule(self) -> None:
+        every = (self.log_every, self.eval_every, self.checkpoint_every)
+        self.next = min(self.steps - self.steps % k + k for k in every)
+
+
+def _numbers(values: list[torch.Tensor | float]) -> list[float]:
+    """Plain numbers, with one host read for all tensors."""
+    if any(isinstance(value, torch.Tensor) for value in values):
+        numbers: list[float] = torch.stack([torch.as_tensor(value).detach() for value in values]).tolist()
+        return numbers
+    return [float(value) for value in values]

@@ -1,0 +1,136 @@
+"""Run a worker process of the asynchronous runner."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from torch import Tensor
+
+from rlplug_core.config.targets import describe
+from rlplug_core.errors import NonFinite, RlplugError
+from rlplug_core.loop.async_inline import Shared, Worker
+from rlplug_core.loop.events import TICK
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import loop
+from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.seeds import global_state, load_global_state, seed_globals
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything a worker needs; the plan travels as the words the user typed, so that no class is pickled."""
+
+    algorithm: str
+    env: str
+    values: dict[str, Any]
+    rank: int
+    shared: Shared
+    slots: Tensor
+    flags: Tensor
+    scales: Tensor
+
+
+def post(connection: Connection, message: Any) -> None:
+    """Send a message by plain pickle: `Connection.send` would move every tensor in it to shared memory *in place*, away
+    from under the numpy views that act on it."""
+    connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+
+def fetch(connection: Connection) -> Any:
+    """Receive what `post` sent; it comes from our own process."""
+    return pickle.loads(connection.recv_bytes())
+
+
+#: Positions in `Task.flags`: all shall stop; all shall hand over their state and wait.
+STOP, PAUSE = 0, 1
+
+
+def work(task: Task, parent: Connection, lifeline: Connection) -> None:
+    """Build a worker, tell the parent, train until the clock is done. Every exit leaves a message or an exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
+    threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    try:
+        _Work(task, parent).run()
+    except BaseException as error:  # noqa: BLE001  # whatever it was, the parent must learn of it
+        reason = str(error) if isinstance(error, RlplugError) else describe(error)
+        kind = "not finite" if isinstance(error, NonFinite) else "error"
+        with suppress(OSError):  # unless it is gone
+            post(parent, (kind, (reason, traceback.format_exc())))
+        raise SystemExit(1) from None
+
+
+def _end_with_parent(lifeline: Connection) -> None:
+    """The parent never writes to the lifeline; reading ends when it dies, even if an environment hangs."""
+    try:
+        lifeline.recv_bytes()
+    except (EOFError, OSError):
+        os._exit(1)
+
+
+class _Signals:
+    """The whole run's stop and scale, in memory that the parent shares."""
+
+    def __init__(self, flags: Tensor, scales: Tensor) -> None:
+        self.flags, self.scales = flags.numpy().data, scales.numpy().data
+
+    @property
+    def stop(self) -> bool:
+        return bool(self.flags[STOP])
+
+    @property
+    def scale(self) -> float:
+        return float(self.scales[0])
+
+
+class _Work:
+    """A worker's loop and its talk with the parent."""
+
+    def __init__(self, task: Task, parent: Connection) -> None:
+        plan = Plan.make(task.algorithm, task.env, task.values)
+        set_torch(plan.options.threads)
+        seed_globals(plan.seeds().child("globals", task.rank))
+        signals = _Signals(task.flags, task.scales)
+        self.flags = signals.flags
+        self.worker = Worker(plan, task.shared, task.slots.numpy().data, signals, task.rank)
+        self.parent = parent
+        self.wake = 0.0
+
+    def run(self) -> None:
+        clock = self.worker.clock
+        post(self.parent, ("ready", self.worker.actor.env.spec.inexact))
+        clock.limit, clock.total, state = fetch(self.parent)
+        if state is not None:
+            limit, total = clock.limit, clock.total
+            load_global_state(state["globals"])
+            self.worker.load_state_dict(state)
+            clock.limit, clock.total = limit, total
+        loop(self.worker.actor, clock, self.worker.meter, self.poll)
+        self.report()
+        post(self.parent, ("done", self.state()))
+        self.worker.actor.env.close()
+
+    def poll(self) -> None:
+        if self.flags[PAUSE]:
+            self.report()
+            post(self.parent, ("state", self.state()))
+            fetch(self.parent)
+        if time.monotonic() >= self.wake:
+            self.wake = time.monotonic() + TICK
+            self.report()
+
+    def report(self) -> None:
+        """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""
+        episodes = self.worker.actor.take_episodes()
+        post(self.parent, ("report", (self.worker.clock.updates, episodes, self.worker.meter.flush())))
+
+    def state(self) -> dict[str, Any]:
+        return {**self.worker.state_dict(), "globals": global_state()}

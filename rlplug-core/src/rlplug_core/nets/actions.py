@@ -1,0 +1,129 @@
+"""An action is one array [N, ...], whatever its space: where the parts of a Dict lie in it, and what a mask covers.
+
+The parts of a Dict, nested ones included, lie side by side in the order of the space, as columns [N, k] of float32:
+one for a Discrete, as many as there are numbers for any other. Buffers and agents need to know of no other actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from operator import getitem
+from typing import Any, TypeAlias
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rlplug_core.types import Array, tree_map
+
+Space: TypeAlias = spaces.Space[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a Dict: its keys from the outermost, its space, and its columns in the array."""
+
+    keys: tuple[str, ...]
+    space: Space
+    columns: slice
+
+
+def parts(space: Space) -> list[Part]:
+    """The parts of a Dict that are no Dicts, in the order of their columns."""
+    found: list[Part] = []
+    end = 0
+    for keys, leaf in _leaves(space, ()):
+        start, end = end, end + prod(leaf.shape or ())
+        found.append(Part(keys, leaf, slice(start, end)))
+    return found
+
+
+def shape_of(space: Space) -> tuple[int, ...]:
+    """The shape of one action."""
+    if isinstance(space, spaces.Dict):
+        return (sum(prod(leaf.shape or ()) for _, leaf in _leaves(space, ())),)
+    return tuple(space.shape or ())
+
+
+def dtype_of(space: Space) -> np.dtype[Any]:
+    """The type of the numbers in an action."""
+    return np.dtype(np.float32 if isinstance(space, spaces.Dict) else space.dtype)
+
+
+def split(space: Space, action: Array) -> Any:
+    """Actions [N, ...] as nested dictionaries of arrays [N, ...], each with the shape and type of its part's space."""
+    if not isinstance(space, spaces.Dict):
+        return action
+    found: dict[str, Any] = {}
+    for part in parts(space):
+        inside = found
+        for key in part.keys[:-1]:
+            inside = inside.setdefault(key, {})
+        columns = action[:, part.columns].reshape(len(action), *(part.space.shape or ()))
+        inside[part.keys[-1]] = columns.astype(part.space.dtype)
+    return found
+
+
+def join(space: Space, tree: Any) -> Array:
+    """The inverse of `split`."""
+    if not isinstance(space, spaces.Dict):
+        return np.asarray(tree)
+    columns = []
+    for part in parts(space):
+        inside = reduce(getitem, part.keys, tree)
+        columns.append(np.reshape(inside, (len(inside), -1)).astype(np.float32))
+    return np.concatenate(columns, 1)
+
+
+def sample(space: Space, num_envs: int) -> Array:
+    """Random actions [rows, ...], drawn by the space's own generator."""
+    drawn = [tree_map(lambda value: np.asarray(value)[None], space.sample()) for _ in range(num_envs)]
+    return np.concatenate([join(space, one) for one in drawn])
+
+
+def legal(space: Space, action: Array, mask: Array) -> Array:
+    """Actions [N, ...] in which each choice that `mask` [N, ...] forbids gives way to the next allowed one, cyclically.
+
+    A mask has as many entries as there are `choices`; where it allows none, the choice stays.
+    """
+    found = action.reshape(len(action), -1).copy()
+    allowed = mask.reshape(len(action), -1) != 0
+    end = 0
+    for part in parts(space):
+        for column, size in enumerate(_sizes(part.space), part.columns.start):
+            start, end = end, end + size
+            following = (found[:, [column]].astype(np.int64) + np.arange(size)) % size
+            nearest = np.take_along_axis(allowed[:, start:end], following, 1).argmax(1)
+            found[:, column] = following[np.arange(len(found)), nearest]
+    return found.reshape(action.shape)
+
+
+def one_of(tree: Any, row: int) -> Any:
+    """One row of dictionaries and tuples of arrays [N, ...], such as an environment may call its actions."""
+    if isinstance(tree, dict):
+        return {key: one_of(part, row) for key, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(one_of(part, row) for part in tree)
+    return tree[row]
+
+
+def choices(space: Space) -> int:
+    """Return the length of an action mask: all choices of all Discrete and MultiDiscrete parts side by side."""
+    return sum(sum(_sizes(leaf)) for _, leaf in _leaves(space, ()))
+
+
+def _sizes(space: Space) -> list[int]:
+    """Between how many there is to choose, for each number in an action that is a choice."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    return [int(size) for size in space.nvec.flat] if isinstance(space, spaces.MultiDiscrete) else []
+
+
+def _leaves(space: Space, keys: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space]]:
+    if isinstance(space, spaces.Dict):
+        for key, inner in space.spaces.items():
+            yield from _leaves(inner, (*keys, key))
+    else:
+        yield keys, space

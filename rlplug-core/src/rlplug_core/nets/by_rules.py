@@ -1,0 +1,161 @@
+"""Networks of known layers in numpy, both ways: arrays in, a `Node` out whose slopes reach the parameters.
+
+    through = ByRules(encoder, output)
+    if not through.why_not():
+        values = through(obs)           # a node; without gradients an array
+
+It is what `torch.no_grad` and autograd would give, up to rounding, without a graph of tensors: on small networks that
+graph takes longer than the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
+
+from rlplug_core.nets.activation_rules import FUNCTIONS
+from rlplug_core.nets.layer_rules import Affine, Normal, Rule
+from rlplug_core.nets.node import Into, Node
+from rlplug_core.nets.tape import Tape
+from rlplug_core.types import Array
+
+
+class SupportsRules(Protocol):
+    """Networks that may go by rules: called on arrays they give nodes."""
+
+    def why_not(self) -> str:
+        """Say what keeps them from going by rules now; nothing is an empty text."""
+        ...
+
+
+class NoRule(Exception):
+    """A module has no rule; the message is its name."""
+
+
+#: What makes the rules of a module of exactly this class. Whoever writes a layer may add its own.
+FORMS: dict[type[nn.Module], Callable[[Any], list[Rule]]] = {
+    nn.Linear: lambda layer: [Affine(layer)],
+    nn.LayerNorm: lambda layer: [Normal(layer)],
+    nn.Sequential: lambda layers: [rule for layer in layers for rule in rules_of(layer)],
+    nn.Identity: lambda layer: [],
+    nn.Tanh: lambda layer: [FUNCTIONS[torch.tanh]],
+    nn.ReLU: lambda layer: [FUNCTIONS[torch.relu]],
+    nn.SiLU: lambda layer: [FUNCTIONS[nn.functional.silu]],
+}
+
+
+def rules_of(module: nn.Module) -> list[Rule]:
+    """The rules of a module, first to last.
+
+    Raises:
+        NoRule: it, or something in it, has none.
+    """
+    if type(module) not in FORMS:
+        raise NoRule(type(module).__name__)
+    return FORMS[type(module)](module)
+
+
+def dense_rules(
+    linears: Iterable[nn.Module], norms: Iterable[nn.Module], activation: Callable[..., Any], last: bool = False
+) -> list[Rule]:
+    """Those of linear layers, each with its norm, if any, and the activation, which with `last` the last one lacks.
+
+    Raises:
+        NoRule: a layer has none, or the activation.
+    """
+    if activation not in FUNCTIONS:
+        raise NoRule(activation.__name__)
+    layers = [rules_of(layer) for layer in linears]
+    function: list[Rule] = [FUNCTIONS[activation]]
+    between = [[*rules_of(norm), *function] for norm in norms] or [function] * len(layers)
+    if last:
+        between[len(layers) - 1 :] = [[]]
+    return [rule for layer, then in zip(layers, between, strict=True) for rule in (*layer, *then)]
+
+
+class ByRules:
+    """Modules one after the other, called on arrays [B, F]; the tape is made when it is first asked for.
+
+    Args:
+        modules: first to last.
+    """
+
+    def __init__(self, *modules: nn.Module) -> None:
+        self.modules = modules
+        self.tape: Tape | None = None
+        self.missing = ""
+        self.places: list[int] = []
+
+    def __call__(self, values: Array | Node) -> Any:
+        """Outputs [B, O]: a node, or an array where torch's gradients are off. `why_not` has been asked before."""
+        tape = self.tape
+        assert tape is not None
+        array = values.value if isinstance(values, Node) else values
+        if not torch.is_grad_enabled():
+            return tape.forward(array)
+        outputs, kept = tape.up(array)
+        sources = (values,) if isinstance(values, Node) else ()
+
+        def back(slopes: Array, into: Into) -> list[Array]:
+            wanted = [parameter in into for parameter in tape.parameters]
+            passed, found = tape.slopes(slopes, kept, bool(sources), wanted)
+            for parameter, own in zip(tape.parameters, found, strict=True):
+                if own is not None and parameter in into:
+                    gradient = into[parameter]
+                    gradient += own
+            return [] if passed is None else [passed]
+
+        return Node(outputs, sources, back)
+
+    def why_not(self) -> str:
+        """Return what keeps these modules from going by rules now; empty where nothing does.
+
+        It is looked at anew each time: modules may have got hooks or other parameters, and these may have moved.
+        """
+        tape = self.tape or self._find()
+        if tape is None:
+            return f"{self.missing} has no rule"
+        if any(own.get(name) is not known for own, name, known in self.owners):
+            return "parameters were replaced"
+        if _hooked(self.inner):
+            return "a module has a hook"
+        places = [parameter.data_ptr() for parameter in tape.parameters]
+        if places != self.places:
+            if any(not one.is_cpu or one.dtype is not torch.float32 for one in tape.parameters):
+                return "parameters are not float32 on the CPU"
+            tape.look()
+            self.places = places
+        return ""
+
+    def _find(self) -> Tape | None:
+        if self.missing:
+            return None
+        try:
+            self.tape = Tape([rule for module in self.modules for rule in rules_of(module)])
+        except NoRule as missing:
+            self.missing = str(missing)
+            return None
+        self.inner = [one for module in self.modules for one in module.modules()]
+        #: Where each parameter is looked up by whoever calls the modules.
+        self.owners = [
+            (owner._parameters, name, one) for owner in self.inner for name, one in owner._parameters.items()
+        ]
+        return self.tape
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes a tape of its own."""
+        return {"modules": self.modules}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.modules, self.tape, self.missing, self.places = state["modules"], None, "", []
+
+
+def _hooked(modules: list[nn.Module]) -> bool:
+    return _has_any_global_hook() or any(
+        one._forward_hooks or one._forward_pre_hooks or one._backward_hooks or one._backward_pre_hooks
+        for one in modules
+    )

@@ -1,0 +1,124 @@
+"""Networks for continuous actions: a deterministic policy, Q(s, a), and several critics side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import gymnasium.spaces as spaces
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
+from rlplug_core.nets.heads import check_bounded
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.normalize import ObservationNorm
+from rlplug_core.types import Obs, Spec
+
+
+class DeterministicPolicy(nn.Module):
+    """Observations to one action each [B, dims], in [-1, 1] by a tanh.
+
+    Raises:
+        UsageError: the action space is no Box with finite bounds.
+    """
+
+    def __init__(self, spec: Spec, net: Net, norm: ObservationNorm | None = None) -> None:
+        super().__init__()
+        check_bounded(spec.action)
+        net.check_gaussian(free=False)
+        self.shape = spec.action.shape or ()
+        self.encoder, features = encoder(spec.obs, net, norm)
+        self.outputs = linear(features, prod(self.shape), net.output_gain or 0.01, net)
+
+    def forward(self, obs: Obs) -> Tensor:
+        outputs: Tensor = self.outputs(self.encoder(obs))
+        return outputs.tanh()
+
+
+def beside(spec: Spec, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
+    """Put observation and action side by side as vectors [B, F]: a module, called with both in a dictionary, and F.
+
+    The observation is scaled with `net.normalize_obs`, then images go through convolutions, or all observations through
+    `net.factory`. No hidden layer is passed.
+    """
+    vectors, features = _beside(spec, replace(net, hidden=(), normalize_obs=False))
+    norm = norm or observation_norm(spec.obs, net)
+    return (vectors if norm is None else NormalizedBeside(norm, vectors)), features
+
+
+def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
+    if net.factory is None:
+        return encoder(spaces.Dict({"obs": spec.obs, "action": spec.action}), net)
+    obs, features = encoder(spec.obs, net)
+    action, numbers = encoder(spec.action, replace(net, factory=None, channels=(), kernels=(), strides=()))
+    return Concat({"obs": obs, "action": action}), features + numbers
+
+
+class NormalizedBeside(nn.Module):
+    """Concatenates observation and action, after it normalizes the observation."""
+
+    def __init__(self, norm: ObservationNorm, vectors: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.vectors = norm, vectors
+
+    def forward(self, both: dict[str, Any]) -> Tensor:
+        vectors: Tensor = self.vectors({**both, "obs": self.norm(both["obs"])})
+        return vectors
+
+
+class ActionCritic(nn.Module):
+    """Observations and actions to values [B], or with `atoms` to so many numbers [B, atoms] each."""
+
+    def __init__(
+        self, spec: Spec, net: Net, norm: ObservationNorm | None = None, *, atoms: int | None = None
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.vectors, width = beside(spec, net, norm)
+        self.layers = MLP(width, net)
+        self.output = linear(self.layers.features, atoms or 1, 1.0, net)
+        self.atoms = atoms
+
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        return self.judge(self.vectors({"obs": obs, "action": action}))
+
+    def judge(self, vectors: Tensor) -> Tensor:
+        """Values of observations and actions that are side by side already."""
+        values: Tensor = self.output(self.layers(vectors))
+        return values.squeeze(-1) if self.atoms is None else values
+
+
+class Ensemble(nn.Module):
+    """Networks that differ in their initial weights: the same inputs to the outputs of all [n, B, ...].
+
+    On a CPU a loop costs what one batched matrix product does, and a member can be asked alone: `ensemble[0]`.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(make() for _ in range(count))
+
+    def __getitem__(self, number: int) -> nn.Module:
+        return self.members[number]
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return torch.stack([member(*inputs) for member in self.members])
+
+
+class ActionCritics(Ensemble):
+    """Critics that are `ActionCritic`s: where observation and action need only be put side by side, once for all."""
+
+    def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
+        super().__init__(make, count)
+        first = self.members[0]
+        assert isinstance(first, ActionCritic)
+        self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
+
+    def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        members: Any = self.members
+        if self.apart:
+            return super().forward(obs, action)
+        vectors = members[0].vectors({"obs": obs, "action": action})
+        return torch.stack([member.judge(vectors) for member in members])

@@ -1,0 +1,281 @@
+"""Forward passes on the host: numpy on views of the parameters for plain networks on the CPU, torch for the rest.
+
+For one environment numpy takes 6 microseconds and torch 25. The views share the parameters'
+memory: no copy, never stale, as long as the parameters are changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlplug_core.batches import to_tensors
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.continuous import DeterministicPolicy
+from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
+from rlplug_core.nets.encoders import MLP, Normalized
+from rlplug_core.nets.heads import Beside, LogStd
+from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.normalize import RunningNorm
+from rlplug_core.nets.policies import Critic, PolicyNetwork
+from rlplug_core.nets.popart import PopArt
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy
+from rlplug_core.types import Array, Obs
+
+#: A plain network, and its parts: weights [in, out] with biases, and what is done between layers.
+Function: TypeAlias = Callable[[Array], Array]
+Activation: TypeAlias = Callable[[Array, Array], Any]
+Layer: TypeAlias = tuple[Array, Array]
+Layers: TypeAlias = list[Layer]
+
+
+class Forward(Protocol):
+    """Observations [B, ...] in, an array of outputs out; no gradient."""
+
+    backend: str
+
+    def __call__(self, obs: Obs) -> Array: ...
+
+
+def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
+    """The fastest forward pass for `module`: `acting` is `auto`, `numpy` or `torch`.
+
+    Raises:
+        UsageError: numpy was asked for and the network is not a plain one on the CPU.
+    """
+    if inference_backend != "torch" and _plain(module) is not None:
+        return NumpyForward(module)
+    if inference_backend == "numpy" and isinstance(module, RecurrentPolicy | RecurrentCritic):
+        raise UsageError(
+            "acting in numpy has no form of a memory; leave --inference-backend at auto, or --recurrent-cell at none"
+        )
+    if inference_backend == "numpy":
+        raise UsageError(
+            "acting in numpy needs fully connected layers on the CPU, without gelu, layer norm or a factory of your "
+            "own; leave --inference-backend at auto"
+        )
+    return TorchForward(module)
+
+
+def fast_q(q_network: QNetwork, inference_backend: str = "auto") -> Callable[[Obs, Array | None], Array]:
+    """Return the fastest forward pass of action values, called with observations and noise (None for plain layers)."""
+    if q_network.noisy:
+        noisy = TorchForward(q_network)
+        return lambda obs, noise: noisy(obs) if noise is None else noisy(obs, noise)
+    plain = fast_forward(q_network, inference_backend)
+    return lambda obs, noise: plain(obs)
+
+
+class TorchForward:
+    """Through torch, without gradients, to the host."""
+
+    backend = "torch"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.device = next(module.parameters()).device
+
+    def __call__(self, obs: Obs, *further: Array) -> Array:
+        """`further` arrays are passed on, such as noise."""
+        with torch.inference_mode():
+            outputs: Array = self.module(*(to_tensors(one, self.device) for one in (obs, *further))).cpu().numpy()
+        return outputs
+
+
+class NumpyForward:
+    """Through numpy views of a plain network's parameters, taken at the first call: optimizers move them before it."""
+
+    backend = "numpy"
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.plain: Function | None = None
+
+    def __call__(self, obs: Obs) -> Array:
+        plain = self.plain
+        if plain is None:
+            plain = self.plain = _plain(self.module)
+            assert plain is not None
+        values: Array = obs
+        if values.ndim != 2:
+            values = values.reshape(len(values), -1)
+        if values.dtype != np.float32:
+            values = values.astype(np.float32)
+        return plain(values)
+
+
+def _plain(module: nn.Module) -> Function | None:
+    """A policy, critic or Q-network (without its noise), or None where some part has no numpy form."""
+    if type(module) not in FORMS or next(module.parameters()).device.type != "cpu":
+        return None
+    encoder, norm = module.encoder, None
+    if isinstance(encoder, Normalized):
+        encoder, norm = encoder.encoder, encoder.norm.norm
+    if type(encoder) is not MLP or encoder.vectors is not None:
+        return None
+    activate = ACTIVATIONS.get(encoder.activation)
+    if activate is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
+        return None
+    plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+    return plain if plain is None or not isinstance(norm, RunningNorm) else _normalized(norm, plain)
+
+
+def _normalized(norm: RunningNorm, plain: Function) -> Function:
+    """Observations scaled as by `norm`, whose buffers it views, and then `plain`."""
+    shift, scale, clip = norm.shift.numpy().reshape(-1), norm.scale.numpy().reshape(-1), norm.clip
+
+    def normalized(values: Array) -> Array:
+        values = values - shift
+        values *= scale
+        np.minimum(values, clip, out=values)
+        np.maximum(values, -clip, out=values)
+        return plain(values)
+
+    return normalized
+
+
+def _policy(module: PolicyNetwork, hidden: Layers, activate: Activation) -> Function | None:
+    """A mask needs no numpy form: it comes in a dictionary, and those go through torch."""
+    parts = module.outputs.layers if type(module.outputs) is Beside else [module.outputs]
+    lasts = [last for part in parts if (last := _last(part)) is not None]
+    if len(lasts) < len(parts):
+        return None
+    if len(lasts) == 1:
+        return _layers(hidden, activate, *lasts[0])
+    each = [_layers([], activate, *last) for last in lasts]
+
+    def beside(obs: Array) -> Array:
+        features = _activated(obs, hidden, activate)
+        return np.concatenate([outputs(features) for outputs in each], -1)
+
+    return beside
+
+
+def _last(module: nn.Module) -> tuple[Layer, Function | None] | None:
+    """The layer that feeds a head and what is done at the end, or None where it is none of ours."""
+    if type(module) is nn.Linear:
+        return _arrays(module), None
+    if type(module) is nn.Sequential and [type(part) for part in module] == [nn.Linear, LogStd]:
+        return _arrays(module[0]), _with_log_std(module[1])
+    return None
+
+
+def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
+    return _layers(hidden, activate, _arrays(module.outputs), np.tanh)
+
+
+def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
+    output = module.output
+    if not isinstance(output, PopArt):
+        return _layers(hidden, activate, _arrays(output), lambda values: values[:, 0])
+    shift, scale = output.shift.numpy(), output.scale.numpy()
+    return _layers(hidden, activate, _arrays(output.linear), lambda values: values[:, 0] * scale + shift)
+
+
+def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:
+    return _streams(module, hidden, activate, None)
+
+
+def _categorical(module: CategoricalQ, hidden: Layers, activate: Activation) -> Function:
+    shape, support = (-1, module.actions, module.atoms), module.support.numpy()
+
+    def expected(outputs: Array) -> Array:
+        logits = outputs.reshape(shape)
+        shares = np.exp(logits - logits.max(-1, keepdims=True))
+        values: Array = (shares @ support) / shares.sum(-1)
+        return values
+
+    return _streams(module, hidden, activate, expected)
+
+
+def _quantile(module: QuantileQ, hidden: Layers, activate: Activation) -> Function:
+    shape = (-1, module.actions, module.atoms)
+    return _streams(module, hidden, activate, lambda outputs: outputs.reshape(shape).mean(-1))
+
+
+def _streams(module: QNetwork, hidden: Layers, activate: Activation, finish: Function | None) -> Function:
+    """The outputs [B, A * atoms] of a Q-network, dueling or not, and what makes values of them."""
+    *own, last = [_arrays(layer) for layer in module.advantage.linears]
+    if module.value is None:
+        return _layers([*hidden, *own], activate, last, finish)
+    shape, advantage = (-1, module.actions, module.atoms), _layers(own, activate, last)
+    *own, last = [_arrays(layer) for layer in module.value.linears]
+    value = _layers(own, activate, last)
+
+    def dueling(obs: Array) -> Array:
+        features = _activated(obs, hidden, activate)
+        centered = advantage(features).reshape(shape)
+        centered -= centered.mean(1, keepdims=True)
+        centered += value(features)[:, None]
+        outputs = centered.reshape(len(obs), -1)
+        return outputs if finish is None else finish(outputs)
+
+    return dueling
+
+
+def _activated(values: Array, layers: Layers, activate: Activation) -> Array:
+    """Fully connected layers, each followed by the activation."""
+    for weight, bias in layers:
+        values = values.dot(weight)
+        values += bias
+        activate(values, values)
+    return values
+
+
+def _layers(hidden: Layers, activate: Activation, last: Layer, finish: Function | None = None) -> Function:
+    """Hidden layers, the last one without activation, and what is done at the end."""
+    weight, bias = last
+
+    def through(values: Array) -> Array:
+        values = _activated(values, hidden, activate).dot(weight)
+        values += bias
+        return values if finish is None else finish(values)
+
+    return through
+
+
+def _arrays(module: nn.Module) -> Layer:
+    """The weight [in, out] and the bias of a linear layer, of a noisy one the means."""
+    assert isinstance(module, nn.Linear | NoisyLinear)
+    return module.weight.detach().numpy().T, module.bias.detach().numpy()
+
+
+def _relu(values: Array, out: Array) -> None:
+    np.maximum(values, 0, out=out)
+
+
+def _leaky_relu(values: Array, out: Array) -> None:
+    np.maximum(values, values * np.float32(0.01), out=out)
+
+
+def _elu(values: Array, out: Array) -> None:
+    np.maximum(values, np.expm1(np.minimum(values, 0)), out=out)
+
+
+def _silu(values: Array, out: Array) -> None:
+    """x σ(x), where σ(x) = (1 + tanh(x / 2)) / 2 never overflows."""
+    half = values * np.float32(0.5)
+    np.multiply(half, np.tanh(half) + np.float32(1), out=out)
+
+
+def _with_log_std(module: nn.Module) -> Function:
+    assert isinstance(module, LogStd)
+    log_std = module.log_std.detach().numpy()
+    return lambda mean: np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], -1)
+
+
+#: The numpy form of each activation that has one: from the first array into the second.
+ACTIVATIONS: dict[Any, Activation] = {
+    torch.tanh: np.tanh, torch.relu: _relu, nn.functional.elu: _elu, nn.functional.silu: _silu,
+    nn.functional.leaky_relu: _leaky_relu,
+}  # fmt: skip
+#: What makes the numpy form of each network from the arrays of its encoder.
+FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function | None]] = {
+    PolicyNetwork: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,
+    CategoricalQ: _categorical, QuantileQ: _quantile,
+}  # fmt: skip

@@ -1,0 +1,168 @@
+"""Arrays that know their slopes: what a loss computes with where its networks go by rules.
+
+A `Node` has those methods of a tensor that losses use, by torch's names, so that one `loss` serves both: on tensors
+autograd differentiates it, on nodes the few lines below do, without a graph engine. Tests hold both ways equal. Other
+operands are arrays and numbers, and no gradient reaches them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import Tensor, nn
+
+from rlplug_core.types import Array
+
+#: Where the slopes of parameters are added up: views of an optimizer's flat gradient.
+Into: TypeAlias = Mapping[nn.Parameter, Array]
+#: Slopes at a node to the slopes at each of its sources.
+Back: TypeAlias = Callable[[Array, Into], Sequence[Array | None]]
+
+_numbers = count()
+
+
+class Node:
+    """An array [B, ...] made of others, its `sources`, and what takes slopes back to them."""
+
+    __slots__ = ("back", "number", "sources", "value")
+    __array_ufunc__ = None  # numpy leaves `array - node` to the node
+
+    def __init__(self, value: Array, sources: Sequence[Node], back: Back) -> None:
+        self.value, self.sources, self.back = value, sources, back
+        self.number = next(_numbers)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    def detach(self) -> Array:
+        """The values alone."""
+        return self.value
+
+    def item(self) -> float:
+        return float(self.value)
+
+    def backward(self, into: Into) -> None:
+        """Add the slopes of this number, in the parameters that `into` has, to what stands there."""
+        slopes: dict[int, Any] = {self.number: np.ones_like(self.value)}
+        nodes = {self.number: self}
+        while nodes:
+            latest = max(nodes)  # every node is younger than its sources
+            node = nodes.pop(latest)
+            for source, slope in zip(node.sources, node.back(slopes.pop(latest), into), strict=True):
+                if source.number in slopes:
+                    slopes[source.number] = slopes[source.number] + slope
+                else:
+                    slopes[source.number], nodes[source.number] = slope, source
+
+    def _one(self, value: Array, slope: Any) -> Node:
+        """A function of this node alone, whose derivative is `slope`."""
+        return Node(value, (self,), lambda slopes, into: (slopes * slope,))
+
+    def __neg__(self) -> Node:
+        return Node(-self.value, (self,), lambda slopes, into: (-slopes,))
+
+    def __add__(self, other: Node | Array | float) -> Node:
+        if isinstance(other, Node):
+            return Node(_same(self.value + other.value, self, other), (self, other), lambda slopes, into: (slopes,) * 2)
+        return Node(_same(self.value + _known(other), self), (self,), lambda slopes, into: (slopes,))
+
+    def __sub__(self, other: Node | Array | float) -> Node:
+        if isinstance(other, Node):
+            difference = _same(self.value - other.value, self, other)
+            return Node(difference, (self, other), lambda slopes, into: (slopes, -slopes))
+        return Node(_same(self.value - _known(other), self), (self,), lambda slopes, into: (slopes,))
+
+    def __rsub__(self, other: Array | float) -> Node:
+        return Node(_same(_known(other) - self.value, self), (self,), lambda slopes, into: (-slopes,))
+
+    def __mul__(self, other: Node | Array | float) -> Node:
+        if isinstance(other, Node):
+            one, two = self.value, other.value
+            product = _same(one * two, self, other)
+            return Node(product, (self, other), lambda slopes, into: (slopes * two, slopes * one))
+        factor = _known(other)
+        return self._one(_same(self.value * factor, self), factor)
+
+    def __truediv__(self, other: Array | float) -> Node:
+        divisor = _known(other)
+        return Node(_same(self.value / divisor, self), (self,), lambda slopes, into: (slopes / divisor,))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def exp(self) -> Node:
+        value = np.exp(self.value)
+        return self._one(value, value)
+
+    def square(self) -> Node:
+        return self._one(np.square(self.value), 2 * self.value)
+
+    def abs(self) -> Node:
+        return self._one(np.abs(self.value), np.sign(self.value))
+
+    def clamp(self, low: float, high: float) -> Node:
+        """Within bounds, which themselves count as inside."""
+        value = np.minimum(np.maximum(self.value, low), high)
+        return self._one(value, value == self.value)
+
+    def minimum(self, other: Node) -> Node:
+        """The smaller one; of equal ones each has half of the slope."""
+        share = _first(other.value - self.value)
+        smaller = np.minimum(self.value, other.value)
+        return Node(smaller, (self, other), lambda slopes, into: (slopes * share, slopes * (1 - share)))
+
+    def maximum(self, other: Node) -> Node:
+        """The larger one; of equal ones each has half of the slope."""
+        share = _first(self.value - other.value)
+        larger = np.maximum(self.value, other.value)
+        return Node(larger, (self, other), lambda slopes, into: (slopes * share, slopes * (1 - share)))
+
+    def huber(self) -> Node:
+        """Half of the square within 1, and the size less a half beyond."""
+        slope = np.minimum(np.maximum(self.value, -1), 1)
+        return self._one(slope * (self.value - 0.5 * slope), slope)
+
+    def squeeze(self, axis: int) -> Node:
+        return self.reshape(*self.value.squeeze(axis).shape)
+
+    def reshape(self, *shape: int) -> Node:
+        before = self.shape
+        return Node(self.value.reshape(shape), (self,), lambda slopes, into: (slopes.reshape(before),))
+
+    def chosen(self, index: Array) -> Node:
+        """Return those of [B, A, ...] at `index` [B]."""
+        rows, before = np.arange(len(index)), self.value
+
+        def back(slopes: Array, into: Into) -> tuple[Array]:
+            found = np.zeros_like(before)
+            found[rows, index] = slopes
+            return (found,)
+
+        return Node(before[rows, index], (self,), back)
+
+    def dot(self, weights: Array) -> Node:
+        """The sum of the values [B] times weights [B], a number."""
+        return Node(np.asarray(self.value.dot(weights)), (self,), lambda slopes, into: (slopes * weights,))
+
+
+def _first(difference: Array) -> Array:
+    """1 where a difference is above 0, 0 where it is below, and a half where there is none."""
+    share: Array = np.sign(difference)
+    share += 1
+    share *= 0.5
+    return share
+
+
+def _known(other: Any) -> Any:
+    """An operand through which no gradient goes; a tensor as an array, which is refused if it wants one."""
+    return other.numpy() if isinstance(other, Tensor) else other
+
+
+def _same(value: Array, *sources: Node) -> Array:
+    """`value`, which has the shape of its sources: slopes are not summed over what was broadcast."""
+    if any(value.shape != source.shape for source in sources):
+        raise TypeError(f"a node of shape {[source.shape for source in sources]} would become {value.shape}")
+    return value

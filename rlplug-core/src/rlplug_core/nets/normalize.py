@@ -1,0 +1,178 @@
+"""Running moments as modules of a learner: of observations, which networks see scaled, and of returns, for rewards.
+
+A forward pass only reads them, so acting, losses and evaluations leave them alone. They move in place and at the end of
+an update (`Algorithm` sees to it), so that a rollout and all that is learned from it see one scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.batches import Rollout, Views
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule, throughout
+from rlplug_core.errors import NonFinite
+from rlplug_core.types import Array, Obs, State, tree_map
+
+#: A divisor where nothing has counted yet.
+TINY = 1e-300
+
+
+def moments(values: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean [F] and variance [F] of the rows of `values` [B, F], and the sum [] of their weights [B], all float64.
+
+    Samples of weight 0 do not count, even if they hold NaN.
+    """
+    counted = torch.where(weight.unsqueeze(1) > 0, values, 0).double()
+    size = weight.sum(dtype=torch.float64)
+    share = weight.double() / size.clamp(min=TINY)
+    mean = share @ counted
+    return mean, share @ (counted - mean).square(), size
+
+
+def mix(mean: Tensor, variance: Tensor, other: Tensor, other_variance: Tensor, share: Tensor) -> None:
+    """Moments, in place, of what is drawn with the chance `share` from the others and else from these.
+
+    With their share of all rows it is what Chan et al. (1979) merge samples by.
+    """
+    difference = other - mean
+    variance.lerp_(other_variance, share).addcmul_(difference, difference * (share * (1 - share)))
+    mean.addcmul_(difference, share)
+
+
+class RunningNorm(nn.Module):
+    """Values [B, *shape] less their mean, over their deviation, and within [-clip, clip]; at the beginning only that.
+
+    `mean`, `variance` and `count` are of all that `update` was given, in float64: in float32 a mean far from 0 would
+    stand still as soon as a batch's share of it is lost in rounding. The forward pass reads `shift` and `scale`, which
+    are made of them in float32.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, shape: tuple[int, ...], clip: float = 10.0, epsilon: float = 1e-8) -> None:
+        super().__init__()
+        self.clip, self.epsilon = clip, epsilon
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("shift", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return ((values.float() - self.shift) * self.scale).clamp(-self.clip, self.clip)
+
+    @torch.no_grad()
+    def update(self, values: Tensor, weight: Tensor) -> None:
+        """Take in the rows of `values` [B, *shape], each for as many as its weight [B] says.
+
+        Raises:
+            NonFinite: a value is not; on the CPU, elsewhere the next update meets what came of it.
+        """
+        mean, variance, size = moments(values.reshape(-1, self.mean.numel()), weight)
+        if mean.is_cpu and not isfinite((mean.sum() + variance.sum()).item()):
+            raise NonFinite("the observations that net.normalize_obs was given are not finite")
+        self.count.add_(size)
+        mix(self.mean.view(-1), self.variance.view(-1), mean, variance, size / self.count.clamp(min=TINY))
+        self.shift.copy_(self.mean)
+        self.scale.copy_((self.variance + self.epsilon).rsqrt())
+
+
+class Running(nn.Module):
+    """A module that an `Algorithm`, wherever it holds one, shows every batch at the end of the update."""
+
+    def absorb(self, batch: Any, clock: Clock) -> None:
+        """Move what is running, in place, by the batch as `update` was given it."""
+        raise NotImplementedError
+
+
+class PartNorms(nn.Module):
+    """Norms for some parts of a dictionary; the other parts stay as they are."""
+
+    def __init__(self, parts: Mapping[str, RunningNorm | PartNorms]) -> None:
+        super().__init__()
+        self.names = list(parts)
+        self.parts = nn.ModuleList(parts.values())  # a ModuleDict would refuse names such as "keys" and "arm.angle"
+
+    def forward(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        scaled = {name: norm(values[name]) for name, norm in zip(self.names, self.parts, strict=True)}
+        return {name: scaled.get(name, part) for name, part in values.items()}
+
+    def update(self, values: Mapping[str, Any], weight: Tensor) -> None:
+        """Update the `RunningNorm` of each part."""
+        for name, part in zip(self.names, self.parts, strict=True):
+            assert isinstance(part, RunningNorm | PartNorms)
+            part.update(values[name], weight)
+
+
+class ObservationNorm(Running):
+    """Observations of a space to scaled ones, by a norm of its shape that the encoder makes."""
+
+    def __init__(self, space: spaces.Space[Any], norm: RunningNorm | PartNorms) -> None:
+        super().__init__()
+        self.space, self.norm = space, norm
+
+    def forward(self, obs: Obs) -> Obs:
+        """The same tree, Box vectors in it scaled."""
+        return self.norm(obs)
+
+    def absorb(self, batch: Any, clock: Clock) -> None:
+        """The observations that were acted on: of a rollout [T, N], or of a batch [B] with its weights on the device.
+
+        Of replayed transitions these are the ones that networks are trained on; importance weights undo what a
+        prioritized replay prefers.
+        """
+        if isinstance(batch, Rollout):
+            views, device = batch.views or Views(batch), next(self.buffers()).device
+            self.norm.update(tree_map(lambda part: part.to(device), views.obs), views.weight.to(device))
+        else:
+            self.norm.update(batch.obs, batch.weight)
+
+
+class RewardScale(Running):
+    """Rewards over the deviation of the discounted return, so that values have the same size in every environment.
+
+    The return is summed up as rewards come, R = r + gamma R, from 0 where an episode begins; only its deviation counts,
+    so that rewards keep their sign. It lives on the host, as rollouts do; the returns that a run reports come from the
+    environment and stay as they are.
+    """
+
+    def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:
+        super().__init__()
+        self.gamma, self.clip, self.norm = throughout(gamma), clip, RunningNorm(())
+        self.running: Array = np.zeros(0)  # R [N] of every row
+
+    def forward(self, rollout: Rollout) -> Rollout:
+        """The rollout with its rewards scaled, and cut at `clip`."""
+        scaled = (rollout.reward * self.norm.scale.numpy()).clip(-self.clip, self.clip)
+        return replace(rollout, reward=scaled)
+
+    def absorb(self, batch: Rollout, clock: Clock) -> None:
+        gamma = self.gamma(clock.progress)
+        steps, num_envs = batch.reward.shape
+        returns = np.empty((steps, num_envs))
+        running = self.running if len(self.running) == num_envs else np.zeros(num_envs)
+        for t, (reward, first, weight) in enumerate(zip(batch.reward, batch.is_first, batch.weight, strict=True)):
+            running = np.where(first, 0, running)
+            running = np.where(weight > 0, reward + gamma * running, running)
+            returns[t] = running
+        self.running = running
+        self.norm.update(torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1)))
+
+    def get_extra_state(self) -> State:
+        return {"running": self.running}
+
+    def set_extra_state(self, state: State) -> None:
+        self.running = np.array(state["running"])

@@ -1,0 +1,156 @@
+"""Matrix products by the faster of the two libraries that torch carries for float32 on a CPU.
+
+Torch asks MKL, which leaves AVX-512 alone on processors that Intel did not make; oneDNN goes by what a processor can
+do. On an AMD EPYC of family 26 that is 210 GFLOPS a core in place of 106 (`bench/products.py`). Which one is asked
+depends on the machine and on the size alone, so a run that is resumed there has the same bits; a measurement at the
+start could choose differently on a busy day.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import has_torch_function
+
+from rlplug_core.types import Array
+
+#: Multiplications above which oneDNN makes up for what calling it costs, some 10 us.
+WORTH = 2**20
+
+
+def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute `functional.linear`: features [..., I] times weight [O, I] transposed, plus bias [O].
+
+    It is differentiable any number of times, backwards. Code that is compiled, watched by a `TorchFunctionMode` or not
+    in float32 on a CPU gets `functional.linear` itself.
+    """
+    if torch.compiler.is_compiling() or features.numel() * weight.shape[0] <= WORTH or not _ours(features, weight):
+        return functional.linear(features, weight, bias)
+    if features.ndim != 2:
+        return linear(features.flatten(0, -2), weight, bias).view(*features.shape[:-1], -1)
+    if torch.is_grad_enabled():
+        result: Tensor = _Affine.apply(features, weight, bias)  # type: ignore[no-untyped-call]
+        return result
+    return _product(features, weight, bias)
+
+
+def _ours(features: Tensor, weight: Tensor) -> bool:
+    return (
+        faster()
+        and features.is_cpu
+        and features.ndim > 1
+        and features.dtype is weight.dtype is torch.float32
+        and not has_torch_function((features, weight))
+    )
+
+
+#: The first family of AMD's processors whose units for AVX-512 are 512 bits wide. Those of family 25 work through it in
+#: halves, and oneDNN gains nothing there: 0.65 to 1.0 of MKL's speed.
+WIDE = 26
+
+
+@cache
+def faster() -> bool:
+    """Return whether oneDNN multiplies faster than MKL on this machine."""
+    maker, family = processor()
+    return (
+        torch.backends.mkl.is_available()
+        and torch.backends.mkldnn.is_available()
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and maker == "AuthenticAMD"
+        and family >= WIDE
+    )
+
+
+def processor() -> tuple[str, int]:
+    """Who made the processor and of which family it is, as it says itself; "" and 0 where the system does not tell."""
+    found, told = Path("/proc/cpuinfo"), platform.processor()  # the latter says it on Windows
+    if not found.exists():
+        family = re.search(r"Family (\d+)", told)
+        return told.split(",")[-1].strip(), int(family[1]) if family else 0
+    lines = [line.partition(":") for line in found.read_text(encoding="utf-8").splitlines()]
+    says = {name.strip(): value.strip() for name, _, value in reversed(lines)}  # the first processor's
+    return says.get("vendor_id", ""), int(says.get("cpu family", 0))
+
+
+def _product(one: Tensor, other: Tensor, bias: Tensor | None = None) -> Tensor:
+    """one [M, K] times other [N, K] transposed, plus bias [N]; without a gradient."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(one, other, bias, "none", [], "")
+    return product
+
+
+class _Product(torch.autograd.Function):
+    """`_product` with gradients, which are products themselves."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(one: Tensor, other: Tensor) -> Tensor:
+        return _product(one, other)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        return _slopes(ctx, slope)
+
+
+class _Affine(torch.autograd.Function):
+    """The same with a bias."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return _product(features, weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        return *_slopes(ctx, slope), slope.sum(0) if ctx.needs_input_grad[2] else None
+
+
+def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of a product's two factors."""
+    one, other = ctx.saved_tensors
+    product: Any = _Product.apply if torch.is_grad_enabled() else _product  # the former if gradients have gradients
+    return (
+        product(slope, other.t()) if ctx.needs_input_grad[0] else None,
+        product(slope.t(), one.t()) if ctx.needs_input_grad[1] else None,
+    )
+
+
+def product(one: Array, other: Array) -> Array:
+    """one [M, K] times other [K, N], by whoever is faster: numpy where torch's calls would cost more than the product.
+
+    Large ones go where torch's go, with its threads. So do all if numpy's library was not told to use one thread: for
+    small products more threads cost up to ten times as much.
+    """
+    if len(one) * other.size <= WORTH and small_in_numpy():
+        small: Array = one.dot(other)
+        return small
+    first, second = torch.from_numpy(one), torch.from_numpy(other)
+    with torch.no_grad():
+        large = len(one) * other.size > WORTH and _ours(first, second)
+        result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
+    return result
+
+
+@cache
+def small_in_numpy() -> bool:
+    """Return whether this process was told to let numpy's products take one thread, as `rlplug` and its workers are."""
+    told = os.environ.get("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS"))
+    return told == "1"

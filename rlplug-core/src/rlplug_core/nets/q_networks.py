@@ -1,0 +1,186 @@
+"""Networks of action values: one value per action, dueling or not, with noisy layers or plain ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.batches import Transitions
+from rlplug_core.errors import UsageError
+from rlplug_core.nets import products
+from rlplug_core.nets.by_rules import FORMS, ByRules, dense_rules, rules_of
+from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
+from rlplug_core.nets.heads import check_mask, masked
+from rlplug_core.nets.layer_rules import Rule
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.node import Node
+from rlplug_core.nets.noisy import Noise, NoisyLinear
+from rlplug_core.nets.normalize import ObservationNorm
+from rlplug_core.nets.tape import Dueling, Tape
+from rlplug_core.types import Array, Obs, Spec
+
+
+class Stream(nn.Module):
+    """Features [..., F] through the last hidden layer of `net` to outputs [..., size]; every layer noisy if asked for.
+
+    `noise` is what `draw` gives, as a tensor; without it noisy layers take their means.
+    """
+
+    def __init__(self, features: int, net: Net, size: int, noisy: Noise | None, sigma: float | None) -> None:
+        super().__init__()
+        widths = (features, *net.hidden[-1:], size)
+        if noisy is None:
+            gains = [None] * (len(widths) - 2) + [net.output_gain or 1.0]
+            layers: list[Any] = [linear(*pair, gain, net) for pair, gain in zip(pairwise(widths), gains, strict=True)]
+        elif net.output_gain is not None:
+            raise UsageError("noisy layers begin as their paper says; leave net.output_gain at none")
+        else:
+            layers = [NoisyLinear(*pair, noisy, sigma) for pair in pairwise(widths)]
+        self.linears = nn.ModuleList(layers)
+        self.norms = nn.ModuleList(norm for width in net.hidden[-1:] for norm in layer_norm(width, net))
+        self.sizes = [] if noisy is None else [layer.size for layer in layers]
+        self.activation = activation(net)
+        self.last = len(layers) - 1
+
+    def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        parts = None if noise is None else noise.split(self.sizes)
+        for number, layer in enumerate(self.linears):
+            if parts is None:
+                own = layer._parameters  # attributes of a module are looked up slowly
+                features = products.linear(features, own["weight"], own["bias"])  # type: ignore[arg-type]
+            else:
+                features = layer(features, parts[number])
+            if number < self.last:
+                features = self.activation(self.norms[number](features) if self.norms else features)
+        return features
+
+    def draw(self, generator: np.random.Generator) -> list[Array]:
+        """Fresh noise for each noisy layer."""
+        return [layer.draw(generator) for layer in self.linears if isinstance(layer, NoisyLinear)]
+
+
+class QNetwork(nn.Module):
+    """Observations to action values [B, A].
+
+    `distribution` is what losses train: `atoms` numbers for each action, of which `expected` makes values. Subclasses
+    give these two a meaning. With `dueling` they are V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9), with
+    `noisy` the layers after the shared ones are `NoisyLinear`s. The last hidden layer of `net` belongs to the streams.
+    """
+
+    def __init__(
+        self, spec: Spec, net: Net, dueling: bool = False, noisy: Noise | None = None, sigma: float | None = None,
+        atoms: int = 1, norm: ObservationNorm | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        check_mask(spec)
+        net.check_gaussian(free=False)
+        self.actions, self.atoms = actions_of(spec.action), atoms
+        self.encoder, self.features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]), norm)
+        self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)
+        self.value = Stream(self.features, net, atoms, noisy, sigma) if dueling else None
+        self.noisy = noisy is not None
+        self.by_rules = ByRules(self)
+
+    def why_not(self) -> str:
+        """Say what keeps it from going by rules now, or nothing."""
+        return self.by_rules.why_not()
+
+    def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
+        return masked(self.expected(self.distribution(obs, noise)), obs)
+
+    def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
+        """[B, A, atoms] of tensors, or of an array [B, F] by rules."""
+        if isinstance(obs, np.ndarray):
+            found: Tensor = self.by_rules(obs).reshape(len(obs), self.actions, self.atoms)
+            return found
+        return self.heads(self.encoder(obs), noise)
+
+    def expected(self, distribution: Tensor) -> Tensor:
+        """Distributions [B, A, atoms] to their values [B, A]."""
+        return distribution.squeeze(-1)
+
+    def heads(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Features [..., F] to [..., A, atoms]."""
+        mine = None if noise is None else noise[: sum(self.advantage.sizes)]
+        advantage: Tensor = self.advantage(features, mine).unflatten(-1, (self.actions, self.atoms))
+        if self.value is None:
+            return advantage
+        rest = None if noise is None else noise[sum(self.advantage.sizes) :]
+        value: Tensor = self.value(features, rest).unsqueeze(-2)
+        return value + advantage - advantage.mean(-2, keepdim=True)
+
+    def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
+        """Draw noise for each of `uses` forward passes; None for each where layers are plain."""
+        if not self.noisy:
+            return [None] * uses
+        device = next(self.parameters()).device
+        return list(torch.from_numpy(np.stack([self.draw(generator) for _ in range(uses)])).to(device))
+
+    def host_noise(self, generator: np.random.Generator, uses: int) -> list[Array] | list[None]:
+        """Draw noise as `noise` does, as arrays."""
+        return [self.draw(generator) for _ in range(uses)] if self.noisy else [None] * uses
+
+    def on_device(self, noise: Array | None) -> Tensor | None:
+        """Return noise as a tensor on the network's device."""
+        return None if noise is None else torch.from_numpy(noise).to(next(self.parameters()).device)
+
+    def draw(self, generator: np.random.Generator) -> Array:
+        """Fresh noise for one use of the network, to be passed as a tensor."""
+        streams = [self.advantage] if self.value is None else [self.advantage, self.value]
+        return np.concatenate([part for stream in streams for part in stream.draw(generator)])
+
+
+def _stream_rules(stream: Stream) -> list[Rule]:
+    return dense_rules(stream.linears, stream.norms, stream.activation, last=True)
+
+
+def _q_rules(network: QNetwork) -> list[Rule]:
+    encoded, advantage = rules_of(network.encoder), rules_of(network.advantage)
+    if network.value is None:
+        return [*encoded, *advantage]
+    return [*encoded, Dueling(Tape(advantage), Tape(rules_of(network.value)), network.actions)]
+
+
+FORMS[Stream], FORMS[QNetwork] = _stream_rules, _q_rules
+
+
+def chosen(distribution: Tensor, action: Tensor) -> Tensor:
+    """Return of [B, A, atoms] those of the actions [B]: [B, atoms]; of tensors, a node or an array."""
+    if isinstance(distribution, Node):
+        return distribution.chosen(action)
+    if isinstance(distribution, np.ndarray):
+        return distribution[np.arange(len(action)), action]
+    index = action.view(-1, 1, 1).expand(-1, 1, distribution.shape[2])
+    return distribution.gather(1, index).squeeze(1)
+
+
+@torch.no_grad()
+def next_distribution(
+    online: QNetwork, target: QNetwork, batch: Transitions, noise: Sequence[Tensor | None], double: bool
+) -> Tensor:
+    """Return what the target network gives [B, atoms] for the best next actions.
+
+    Args:
+        online, target: networks of one kind.
+        batch: transitions; `next_obs` is looked at.
+        noise: of the target network, and with `double` of the online one; None where layers are plain.
+        double: whether the online network chooses the action (van Hasselt et al., 2016, arXiv:1509.06461).
+    """
+    distribution = target.distribution(batch.next_obs, noise[0])
+    values = masked(target.expected(distribution), batch.next_obs)
+    if double:
+        values = online(batch.next_obs, noise[1])
+    return chosen(distribution, values.argmax(1))
+
+
+def actions_of(space: spaces.Space[Any]) -> int:
+    """Return the number of actions of a Discrete space; the callers have checked that it is one."""
+    assert isinstance(space, spaces.Discrete)
+    return int(space.n)

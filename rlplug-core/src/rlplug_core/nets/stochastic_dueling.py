@@ -1,0 +1,43 @@
+"""The stochastic dueling network of ACER for continuous actions (Wang et al., 2017, arXiv:1611.01224, section 5.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.nets.encoders import MLP, encoder, linear
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.normalize import ObservationNorm
+from rlplug_core.nets.policies import Critic
+from rlplug_core.types import Spec
+
+
+class StochasticDueling(nn.Module):
+    """State values and advantages on one trunk: Q(x, a) = `value(x)` + `advantage(x, a, others)`."""
+
+    def __init__(self, spec: Spec, net: Net, norm: ObservationNorm | None = None) -> None:
+        super().__init__()
+        trunk = encoder(spec.obs, net, norm)
+        self.value = Critic(spec, net, trunk)
+        self.advantage = Dueling(trunk, int(torch.Size(spec.action.shape or ()).numel()), net)
+
+
+class Dueling(nn.Module):
+    """A(x, a) less its mean over drawn actions: with V(x) the stochastic dueling network's action value (eq. 13)."""
+
+    def __init__(self, trunk: tuple[nn.Module, int], dims: int, net: Net) -> None:
+        super().__init__()
+        self.encoder, features = trunk
+        self.hidden = MLP(features + dims, net)
+        self.output = linear(self.hidden.features, 1, 1.0, net)
+
+    def forward(self, inputs: dict[str, Any]) -> Tensor:
+        """[B] for `obs`, `action` [B, d] and `others` [B, n, d]."""
+        features, others = self.encoder(inputs["obs"]), inputs["others"]
+        actions = torch.cat([inputs["action"].reshape(len(others), 1, -1), others], 1)
+        wide = features.unsqueeze(1).expand(-1, actions.shape[1], -1)
+        values = self.output(self.hidden(torch.cat([wide, actions], -1).flatten(0, 1))).view(actions.shape[:2])
+        centered: Tensor = values[:, 0] - values[:, 1:].mean(1)
+        return centered

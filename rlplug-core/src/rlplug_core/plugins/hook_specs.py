@@ -1,0 +1,73 @@
+"""The hooks of rlplug: behavior during a run. All are called in the parent process, never per env step.
+
+A hook that raises is reported once with its plugin's name, disabled for the rest of that run, and the run is tagged
+`rlplug.hook_failed`; training goes on. A hook implementation may ask for fewer arguments than its specification.
+
+    from rlplug_core.plugins.hook_specs import hookimpl
+
+    @hookimpl
+    def rlplug_run_end(run, status):
+        print(run.path, status)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pluggy
+
+#: The name under which pluggy knows rlplug.
+PROJECT = "rlplug"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class RunView(Protocol):
+    """The view that hooks have of a run: its name, its directory, its journal, and the content of `config.json`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> Path: ...
+    @property
+    def journal(self) -> Path: ...
+    @property
+    def config(self) -> dict[str, Any]: ...
+
+
+@hookspec
+def rlplug_configure(config: dict[str, Any]) -> None:
+    """Called once before a run is built, with the resolved options; may change values in place."""
+
+
+@hookspec
+def rlplug_run_start(run: RunView) -> None:
+    """Called when the run directory and its journal exist, before the first step of a new or resumed run."""
+
+
+@hookspec
+def rlplug_run_log(run: RunView, step: int, metrics: Mapping[str, float]) -> None:
+    """Called at log cadence with what was just written to the journal at env step `step`."""
+
+
+@hookspec
+def rlplug_run_checkpoint(run: RunView, path: Path, reason: str) -> None:
+    """Called after a checkpoint is durable; `reason` is `periodic`, `best`, `final` or `interrupted`."""
+
+
+@hookspec
+def rlplug_run_end(run: RunView, status: str) -> None:
+    """Called once at the end, after the last journal record; `status` is `finished`, `failed` or `interrupted`."""
+
+
+@hookspec
+def rlplug_run_error(run: RunView, error: BaseException) -> None:
+    """Called before `rlplug_run_end` when the run failed."""
+
+
+@hookspec
+def rlplug_doctor(report: list[str]) -> None:
+    """Called by `rlplug doctor`; append one sentence per finding."""

@@ -1,0 +1,77 @@
+"""Preset files, `presets/<id>.toml` in an algorithm's package, and the files that they extend; imports no plugin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.errors import PluginError, UsageError
+from rlplug_core.plugins.index import package_root
+from rlplug_core.plugins.names import find
+from rlplug_core.plugins.records import Record
+
+
+@dataclass(frozen=True)
+class Presets:
+    """One preset file, or the lack of one.
+
+    Attributes:
+        tables: option values by the pattern of environment ids that they are for.
+        extends: the algorithm on whose presets these build, or an empty string.
+        summary: what the algorithm is with these presets, where its class alone does not say it; or an empty string.
+    """
+
+    path: Path | None
+    tables: dict[str, dict[str, Any]]
+    extends: str = ""
+    summary: str = ""
+
+
+def read(record: Record) -> Presets:
+    """The preset file of an algorithm.
+
+    Raises:
+        PluginError: it cannot be read.
+    """
+    root = package_root(record.top_level)
+    path = None if root is None else root / "presets" / f"{record.id}.toml"
+    if path is None or not path.is_file():
+        return Presets(None, {})
+    import tomllib  # 5 ms, which completion has no need of
+
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PluginError(f"{record}: the preset file {path} cannot be read: {error}") from error
+    words = {name: content.pop(name, "") for name in ("extends", "summary")}
+    for name, value in words.items():
+        if not isinstance(value, str):
+            raise PluginError(f"{record}: the preset file {path}: '{name}' is {value!r}; it must be a text")
+    for name, table in content.items():
+        if not isinstance(table, dict):
+            raise PluginError(
+                f"{record}: the preset file {path}: '{name}' stands outside a table; put it under [default]"
+            )
+    return Presets(path, content, **words)
+
+
+def chain(record: Record) -> list[Presets]:
+    """The presets of an algorithm, behind them those they extend, and so on.
+
+    Raises:
+        PluginError: a file cannot be read, extends what is not installed, or itself by some way.
+    """
+    found, ids = [read(record)], [record.full_name]
+    while found[-1].extends:
+        path, name = found[-1].path, found[-1].extends
+        try:
+            base = find("algorithms", name)
+        except UsageError as error:
+            raise PluginError(f"the preset file {path} extends '{name}': {error}") from error
+        if base.full_name in ids:
+            way = " extends ".join(f"'{id}'" for id in [*ids[ids.index(base.full_name) :], base.full_name])
+            raise PluginError(f"the preset file {path} extends '{name}' in a circle: {way}; take one 'extends' out")
+        ids.append(base.full_name)
+        found.append(read(base))
+    return found

@@ -1,0 +1,123 @@
+"""`Transform`: an environment over another one that forwards everything; the base of wrappers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium.spaces as spaces
+
+from rlplug_core.config.options import Config
+from rlplug_core.errors import UsageError
+from rlplug_core.protocols import (
+    Env,
+    Show,
+    SupportsActionSpace,
+    SupportsLimit,
+    SupportsObserve,
+    SupportsShow,
+    SupportsTranslate,
+)  # fmt: skip
+from rlplug_core.types import Array, Obs, Spec, State, Timestep
+
+
+class Transform:
+    """Overrides what it changes, and inherits the rest. Named by an entry point in the group `rlplug.wrappers`:
+
+        @dataclass(frozen=True)
+        class ScaleConfig(Config):
+            factor: Positive = 0.1  # what every reward is multiplied by
+
+        class Scale(Transform):
+            Config = ScaleConfig
+
+            def __init__(self, env: Env, config: ScaleConfig) -> None:
+                super().__init__(env)
+                self.factor = config.factor
+
+            def step(self, action: Array) -> Timestep:
+                now = self.env.step(action)
+                return with_reward(now, now.reward * self.factor)
+
+    What lies below hands out the same arrays and timesteps again: a wrapper writes into none of them. Its own arrays
+    must stay valid until the second next call, so two in turn are enough. One that changes observations sets
+    `self.spec`, and says in `observe` what becomes of them; one with a state of its own adds it to both state methods.
+    """
+
+    Config: ClassVar[type[Any]] = Config
+
+    def __init__(self, env: Env, config: Any = None) -> None:
+        """`config` is for subclasses that have options."""
+        self.env = env
+        self.spec = env.spec
+        self.source: Spec = env.source if isinstance(env, SupportsObserve) else env.spec
+
+    def reset(self, seed: int) -> Timestep:
+        return self.env.reset(seed)
+
+    def step(self, action: Array) -> Timestep:
+        return self.env.step(action)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def state_dict(self) -> State:
+        """Return the environment's state as "env", or as "inexact" the reason why it cannot be captured."""
+        below = self.env.state_dict()
+        return {"inexact": below["inexact"]} if "inexact" in below else {"env": below}
+
+    def load_state_dict(self, state: State) -> None:
+        self.env.load_state_dict(state["env"])
+
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        """The bare environment's observations [B, ...] as they leave this wrapper; a fresh array if it changes them."""
+        return self.env.observe(obs, is_first) if isinstance(self.env, SupportsObserve) else obs
+
+    def translate(self, action: Array) -> Any:
+        """Canonical actions [N, ...] as the bare environment's documentation means them."""
+        return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """Return which actions the bare environment takes."""
+        return self.env.action_space if isinstance(self.env, SupportsActionSpace) else self.env.spec.action
+
+    @property
+    def fps(self) -> float:
+        """The frames per second of the environment below."""
+        return self.env.fps if isinstance(self.env, SupportsShow) else 30.0
+
+    def show(self, show: Show) -> None:
+        """Let the frames of the environment below be seen.
+
+        Raises:
+            UsageError: it has none.
+        """
+        if not isinstance(self.env, SupportsShow):
+            raise UsageError(f"{self.env.spec.id} has no frames to show")
+        self.env.show(show)
+
+    def limit(self, steps: int) -> None:
+        """Let episodes be cut after so many steps.
+
+        Raises:
+            UsageError: the environment below cannot do that.
+        """
+        if not isinstance(self.env, SupportsLimit):
+            raise UsageError(f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'")
+        self.env.limit(steps)
+
+
+def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
+    """`now` with other observations; `final_obs` is the same object as `obs` where it was."""
+    return Timestep(
+        obs, final_obs, now.reward, now.terminated, now.truncated, now.is_first, now.valid, now.episodes, now.ended,
+        now.count,
+    )  # fmt: skip
+
+
+def with_reward(now: Timestep, reward: Array) -> Timestep:
+    """`now` with other rewards [N] float32; the returns in `now.episodes` stay what the environment gave."""
+    return Timestep(
+        now.obs, now.final_obs, reward, now.terminated, now.truncated, now.is_first, now.valid, now.episodes, now.ended,
+        now.count,
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""The model card of an exported policy: what it is, how good, how it was made, how to use it. Markdown for any hub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlplug_core.runs.listing import Summary
+from rlplug_core.types import Spec
+
+_CARD = """---
+library_name: rlplug
+tags:
+- reinforcement-learning
+- {env}
+- {algorithm}
+---
+# {algorithm} on {env}
+
+A policy that {algorithm} learned on {env} in {step} of {total} env steps, seed {seed}.
+
+| score | mean return |
+|---|---|
+{scores}
+
+- Observations: `{obs}`
+- Actions: `{action}`
+- Wrappers: {wrap}
+
+## Use
+
+```python
+from rlplug_core import load
+
+policy = load("path/to/this/directory")
+action = policy(observation)
+```
+
+The files hold numbers and JSON; nothing in them can run code. rlplug-core loads them alone{needs}.
+
+## Make it again
+
+```sh
+{command}
+```
+
+Options that are not defaults:
+
+| option | value |
+|---|---|
+{options}
+
+Made with {versions}.
+"""
+
+
+def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], spec: Spec) -> str:
+    """The card of a run's policy.
+
+    Args:
+        about: what the export says of itself: `checkpoint`, `step`, `wrap`.
+        spec: what the policy sees and answers.
+    """
+    chosen = {name: value for name, value in config["options"].items() if config["origins"].get(name) != "default"}
+    typed = {name: value for name, value in chosen.items() if config["origins"].get(name) != "preset"}
+    versions = config["environment"]["versions"]
+    return _CARD.format(
+        algorithm=found.algorithm, env=found.env, step=f"{about['step']:,}", total=f"{found.total_timesteps:,}",
+        seed=found.seed, scores=_scores(found), obs=spec.obs, action=spec.action,
+        wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
+        needs=", and the plugins of the wrappers" if about["wrap"] else "",
+        command=_command(found, typed), options=_rows((name, _text(value)) for name, value in chosen.items()),
+        versions=", ".join(f"{name} {version}" for name, version in versions.items()),
+    )  # fmt: skip
+
+
+def _scores(found: Summary) -> str:
+    scores = [("last evaluation in training", _number(found.last)), ("best evaluation", _number(found.best))]
+    if final := found.final_eval:
+        said = f"{final['return_mean']:,.1f} ± {final['return_std']:,.1f} over {final['episodes']} episodes"
+        scores.append((f"final evaluation of {final['checkpoint']}", said))
+    return _rows(scores)
+
+
+def _command(found: Summary, typed: Mapping[str, Any]) -> str:
+    words = [f"rlplug run {found.algorithm} {found.env}"]
+    for name, value in typed.items():
+        words += [f"--wrap {one}" for one in value] if name == "wrap" else [f"--set {name}={_text(value)}"]
+    return " ".join(words)
+
+
+def _rows(rows: Any) -> str:
+    return "\n".join(f"| {name} | {value} |" for name, value in rows) or "| none | |"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

@@ -1,0 +1,272 @@
+"""Checkpoints: a tree of state as files with hashes, written so that a kill at any moment loses nothing that was there.
+
+A checkpoint is a directory `<kind>-<step>` with one `.json` and one `.safetensors` file per component and a
+`manifest.json` that holds every file's SHA-256 and its own. It is written under a temporary name, fsynced and renamed.
+Nothing in it can run code, and nothing in it is read that the manifest does not vouch for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
+
+from rlplug_core.errors import BadCheckpoint
+from rlplug_core.types import Array, State
+
+#: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
+FORMAT = 3
+#: Before the name of a checkpoint that another is about to replace.
+ASIDE = ".old-"
+#: What arrays may hold.
+DTYPES = frozenset({"bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)),
+                    "float16", "float32", "float64"})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint on disk: what kind, at which env step, where."""
+
+    kind: str
+    step: int
+    path: Path
+
+
+class Checkpoints:
+    """The checkpoints of one run directory; keeps the last `keep` of kind `step` and the last of every other kind."""
+
+    def __init__(self, directory: Path, keep: int = 3) -> None:
+        self.directory, self.keep = directory, keep
+
+    def save(self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, Any]) -> Saved:
+        """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        final = self.directory / f"{kind}-{step:012d}"
+        temporary = self.directory / f".tmp-{final.name}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        files: dict[str, str] = {}
+        for name, state in components.items():
+            files.update(_write_component(temporary, name, state))
+        manifest = {"format": FORMAT, "step": step, "components": sorted(components), "files": files, **about}
+        _write(temporary / "manifest.json", sealed(manifest))
+        _sync_directory(temporary)
+        self._replace(temporary, final)
+        saved = Saved(kind, step, final)
+        self._prune(saved)
+        return saved
+
+    def kept(self, *kinds: str) -> list[Saved]:
+        """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
+        found = []
+        for path in self.directory.iterdir() if self.directory.exists() else ():
+            name = path.name.removeprefix(ASIDE)
+            kind, _, step = name.rpartition("-")
+            replaced = name != path.name and (self.directory / name).exists()
+            if kind and kind[0] != "." and step.isdecimal() and not replaced and (not kinds or kind in kinds):
+                found.append(Saved(kind, int(step), path))
+        return sorted(found, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0))
+
+    def load(self, kinds: Sequence[str], *only: str) -> tuple[Saved, dict[str, State], dict[str, Any], list[str]]:
+        """The newest readable checkpoint of these kinds: where, components, manifest, why newer ones were passed over.
+
+        Args:
+            kinds: such as `step`, `final`, `best`.
+            only: the components to read; all without.
+
+        Raises:
+            BadCheckpoint: none is left that can be read.
+        """
+        warnings: list[str] = []
+        for saved in self.kept(*kinds):
+            try:
+                components, manifest = read(saved.path, *only)
+                if manifest["step"] != saved.step:
+                    raise BadCheckpoint(f"checkpoint {saved.path.name} is damaged: it is of step {manifest['step']}")
+            except BadCheckpoint as error:
+                warnings.append(str(error))
+                continue
+            return saved, components, manifest, warnings
+        reasons = f": {'; '.join(warnings)}" if warnings else ""
+        raise BadCheckpoint(f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}")
+
+    def _replace(self, temporary: Path, final: Path) -> None:
+        """Put a checkpoint in its place; one of its name is set aside first, where `kept` finds it after a kill."""
+        aside = self.directory / f"{ASIDE}{final.name}"
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+            final.rename(aside)
+        temporary.rename(final)
+        _sync_directory(self.directory)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _prune(self, newest: Saved) -> None:
+        """Keep `newest` and those before it; later ones are of a story that a resume from an earlier point gave up."""
+        others = self.kept(newest.kind)
+        before = [saved for saved in others if saved.step < newest.step]
+        staying = [newest, *before[: self.keep - 1 if newest.kind == "step" else 0]]
+        for saved in others:
+            if saved not in staying:
+                saved.path.rename(self.directory / f".tmp-{saved.path.name}")  # so that none is ever seen half removed
+        self.drop_unfinished()
+
+    def drop_unfinished(self) -> int:
+        """Delete what was being written or deleted when a process ended; how many there were."""
+        stale = list(self.directory.glob(".tmp-*"))
+        for path in stale:
+            shutil.rmtree(path, ignore_errors=True)
+        return len(stale)
+
+
+def sealed(manifest: Mapping[str, Any]) -> bytes:
+    """A manifest as the bytes of its file, with their own hash in it."""
+    plain = json.dumps(manifest, indent=1)
+    return json.dumps({**manifest, "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1).encode()
+
+
+def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
+    """The components (`only` those named, if any) and the manifest of the checkpoint at `path`, their hashes verified.
+
+    Raises:
+        BadCheckpoint: a file is missing, changed or unreadable.
+    """
+    try:
+        manifest = _manifest(path)
+        names = only or manifest["components"]
+        return {name: _read_component(path, name, manifest["files"]) for name in names}, manifest
+    except UNREADABLE as error:
+        raise BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}") from error
+
+
+#: What reading anything but a checkpoint may raise.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    content = (path / "manifest.json").read_bytes()
+    manifest: dict[str, Any] = json.loads(content)
+    if sealed({key: value for key, value in manifest.items() if key != "sha256"}) != content:
+        raise BadCheckpoint(f"checkpoint {path.name} is damaged: manifest.json has changed since it was written")
+    if manifest["format"] != FORMAT:
+        writer = manifest.get("environment", {}).get("versions", {}).get("rlplug-core", "of another version")
+        raise BadCheckpoint(
+            f"checkpoint {path.name} is of format {manifest['format']}, which rlplug-core {writer} wrote, and this "
+            f"version reads format {FORMAT}; install that version to use it"
+        )
+    return manifest
+
+
+def _write_component(directory: Path, name: str, state: State) -> Iterator[tuple[str, str]]:
+    arrays: dict[str, Array] = {}
+    tree = json.dumps(_encode(state, "", arrays)).encode()
+    _write(directory / f"{name}.json", tree)
+    yield f"{name}.json", hashlib.sha256(tree).hexdigest()
+    if arrays:
+        path = directory / f"{name}.safetensors"
+        save_file(arrays, path)
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+        yield path.name, _digest(path)
+
+
+def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> State:
+    """One component, each file of which must have the hash in `digests`."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError(f"'{name}' cannot be a component's name")
+    tree, arrays = directory / f"{name}.json", directory / f"{name}.safetensors"
+    for path in (tree, arrays) if arrays.name in digests else (tree,):
+        if _digest(path) != digests[path.name]:
+            raise BadCheckpoint(f"checkpoint {directory.name} is damaged: {path.name} has changed since it was written")
+    state = _decode(json.loads(tree.read_bytes()), _arrays(arrays) if arrays.name in digests else {})
+    if not isinstance(state, dict):
+        raise ValueError(f"{tree.name} holds no dictionary")
+    return state
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a safetensors file, mapped into memory as private pages that are read when they are copied.
+
+    Whoever loads state copies it to where it belongs, so that a large replay would otherwise lie in memory twice. It is
+    the library's loader for torch that maps; the one for numpy reads.
+    """
+    return {name: tensor.numpy() for name, tensor in load_file(path).items()}
+
+
+def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
+    """Plain JSON, with arrays and tensors moved to `arrays` and their place marked."""
+    if isinstance(value, torch.Tensor):
+        tensor = value.detach().cpu()
+        if tensor.dtype == torch.bfloat16:  # which numpy does not know
+            return {"$bfloat16": _place(tensor.view(torch.int16).numpy(), path, arrays)}
+        return {"$tensor": _place(tensor.numpy(), path, arrays)}
+    if isinstance(value, np.ndarray):
+        return {"$array": _place(value, path, arrays)}
+    if isinstance(value, Mapping):
+        if wrong := [key for key in value if not isinstance(key, str | int)]:
+            raise TypeError(f"state at '{path}' has the key {wrong[0]!r}; keys are strings or integers")
+        return {"$dict": [[key, _encode(item, f"{path}/{key}", arrays)] for key, item in value.items()]}
+    if isinstance(value, tuple | list):
+        items = [_encode(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
+        return {"$tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"state at '{path}' is a {type(value).__name__}; state is tensors, arrays, numbers, strings, None")
+
+
+def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
+    """Put an array among `arrays`; the number in its name tells apart what keys with a slash would not."""
+    if array.dtype.name not in DTYPES:
+        raise TypeError(f"state at '{path}' is an array of {array.dtype}; arrays hold numbers or booleans")
+    name = f"{len(arrays)}:{path}"
+    arrays[name] = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+    return name
+
+
+def _decode(value: Any, arrays: dict[str, Array]) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "$dict":
+        return {key: _decode(item, arrays) for key, item in content}
+    if kind == "$tuple":
+        return tuple(_decode(item, arrays) for item in content)
+    if kind == "$array":
+        return arrays[content]
+    tensor = torch.from_numpy(arrays[content])
+    return tensor.view({"$tensor": tensor.dtype, "$bfloat16": torch.bfloat16}[kind])
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

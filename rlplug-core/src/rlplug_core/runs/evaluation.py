@@ -1,0 +1,123 @@
+"""Plays episodes with the weights of a run's checkpoint: as in evaluation, or under conditions of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlplug_core.acting.deviating import Deviating
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError, did_you_mean, warn
+from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.wrapping import Wrapping
+from rlplug_core.protocols import Agent, Env, Learner
+from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.seeds import Seeds
+
+#: The checkpoints that a word stands for, the first that there is.
+KINDS = {"best": ("best",), "final": ("final",), "latest": ("final", "step", "best")}
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Conditions under which episodes are played, where they are not those of the run's own evaluations.
+
+    Attributes:
+        checkpoint: `best`, `final`, `latest`, or a name such as `step-000000010000`.
+        stochastic: whether to explore as in training at the checkpoint's step.
+        epsilon: the chance of a random action per step, on top.
+        env: another environment, with the same spaces.
+        wrap: other wrappers than the run's.
+    """
+
+    checkpoint: str = "best"
+    stochastic: bool = False
+    epsilon: float = 0.0
+    env: str | None = None
+    wrap: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon <= 1:
+            raise UsageError(f"epsilon is {self.epsilon:g}; it is a chance from 0 to 1")
+
+    def applied(self, plan: Plan) -> Plan:
+        """The plan with these environments."""
+        env = self.env or plan.env
+        if self.wrap is None:
+            return replace(plan, env=env)
+        return replace(plan, env=env, wrappings=tuple(map(Wrapping.parse, self.wrap)))
+
+
+#: As the run itself evaluates.
+USUAL = Conditions()
+
+
+def evaluate_checkpoint(
+    plan: Plan, directory: RunDirectory, episodes: int, seed: int | None = None, conditions: Conditions = USUAL
+) -> Evaluation:
+    """Play `episodes` episodes, each in an environment of its own; the default seed is the final evaluation's.
+
+    Raises:
+        UsageError: there is no such checkpoint, or it does not fit the environment. BadCheckpoint: it cannot be read.
+    """
+    env = conditions.applied(plan).make_env(episodes)
+    try:
+        used = final_seed(plan) if seed is None else seed
+        agent, clock = ready(plan, directory, env, conditions, used)
+        return evaluate(agent, env, used, clock, conditions.stochastic)
+    finally:
+        env.close()
+
+
+def final_seed(plan: Plan) -> int:
+    """The seed of a run's final evaluation, which no evaluation while it trained used."""
+    return plan.seeds().child("final_eval").integer()
+
+
+def ready(plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions, seed: int) -> tuple[Agent, Clock]:
+    """The agent of a checkpoint for an environment, and the clock as it stood."""
+    learner, saved = load_learner(plan, directory, env, conditions.checkpoint)
+    clock = Clock(plan.options.total_timesteps, saved.step)
+    agent = learner.agent()
+    return (Deviating(agent, env.spec, conditions.epsilon, Seeds(seed)) if conditions.epsilon else agent), clock
+
+
+def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str) -> tuple[Learner[Any], Saved]:
+    """A learner with a checkpoint's weights, and which one it is.
+
+    Raises:
+        UsageError: there is no such checkpoint, or its weights do not fit the environment.
+        BadCheckpoint: none can be read.
+    """
+    saved, state = learner_state(Checkpoints(directory.checkpoints_path), checkpoint)
+    learner = plan.make_learner(env.spec)
+    try:
+        learner.load_state_dict(state)
+    except (RuntimeError, ValueError, KeyError) as error:  # as torch and plugins say that shapes or names differ
+        said = str(error).strip().splitlines()[-1].strip()
+        raise UsageError(
+            f"the weights of {saved.path.name} do not fit {env.spec.id} (observations {env.spec.obs}, actions "
+            f"{env.spec.action}): {said}; play it where it was trained, or with the same wrappers"
+        ) from error
+    return learner, saved
+
+
+def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, Any]]:
+    """The learner's part of the checkpoint that a word means.
+
+    Raises:
+        UsageError: there is no such checkpoint. BadCheckpoint: none can be read.
+    """
+    if word in KINDS:
+        saved, components, _, warnings = checkpoints.load(KINDS[word], "learner")
+        for warning in warnings:
+            warn(f"{warning}; falling back to {saved.path.name}")
+        return saved, components["learner"]
+    named = {saved.path.name: saved for saved in checkpoints.kept()}
+    if word not in named:
+        known = [*KINDS, *named]
+        raise UsageError(f"no checkpoint '{word}'{did_you_mean(word, known)} (there is {', '.join(known)})")
+    return named[word], read(named[word].path, "learner")[0]["learner"]

@@ -1,0 +1,55 @@
+"""A run's policy as files of its own, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlplug_core.errors import UsageError
+from rlplug_core.export.bundle import read, write
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.runs.card import card
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.evaluation import Conditions, ready
+from rlplug_core.runs.listing import summary
+from rlplug_core.runs.policy import Policy
+
+
+def export_policy(
+    plan: Plan, directory: RunDirectory, out: Path, checkpoint: str = "best", onnx: bool = False
+) -> Path:  # fmt: skip
+    """Write the policy of a run's checkpoint into the directory `out`, with a model card, `README.md`.
+
+    Args:
+        onnx: also as `policy.onnx`.
+
+    Raises:
+        UsageError: something lies there, or the policy cannot be exported.
+        MissingPackage: what writes ONNX is not installed.
+    """
+    config, found = directory.config, summary(directory.path)
+    env = plan.make_env(1)
+    try:
+        agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
+        about = {
+            "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,
+            "step": clock.steps, "wrap": [one.words for one in plan.wrappings],
+        }  # fmt: skip
+        write(out, agent, env, about, onnx)
+        (out / "README.md").write_text(card(found, config, about, env.spec), encoding="utf-8")
+        return out
+    finally:
+        env.close()
+
+
+def loaded(directory: Path, deterministic: bool = True) -> Policy:
+    """The policy of an export, inside the wrappers that it was trained with.
+
+    Raises:
+        UsageError: it shall not be deterministic, or a wrapper is missing. RlplugError: its files are damaged.
+    """
+    if not deterministic:
+        raise UsageError(f"{directory} is an export, which is greedy; load the run itself with deterministic=False")
+    found = read(directory)
+    env = wrapped(found.env, tuple(map(Wrapping.parse, found.about["wrap"])))
+    return Policy(found.agent, env)

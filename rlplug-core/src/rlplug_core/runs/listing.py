@@ -1,0 +1,140 @@
+"""Finds runs by name and sums each up in a few words; one that cannot be read says so and hides no other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import Record, read
+
+#: Where run directories are made.
+OUT = Path("runs")
+#: What a configuration or a journal of another version or of a torn disk may raise.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run; `problem` says why it cannot be read, and the rest is empty then.
+
+    `best` is the highest mean return of an evaluation, `last` that of the last one; `final_eval` is what the final
+    evaluation said.
+    """
+
+    name: str
+    path: str
+    status: str
+    algorithm: str = ""
+    env: str = ""
+    seed: int | None = None
+    steps: int = 0
+    total_timesteps: int | None = None
+    best: float | None = None
+    last: float | None = None
+    final_eval: dict[str, Any] | None = None
+    group: str = ""
+    created: float = 0.0
+    seconds: float = 0.0
+    problem: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return asdict(self)
+
+
+def find(run: Path | str, out: Path = OUT) -> Path:
+    """The run directory that a path, or a name under `out`, means.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for path in (Path(run), out / run):
+        if (path / "config.json").is_file():
+            return path
+    if len(below := [path for path in directories(out) if path.name == str(run)]) == 1:
+        return below[0]  # a run of a sweep, by its own name
+    near = did_you_mean(Path(run).name, [path.name for path in directories(out)])
+    raise UsageError(f"no run at {run}{near} ('rlplug runs' lists the runs in {out}/)")
+
+
+def directories(out: Path = OUT) -> list[Path]:
+    """The run directories in `out` and in the sweeps there, oldest first."""
+    places = [out, *(path.parent for path in out.glob("*/sweep.json"))] if out.is_dir() else []
+    found = [path.parent for place in places for path in place.glob("*/config.json")]
+    return sorted(found, key=lambda path: ((path / "config.json").stat().st_mtime_ns, path.name))
+
+
+def summaries(paths: Iterable[Path]) -> list[Summary]:
+    """Each run in a few words."""
+    return [summary(path) for path in paths]
+
+
+def summary(path: Path) -> Summary:
+    """A run in a few words, from its configuration and its journal."""
+    try:
+        return _summary(path)
+    except UNREADABLE as error:
+        said = f"{type(error).__name__}: {error}"
+        return Summary(_name(path), str(path), "unreadable", problem=f"{path / 'config.json'} cannot be used: {said}")
+
+
+def records(path: Path) -> list[Record]:
+    """A run's journal; empty for a run that was killed before its first record."""
+    journal = RunDirectory(path).journal_path
+    return list(read(journal)) if journal.exists() else []
+
+
+def final_evaluation(journal: Iterable[Record]) -> dict[str, Any] | None:
+    """Return what the last final evaluation said."""
+    found = [record.data for record in journal if record.kind == "final_eval"]
+    return found[-1] if found else None
+
+
+def remove(path: Path) -> None:
+    """Delete a run directory.
+
+    Raises:
+        UsageError: it is being written.
+    """
+    if RunDirectory(path).running():
+        raise UsageError(f"run {path} is running; stop it before you remove it")
+    shutil.rmtree(path)
+
+
+def _summary(path: Path) -> Summary:
+    directory = RunDirectory(path)
+    config: dict[str, Any] = json.loads(directory.config_path.read_bytes())
+    journal = records(path)
+    means = [record.data["eval/return_mean"] for record in journal if record.kind == "evaluation"]
+    return Summary(
+        _name(path), str(path), "running" if directory.running() else ending(journal),
+        str(config["algorithm"]), str(config["env"]), config["options"].get("seed"),
+        max((record.step for record in journal), default=0), config["options"].get("total_timesteps"),
+        max(means, default=None), means[-1] if means else None, final_evaluation(journal),
+        str(config["group"]), float(config["created"]), _seconds(journal),
+    )  # fmt: skip
+
+
+def _name(path: Path) -> str:
+    """Return what a run is called among others: that of a sweep with the sweep's name before its own."""
+    return f"{path.parent.name}/{path.name}" if (path.parent / "sweep.json").exists() else path.name
+
+
+def ending(journal: Iterable[Record]) -> str:
+    """Return how the last process left a run: `finished`, `failed`, `interrupted`, or `killed` without a word."""
+    status = "killed"
+    for record in journal:
+        status = str(record.data["status"]) if record.kind == "end" else "killed"
+    return status
+
+
+def _seconds(journal: Iterable[Record]) -> float:
+    """Return how long it trained, over all its processes."""
+    found = [record.data["perf/wall_s"] for record in journal if "perf/wall_s" in record.data]
+    return float(found[-1]) if found else 0.0

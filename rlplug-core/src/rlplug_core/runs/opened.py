@@ -1,0 +1,149 @@
+"""`Run`: a run directory in a user's hands, to be read, evaluated, watched, loaded and exported.
+
+run = open_run("a2c-CartPole-v1-s1-20260101-120000")
+steps, returns = run.curve("eval/return_mean")
+print(run.evaluate(episodes=20, stochastic=True).iqm)
+run.play(video="film.mp4")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.errors import warn
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.plan import Plan
+from rlplug_core.runs import columns as tables
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.evaluation import Conditions, evaluate_checkpoint
+from rlplug_core.runs.listing import Summary, find, summary
+from rlplug_core.runs.policy import Policy, policy_of
+from rlplug_core.runs.sources import names
+from rlplug_core.runs.watching import Showing, watched
+from rlplug_core.types import Array
+
+
+class Run:
+    """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for."""
+
+    def __init__(self, directory: RunDirectory | Path | str) -> None:
+        self.directory = directory if isinstance(directory, RunDirectory) else RunDirectory.open(find(directory))
+        self.path = self.directory.path
+        self.name = self.path.name
+        self.journal = self.directory.journal_path
+
+    def __repr__(self) -> str:
+        found = self.summary()
+        about = found.problem or f"{found.algorithm} on {found.env}, seed {found.seed}"
+        return f"Run({self.name}: {about}, {found.status} at step {found.steps:,})"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The content of `config.json`."""
+        return self.directory.config
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options by dotted name."""
+        found: dict[str, Any] = self.config["options"]
+        return found
+
+    @property
+    def status(self) -> str:
+        """`running`, `finished`, `failed`, `interrupted`, or `killed`."""
+        return self.directory.status()
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """The names of the checkpoints, in the order of their steps."""
+        return [saved.path.name for saved in reversed(Checkpoints(self.directory.checkpoints_path).kept())]
+
+    def summary(self) -> Summary:
+        """The run in a few words: status, steps, best and last evaluation, final evaluation."""
+        return summary(self.path)
+
+    def curves(self, *names: str) -> dict[str, Array]:
+        """Metrics by name as columns on the env steps in `step`; see `rlplug_core.runs.columns.columns`."""
+        return tables.columns(self.journal, *names)
+
+    def curve(self, name: str = "eval/return_mean") -> tuple[Array, Array]:
+        """The env steps at which a metric was recorded, and its values."""
+        return tables.curve(self.journal, name)
+
+    def episodes(self) -> dict[str, Array]:
+        """Every training episode as columns: `steps`, `returns`, `lengths`, `workers`."""
+        return tables.episodes(self.journal)
+
+    def evaluate(
+        self, episodes: int = 100, seed: int | None = None, checkpoint: str = "best", *, stochastic: bool = False,
+        epsilon: float = 0.0, env: str | None = None, wrap: Sequence[str] | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Play episodes with a checkpoint's weights, on fresh environments.
+
+        Args:
+            episodes: how many, each in a row of its own.
+            seed: of the environments; without one, the seed of the run's final evaluation.
+            checkpoint: `best`, `final`, `latest`, or one of `checkpoints`.
+            stochastic: whether to explore as in training at the checkpoint's step; else greedily.
+            epsilon: the chance of a random action per step, on top.
+            env, wrap: another environment with the same spaces; other wrappers than the run's.
+        """
+        conditions = Conditions(checkpoint, stochastic, epsilon, env, wrap)
+        return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
+
+    def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
+        """Greedy episodes with every checkpoint that is left, by env step: a curve after the fact."""
+        kept = reversed(Checkpoints(self.directory.checkpoints_path).kept())
+        return {saved.step: self.evaluate(episodes, seed, saved.path.name) for saved in kept}
+
+    def play(
+        self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
+        frames: Path | str | None = None, every: int = 1, fps: float | None = None, sheet: Path | str | None = None,
+        stochastic: bool = False, epsilon: float = 0.0, env: str | None = None, wrap: Sequence[str] | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Play episodes one after the other and let them be seen: in a window, unless something is to be written.
+
+        Args:
+            video: a film, `.mp4`, `.webp` or `.gif`. frames: a directory for numbered PNGs.
+            every: which frames of an episode these get, from the first.
+            fps: the film's frames per second; without it the environment's own.
+            sheet: a PNG with frames of the best and the worst episode.
+            others: as in `evaluate`.
+        """
+        showing = Showing(_path(video), _path(frames), every, fps, _path(sheet))
+        conditions = Conditions(checkpoint, stochastic, epsilon, env, wrap)
+        return watched(plan_of(self), self.directory, showing, episodes, seed, conditions)
+
+    def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
+        """The policy of a checkpoint; see `rlplug_core.load`."""
+        return policy_of(plan_of(self), self.directory, checkpoint, deterministic)
+
+    def export(self, out: Path | str, checkpoint: str = "best", *, onnx: bool = False) -> Path:
+        """Write the policy of a checkpoint into the new directory `out`: JSON, safetensors, a model card.
+
+        `rlplug_core.load(out)` gives it back without the algorithm's plugin; with `onnx` there is `policy.onnx` too.
+        """
+        from rlplug_core.runs.exporting import export_policy  # what takes programs apart is of no use to runs
+
+        return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx)
+
+
+def open_run(run: Path | str | Run, out: Path | str = "runs") -> Run:
+    """The run of this path, or of this name in `out`.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return run if isinstance(run, Run) else Run(RunDirectory.open(find(run, Path(out))))
+
+
+def plan_of(run: Run) -> Plan:
+    """The plan that a run was made from, with its own copies of files."""
+    return Plan.make(*names(run.path, run.config, warn))
+
+
+def _path(place: Path | str | None) -> Path | None:
+    return None if place is None else Path(place)

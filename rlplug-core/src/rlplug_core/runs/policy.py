@@ -1,0 +1,135 @@
+"""`Policy`: what a user loads from a run; observation in, action out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.actions import one_of
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve, SupportsTranslate
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.evaluation import Conditions, ready
+from rlplug_core.types import Array, Obs
+
+
+class Policy:
+    """Observation in, action out, as in evaluation: for one observation or a batch, in the environment's own units.
+
+    That is what the agent does when it must not explore: the best action it knows, unless an option such as
+    `eval_eps` asks for a chance of another one; with `deterministic=False` it is what the agent does in training at the
+    clock's progress. It begins with one row, whatever the batches' size: an agent that draws random numbers then draws
+    for as many rows as come. The wrappers of the run stand between: they see the observations in turn, as if it were
+    playing.
+
+    Attributes:
+        observation_space, action_space: what goes in and what comes out.
+    """
+
+    def __init__(self, agent: Agent, env: Env, clock: Clock | None = None, deterministic: bool = True) -> None:
+        self._agent, self._env, self._clock, self.deterministic = agent, env, clock or Clock(1), deterministic
+        self.observation_space = env.source.obs if isinstance(env, SupportsObserve) else env.spec.obs
+        self.action_space = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+        self._state = agent.initial(1)
+        self._first = np.ones(1, dtype=bool)
+
+    def __repr__(self) -> str:
+        how = "" if self.deterministic else ", stochastic"
+        return f"Policy({self._env.spec.id}: {self.observation_space} -> {self.action_space}{how})"
+
+    def reset(self) -> None:
+        """Forget what was seen; needed only by policies or wrappers with memory, between episodes."""
+        self._state, self._first = self._agent.initial(1), np.ones(1, dtype=bool)
+
+    def __call__(self, obs: Obs) -> Any:
+        """The action for one observation (or [B, ...] of them, where neither policy nor wrappers have memory).
+
+        Raises:
+            UsageError: the observation has a wrong shape or a NaN in it, or a part of it is missing, such as the mask
+                of an environment that has it in `info`.
+        """
+        obs = _canonical(self.observation_space, obs)
+        single = self._is_single(obs)
+        batch = _batch(self.observation_space, obs, single)
+        if isinstance(self._env, SupportsObserve):
+            batch = self._env.observe(batch, self._first)
+        act = self._agent.act(batch, self._first, self._state, self._clock, explore=not self.deterministic)
+        self._state, self._first = act.recurrent_state, np.zeros(1, dtype=bool)
+        action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
+        return one_of(action, 0) if single else action
+
+    def predict(
+        self, obs: Obs, state: Any = None, episode_start: Any = None, deterministic: bool | None = None
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """The action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
+
+        Args:
+            state: not used; where `episode_start` is true the policy forgets what it saw.
+            deterministic: instead of how it was loaded, for this one action.
+        """
+        if episode_start is not None and np.any(episode_start):
+            self.reset()
+        before = self.deterministic
+        self.deterministic = before if deterministic is None else deterministic
+        try:
+            return self(obs), None
+        finally:
+            self.deterministic = before
+
+    def _is_single(self, obs: Obs) -> bool:
+        space, part = self.observation_space, obs
+        while isinstance(part, dict):
+            name = next(iter(part))
+            space, part = space[name], part[name]  # type: ignore[index]
+        try:
+            return np.ndim(part) == len(space.shape or ())
+        except ValueError as error:  # lists of different lengths
+            raise UsageError(f"the observation is no array of numbers: {error}; one has shape {space.shape}") from error
+
+
+def policy_of(plan: Plan, directory: RunDirectory, checkpoint: str = "best", deterministic: bool = True) -> Policy:
+    """The policy of a run's checkpoint.
+
+    Raises:
+        UsageError: there is no such checkpoint. BadCheckpoint: it cannot be read.
+    """
+    env = plan.make_env(1)
+    agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
+    return Policy(agent, env, clock, deterministic)
+
+
+def _canonical(space: spaces.Space[Any], obs: Any) -> Obs:
+    """Observations as agents know them: of a tuple a dictionary keyed "0", "1", …."""
+    if not isinstance(space, spaces.Dict):
+        return obs
+    if isinstance(obs, tuple):
+        obs = {str(number): part for number, part in enumerate(obs)}
+    if not isinstance(obs, Mapping) or space.spaces.keys() - obs.keys():
+        entries = ", ".join(f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces)
+        raise UsageError(f"this observation lacks a part of what the policy sees; give it {{{entries}}}")
+    return {name: _canonical(part, obs[name]) for name, part in space.spaces.items()}
+
+
+def _batch(space: spaces.Space[Any], obs: Obs, single: bool, name: str = "") -> Obs:
+    """Observations as rows [B, ...] of the space's types; a single one is one row.
+
+    Raises:
+        UsageError: a wrong shape, or a number that is none.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: _batch(part, obs[key], single, f"{name}/{key}") for key, part in space.spaces.items()}
+    where, shape = f"observation '{name[1:]}'" if name else "observation", space.shape or ()
+    given: Array = np.asarray(obs)
+    rows = given[None] if single else given
+    if rows.shape[1:] != shape or rows.dtype.kind not in "biuf":
+        many = f"({', '.join(map(str, ('B', *shape)))})"
+        raise UsageError(f"the {where} has shape {given.shape} of {given.dtype}; one is {shape}, many are {many}")
+    if rows.dtype.kind == "f" and np.isnan(rows).any():
+        raise UsageError(f"the {where} holds a NaN; look at the environment or the sensor that gave it")
+    return rows.astype(space.dtype, copy=False)

@@ -1,0 +1,67 @@
+"""Films of a run's evaluations while it trains; whatever goes wrong with one, training goes on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import warn
+from rlplug_core.films.film import Films, film, usual_suffix
+from rlplug_core.films.player import Reel, play
+from rlplug_core.loop.plan import Plan
+from rlplug_core.protocols import Learner, SupportsLimit, SupportsShow
+from rlplug_core.runs.watching import shown_env
+
+FOLDER = "videos"
+#: Steps after which an episode is cut in a film.
+LONGEST = 5_000
+
+
+@dataclass
+class Recorder:
+    """Plays an episode with the weights as they are, in an environment of its own, into `videos/step-….mp4`.
+
+    Its first film is due at the first evaluation, each further one `every` env steps behind the last.
+    """
+
+    plan: Plan
+    run: Path
+    every: int
+
+    def __post_init__(self) -> None:
+        names = [path.stem.rpartition("-")[2] for path in (self.run / FOLDER).glob("step-*")]
+        self.filmed = max((int(name) for name in names if name.isdecimal()), default=-self.every)
+
+    def due(self, steps: int) -> bool:
+        """Return whether a film is to be made at this env step."""
+        return bool(self.every) and steps - self.filmed >= self.every
+
+    def record(self, learner: Learner[Any], seed: int, clock: Clock) -> dict[str, Any] | None:
+        """Make a film; what the journal says of it, or None where it cannot be made: then there will be no more."""
+        path = self.run / FOLDER / f"step-{clock.steps:012d}{usual_suffix()}"
+        try:
+            return self._record(learner, path, seed, clock)
+        except Exception as error:  # noqa: BLE001 - a renderer may raise anything, and a run is worth more than its films
+            warn(f"no films of this run: {' '.join(str(error).split())[:300] or type(error).__name__}")
+            self.every = 0
+            return None
+
+    def _record(self, learner: Learner[Any], path: Path, seed: int, clock: Clock) -> dict[str, Any]:
+        began = time.monotonic()
+        env = shown_env(self.plan, "rgb_array")
+        try:
+            if isinstance(env, SupportsLimit):
+                env.limit(LONGEST)
+            fps = env.fps if isinstance(env, SupportsShow) else 30.0
+            with Films(film(path, fps)) as films:
+                result = play(learner.agent(), env, 1, seed, clock, Reel(films))
+        finally:
+            env.close()
+        self.filmed = clock.steps
+        return {
+            "path": f"{FOLDER}/{path.name}", "return": result.mean, "length": result.lengths[0],
+            "seconds": time.monotonic() - began,
+        }  # fmt: skip

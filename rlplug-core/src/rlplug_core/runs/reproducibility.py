@@ -1,0 +1,51 @@
+"""Record what bit-exact resume depends on besides the configuration: versions, machine, threads, device."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from rlplug_core.config.targets import is_target
+from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.products import processor
+from rlplug_core.plugins import find
+
+
+def environment(plan: Plan) -> dict[str, Any]:
+    """Return what bit-exact resume depends on, besides the configuration."""
+    packages = ("rlplug-core", *_plugin(plan.algorithm), "torch", "numpy", "gymnasium")
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "machine": platform.machine(),
+        "cpu": _cpu(),
+        "threads": plan.options.threads,
+        "device": plan.options.device,
+        "inference_backend": plan.options.inference_backend,
+    }
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what has changed that bit-exact resume depends on, one sentence each."""
+    flat = [
+        {**{key: value for key, value in side.items() if key != "versions"}, **side["versions"]} for side in (then, now)
+    ]
+    return [
+        f"{key} was {flat[0][key]} and is {flat[1].get(key)}" for key in flat[0] if flat[0][key] != flat[1].get(key)
+    ]
+
+
+def _plugin(algorithm: str) -> tuple[str, ...]:
+    """The distribution of an algorithm that is installed."""
+    return () if is_target(algorithm) else (find("algorithms", algorithm).distribution,)
+
+
+@cache
+def _cpu() -> str:
+    """Return what products of matrices are computed by."""
+    maker, family = processor()
+    return f"{maker} {family} {torch.backends.cpu.get_cpu_capability()}".strip()

@@ -1,0 +1,108 @@
+"""Trains a run again from its record, and says where the two differ and what around them does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.events import Progress
+from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.listing import records
+from rlplug_core.runs.opened import Run, open_run, plan_of
+from rlplug_core.runs.reproducibility import differences, environment
+from rlplug_core.runs.run import again
+from rlplug_core.runs.sources import names
+
+#: What is measured and not computed, and differs from run to run.
+MEASURED = "perf/"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A run that was trained again.
+
+    Attributes:
+        run: the new one.
+        differs: what is not the same in the two, in sentences; nothing where all bits are.
+        surroundings: what the bits depend on and has changed since: packages, versions, threads, machine.
+    """
+
+    run: Run
+    differs: list[str]
+    surroundings: list[str]
+
+    @property
+    def same(self) -> bool:
+        return not self.differs
+
+
+def reproduce(
+    run: Path | str | Run, name: str | None = None, watch: Callable[[Progress], None] | None = None
+) -> Reproduction:  # fmt: skip
+    """Train a finished run again, in a new directory beside it, and compare weights and records.
+
+    Args:
+        name: of the new run's directory; without it the old one's and `-again`.
+
+    Raises:
+        UsageError: it is not finished, or was resumed to another total. Everything that training raises.
+    """
+    old = open_run(run)
+    if old.status != "finished":
+        raise UsageError(f"run {old.name} is {old.status}; only a finished one can be compared with its repetition")
+    plan = plan_of(old)
+    saved = Checkpoints(old.directory.checkpoints_path).kept("final")[0]
+    _, manifest = read(saved.path, "clock")
+    surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
+    algorithm, env, options = names(old.path, old.config, warn)
+    new = again(algorithm, env, options, old.path.parent, name or f"{old.name}-again", watch)
+    return Reproduction(new, compared(old.directory, new.directory), surroundings)
+
+
+def compared(one: RunDirectory, other: RunDirectory) -> list[str]:
+    """Return where two runs differ: the first record that is not the same, and the final learner's parts."""
+    found = []
+    first = _first_difference(_numbers(one.path), _numbers(other.path))
+    if first:
+        found.append(first)
+    left, right = (_digests(directory) for directory in (one, other))
+    files = sorted(left.keys() | right.keys())
+    return found + [f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)]
+
+
+def _inexact(manifest: dict[str, Any]) -> list[str]:
+    return [] if manifest["exact"] else [f"the run could not be exact: {manifest['inexact']}"]
+
+
+def _numbers(path: Path) -> dict[tuple[int, str], float]:
+    """Return what was recorded, by env step and name, but for what was measured."""
+    return {
+        (record.step, key): value
+        for record in records(path)
+        if record.kind in ("metrics", "evaluation")
+        for key, value in record.data.items()
+        if not key.startswith(MEASURED)
+    }
+
+
+def _first_difference(one: dict[tuple[int, str], float], other: dict[tuple[int, str], float]) -> str:
+    for step, key in sorted(one.keys() | other.keys()):
+        was, now = one.get((step, key)), other.get((step, key))
+        if was != now and not (_nan(was) and _nan(now)):
+            return f"{key} from step {step:,} on: it was {was} and is {now}"
+    return ""
+
+
+def _nan(value: float | None) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _digests(directory: RunDirectory) -> dict[str, str]:
+    """The hashes of the files with the final learner."""
+    _, manifest = read(Checkpoints(directory.checkpoints_path).kept("final")[0].path, "clock")
+    return {name: digest for name, digest in manifest["files"].items() if name.startswith("learner.")}

@@ -1,0 +1,179 @@
+"""The functions for users: `train` a run, `resume` it, `load` its policy; `opened` is about what there is then.
+
+From Python:
+
+    run = train("a3c", "CartPole-v1")
+    print(run.evaluate().mean)
+    policy = load(run)
+    action = policy(observation)
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins import Hooks, absolute
+from rlplug_core.plugins.presets import resolve
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.opened import Run, open_run, plan_of
+from rlplug_core.runs.policy import Policy, policy_of
+from rlplug_core.runs.reproducibility import differences, environment
+from rlplug_core.runs.session import Session, Watch
+from rlplug_core.runs.sources import identities, keep
+from rlplug_core.runs.warm_start import WarmStart
+
+__all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
+
+
+def train(
+    algorithm: str | type[Any],
+    env: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    out: Path | str = "runs",
+    name: str | None = None,
+    origins: Mapping[str, str] | None = None,
+    watch: Watch | None = None,
+    hooks: bool = True,
+) -> Run:
+    """Train `algorithm` on `env` and return the finished run.
+
+    Args:
+        algorithm: an id from `rlplug list`, `module:Class`, `./file.py:Class`, or the class itself.
+        env: an environment id, `module:callable` or `./file.py:callable`.
+        options: run options (`options.RunOptions`) and the algorithm's own, by dotted name; presets fill the rest.
+        out: where run directories are made; `name` is the directory's name.
+        origins: where each option came from, if the caller resolved presets already.
+        watch: called several times a second with the run's `Progress`.
+        hooks: whether hook plugins (such as MLflow's) take part.
+
+    Raises:
+        UsageError, PluginError: it cannot be started; nothing was written.
+        Interrupted, RlplugError: it stopped or failed; what was recorded stays.
+    """
+    word = algorithm if isinstance(algorithm, str) else f"{algorithm.__module__}:{algorithm.__qualname__}"
+    word, env = absolute(word), absolute(env)
+    values = dict(options or {})
+    if origins is None:
+        values, origins = resolve(word, env, values)
+    called = Hooks(enabled=hooks)
+    called.configure(values)
+    plan, warm = _begun(Plan.make(word, env, values))
+    probe = plan.make_env(1)  # what cannot be made is refused before anything is written
+    plan.make_learner(probe.spec)
+    probe.close()
+    run = _created(plan, word, env, Path(out), name, origins)
+    Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
+    return run
+
+
+def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
+    """The plan with what it begins with, if something is named; its path is absolute from here on."""
+    if not plan.options.init:
+        return plan, None
+    warm = WarmStart.of(plan.options.init, plan.options.init_parts)
+    if "buffer" in warm.parts and plan.runner != "sync":
+        raise UsageError("--init-parts buffer goes with --runner sync alone")
+    return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
+
+
+def again(
+    algorithm: str, env: str, options: Mapping[str, Any], out: Path, name: str, watch: Watch | None = None
+) -> Run:  # fmt: skip
+    """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
+    origins = dict.fromkeys(options, "record")
+    return train(algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False)
+
+
+def _created(plan: Plan, algorithm: str, env: str, out: Path, name: str | None, origins: Mapping[str, str]) -> Run:
+    """A new run directory in `out` with its `config.json`, and copies of the user's files."""
+    short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
+    stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
+    run = Run(RunDirectory.create(out, name, stem))
+    run.directory.write_config(keep(run.path, {
+        "name": run.name, "uid": uuid.uuid4().hex,
+        "group": group_of(*identities(algorithm, env, plan.flat, plan.targets)), "algorithm": algorithm, "env": env,
+        "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
+        "environment": environment(plan), "created": time.time(),
+    }, plan.targets))  # fmt: skip
+    return run
+
+
+def resume(
+    run: Path | str | Run,
+    *,
+    total_timesteps: int | None = None,
+    rescale: bool = False,
+    watch: Watch | None = None,
+    hooks: bool = True,
+) -> Run:
+    """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
+
+    A run that was killed before its first checkpoint begins anew in its own directory; of one that was killed behind
+    its last, the final evaluation is made up for.
+
+    Args:
+        total_timesteps: where to end instead; schedules keep the old total unless `rescale`.
+
+    Raises:
+        UsageError: there is no such run, it is running, or it is finished and no larger `total_timesteps` is given.
+        BadCheckpoint: no checkpoint can be read.
+    """
+    run = open_run(run)
+    status = run.status
+    if status == "running":
+        run.directory.lock()
+    plan = plan_of(run)
+    checkpoints = Checkpoints(run.directory.checkpoints_path)
+    if not checkpoints.kept("final", "step"):
+        plan, warm = _begun(plan)
+        Session(plan, run.directory, run, Hooks(enabled=hooks), watch).train(buffer=warm.buffer() if warm else None)
+        return run
+    session = Session(plan, run.directory, run, Hooks(enabled=hooks), watch)
+    saved, components, manifest, warnings = checkpoints.load(("final", "step"))
+    for warning in warnings:
+        warn(f"{warning}; falling back to {saved.path.name}")
+    limit = total_timesteps or components["clock"]["limit"]
+    if saved.kind == "final" and total_timesteps is None and status != "finished":
+        session.conclude(saved.step, components["events"]["ended"])
+        return run
+    if saved.kind == "final" and saved.step >= limit:
+        raise UsageError(
+            f"run {run.name} is finished at step {saved.step}; "
+            f"`rlplug resume {run.path} --total-timesteps N` with a larger N goes on"
+        )
+    if saved.kind == "final" and total_timesteps is None:
+        raise UsageError(
+            f"run {run.name} is finished, stopped at step {saved.step}: {components['events']['ended']}; "
+            f"`rlplug resume {run.path} --total-timesteps {limit}` goes on without this condition"
+        )
+    for difference in differences(manifest["environment"], environment(plan)):
+        warn(f"this resume will not give the same bits: {difference}")
+    session.train((saved.step, components), total_timesteps, rescale)
+    return run
+
+
+def load(run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True) -> Policy:
+    """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
+
+    Args:
+        checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has one policy alone.
+        deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
+
+    Raises:
+        UsageError: there is no such run or checkpoint.
+    """
+    if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
+        from rlplug_core.runs.exporting import loaded  # what takes programs apart is of no use to runs
+
+        return loaded(Path(run), deterministic)
+    run = open_run(run)
+    return policy_of(plan_of(run), run.directory, checkpoint, deterministic)

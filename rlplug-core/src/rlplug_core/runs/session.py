@@ -1,0 +1,248 @@
+"""One process's work on a run: builds it from a plan, trains it, and writes down everything that happens."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.clock import Clock
+from rlplug_core.errors import Interrupted, NonFinite, UsageError, WorkerFailed
+from rlplug_core.loop.build import build
+from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.loop.events import Events, Progress, Trainable
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import Sync
+from rlplug_core.loop.torch_settings import torch_settings
+from rlplug_core.plugins import Hooks
+from rlplug_core.plugins.hook_specs import RunView
+from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
+from rlplug_core.runs.advice import advice
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.evaluation import evaluate_checkpoint
+from rlplug_core.runs.journal import Journal
+from rlplug_core.runs.recorder import Recorder
+from rlplug_core.runs.reproducibility import environment
+from rlplug_core.seeds import seed_globals
+from rlplug_core.types import State
+
+Watch = Callable[[Progress], None]
+
+
+class Session:
+    """Trains `plan` in `directory`; the sink of all events."""
+
+    def __init__(
+        self, plan: Plan, directory: RunDirectory, run: RunView, hooks: Hooks, watch: Watch | None
+    ) -> None:  # fmt: skip
+        self.plan, self.directory, self.run, self.hooks, self.on_watch = plan, directory, run, hooks, watch
+        self.checkpoints = Checkpoints(self.directory.checkpoints_path, plan.options.keep_checkpoints)
+        self.recorder = Recorder(plan, directory.path, plan.options.record_every)
+        self.eval_env: Env | None = None
+        self.clock = Clock(plan.options.total_timesteps)
+        self.signal = 0
+        self.status, self.ended = "failed", ""
+
+    def train(
+        self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False,
+        buffer: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
+
+        A new run may begin with the state of another one's `buffer`.
+
+        What stopped the run early stops it again at once, unless there is a `limit`: then it has had its say.
+
+        Raises:
+            Interrupted: a signal stopped it, after a checkpoint. RlplugError: it failed.
+        """
+        with self._recorded(resumed[0] if resumed else 0):
+            with self._started(resumed, limit, rescale, buffer):
+                self._run()
+            if self.status == "finished":
+                if self.plan.options.final_eval_episodes:
+                    self.watch(self.events.progress("final_eval"))
+                self._final_evaluation(self.clock.steps)
+        if self.status == "interrupted":
+            name = signal.Signals(self.signal).name
+            raise Interrupted(
+                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; "
+                f"`rlplug resume {self.run.path}` goes on",
+                self.signal,
+            )
+
+    def conclude(self, steps: int, ended: str) -> None:
+        """Make up for the final evaluation of a run that was killed behind its final checkpoint, at env step `steps`.
+
+        `ended` says why the run had ended early, or is empty.
+        """
+        with self._recorded(steps):
+            self.record("start", steps, {"resumed": True, **self.directory.config})
+            self.hooks.run_start(self.run)
+            self.clock.steps = steps
+            self._final_evaluation(steps)
+            self.status, self.ended = "finished", ended
+
+    @contextmanager
+    def _recorded(self, at: int) -> Iterator[None]:
+        """The run's lock and its journal, from env step `at` on; whatever ends the block, the journal says so."""
+        self.directory.lock()
+        self.journal = Journal(self.directory.journal_path, at)
+        self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
+        try:
+            with torch_settings(self.plan.options.threads), self._signals():
+                yield
+        except BaseException as error:  # whatever ends a run, its journal says so; raised again below
+            self.status = "failed"
+            self._failed(error)
+            raise
+        finally:
+            self._end(self.status)
+
+    @contextmanager
+    def _started(
+        self, resumed: tuple[int, Mapping[str, State]] | None, limit: int | None, rescale: bool,
+        buffer: Mapping[str, Any] | None,
+    ) -> Iterator[None]:  # fmt: skip
+        """The runner and its events, ready to go; closed whatever happens from here on."""
+        before = self.journal.seq > 0  # it has begun before, if only to be killed ahead of its first checkpoint
+        self.record("start", resumed[0] if resumed else 0, {"resumed": before, **self.directory.config})
+        seed_globals(self.plan.seeds().child("globals"))
+        self.runner: Trainable = build(self.plan, self.clock)
+        try:
+            self.events = Events(self.runner, self.plan.options, self)
+            if buffer is not None:
+                self._fill(buffer)
+            if resumed:
+                self.runner.load_state_dict(dict(resumed[1]))
+                self.clock.limit = limit or self.clock.limit
+                if rescale:
+                    self.clock.total = self.clock.limit
+                self.events.load_state_dict(resumed[1]["events"])
+                if limit is not None:
+                    self.events.ended = ""
+                self.clock.stop = bool(self.events.ended)
+            self.hooks.run_start(self.run)
+            yield
+        finally:
+            self.runner.close()
+
+    def _fill(self, buffer: Mapping[str, Any]) -> None:
+        """Give the runner another run's buffer.
+
+        Raises:
+            UsageError: it has other shapes than this run's.
+        """
+        assert isinstance(self.runner, Sync)  # checked before anything was written
+        own = self.runner.actor.lane.buffer
+        try:
+            own.load_state_dict(dict(buffer))
+            if isinstance(own, SupportsRestart):
+                own.restart()  # what comes does not follow what the other run saw last
+        except (ValueError, KeyError, RuntimeError, IndexError) as error:  # as buffers say that shapes differ
+            raise UsageError(f"the buffer of {self.plan.options.init} does not fit this run: {error}") from error
+
+    def _run(self) -> None:
+        try:
+            self.runner.run(self.events.poll)
+            self._finish()
+        except NonFinite as error:
+            when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
+            raise NonFinite(f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)) from error
+
+    def _finish(self) -> None:
+        """Write down what was trained; a signal that comes from here on stops nothing any more."""
+        if self.signal:
+            self.events.checkpoint("step", "interrupted")
+            self.status = "interrupted"
+            return
+        learner = self.runner.snapshot()
+        if isinstance(learner, SupportsFinish):
+            learner.finish(self.clock)
+        if isinstance(learner, Algorithm) and learner.gradients:
+            self.record("tag", self.clock.steps, {"rlplug.gradients": learner.gradients})
+        self.events.finish()
+        self.events.checkpoint("final", "final")
+        self.status, self.ended = "finished", self.events.ended if self.clock.steps < self.clock.limit else ""
+
+    def _final_evaluation(self, steps: int) -> None:
+        if not self.plan.options.final_eval_episodes:
+            return
+        result = evaluate_checkpoint(self.plan, self.directory, self.plan.options.final_eval_episodes)
+        best = self.checkpoints.kept("best")[0]
+        self.record("final_eval", steps, {
+            "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
+            "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum,
+        })  # fmt: skip
+
+    def _failed(self, error: BaseException) -> None:
+        path = self.directory.path / "error.txt"
+        details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
+        path.write_text("".join(details + traceback.format_exception(error)), encoding="utf-8")
+        self.record("error", self.clock.steps, {"type": type(error).__name__, "message": str(error)})
+        self.hooks.run_error(self.run, error)
+
+    def _end(self, status: str) -> None:
+        if self.eval_env is not None:
+            self.eval_env.close()
+        early = {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
+        self.record("end", self.clock.steps, {"status": status, **early})
+        self.journal.sync()
+        self.hooks.run_end(self.run, status)
+        self.journal.close()
+        self.directory.unlock()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM stop between two batches, a second SIGINT at once. Only the main thread may do this."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, frame: Any) -> None:
+            if self.signal and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.signal, self.clock.stop = number, True
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # What events ask for.
+
+    def record(self, kind: str, step: int, data: Mapping[str, Any]) -> None:
+        written = self.journal.write(kind, step, data)
+        if written and kind in ("metrics", "evaluation"):
+            self.hooks.run_log(self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)})
+
+    def evaluate(self, learner: Learner[Any]) -> Evaluation:
+        if self.eval_env is None:
+            self.eval_env = self.plan.make_env(self.plan.options.eval_episodes)
+        seed = self.plan.seeds().child("evaluation").integer()
+        result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
+        if self.recorder.due(self.clock.steps) and (found := self.recorder.record(learner, seed, self.clock)):
+            self.record("film", self.clock.steps, found)
+        return result
+
+    def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None:
+        about = {
+            "reason": reason, "exact": not self.runner.inexact, "inexact": self.runner.inexact,
+            "environment": environment(self.plan), "created": time.time(),
+        }  # fmt: skip
+        saved = self.checkpoints.save(kind, step, components, about)
+        self.journal.sync()
+        self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})
+        self.hooks.run_checkpoint(self.run, saved.path, reason)
+
+    def watch(self, progress: Progress) -> None:
+        if self.on_watch is not None:
+            self.on_watch(progress)

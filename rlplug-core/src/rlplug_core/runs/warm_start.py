@@ -1,0 +1,134 @@
+"""Begins a run with what another one learned: its weights, its optimizers, its replay, or the policy of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.protocols import Learner
+from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.evaluation import learner_state
+from rlplug_core.runs.listing import find
+
+#: What may be taken over. Of a learner of action values these are its policy.
+PARTS = ("policy", "critic", "optimizer", "buffer")
+_VALUES = ("online", "target")
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Begin with a checkpoint or an export at `path`, with these `parts` of it. Called with a new learner."""
+
+    path: Path
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: str, parts: Sequence[str]) -> WarmStart:
+        """By a run's path or name, a checkpoint's path, or an export's; of a run its best checkpoint, or with the
+        buffer or the optimizers its latest.
+
+        Raises:
+            UsageError: there is nothing of this name, or no such part. BadCheckpoint: no checkpoint can be read.
+        """
+        for part in parts:
+            if part not in PARTS:
+                raise UsageError(f"--init-parts {part}: no such part{did_you_mean(part, PARTS)} ({', '.join(PARTS)})")
+        place = Path(words)
+        if (place / "policy.json").is_file() or (place / "manifest.json").is_file():
+            return cls(place.absolute(), tuple(parts))
+        whole = {"buffer", "optimizer"} & {*parts}
+        checkpoints = Checkpoints(find(words) / "checkpoints")
+        return cls(learner_state(checkpoints, "latest" if whole else "best")[0].path.absolute(), tuple(parts))
+
+    def __call__(self, learner: Learner[Any]) -> None:
+        """Give a new learner the weights.
+
+        Raises:
+            UsageError: a shape or a name differs; it says which.
+        """
+        if not isinstance(learner, Algorithm):
+            raise UsageError(
+                f"--init needs a learner that builds on Algorithm, which {type(learner).__name__} does not"
+            )
+        if (self.path / "policy.json").is_file():
+            self._export(learner)
+            return
+        saved = read(self.path, "learner")[0]["learner"]
+        own = {name: value for name, value in learner.state_dict().items() if isinstance(value, Tensor)}
+        chosen = [name for name in own if part_of(name, own) in self.parts]
+        self._copy(own, saved, chosen)
+        if "optimizer" in self.parts:
+            self._refuse_workers(learner)
+            learner.set_extra_state({**learner.get_extra_state(), "optimizers": saved["_extra_state"]["optimizers"]})
+
+    def buffer(self) -> Mapping[str, Any] | None:
+        """The state of the buffer that is to be taken over, if it is.
+
+        Raises:
+            UsageError: this checkpoint holds none.
+        """
+        if "buffer" not in self.parts:
+            return None
+        if not (self.path / "buffer.json").is_file():
+            raise UsageError(f"{self.path} holds no buffer; name a run, or a checkpoint of the kind step or final")
+        return read(self.path, "buffer")[0]["buffer"]
+
+    def _export(self, learner: Algorithm[Any]) -> None:
+        from rlplug_core.export.bundle import read as read_export
+        from rlplug_core.export.flat import Flat
+        from rlplug_core.export.greedy import greedy
+
+        if self.parts != ("policy",):
+            raise UsageError(f"{self.path} is an export, which holds a policy alone; add --init-parts policy")
+        flat = Flat(greedy(learner.agent()), learner.spec)
+        own = dict(flat.state_dict())
+        held = read_export(self.path).program.tensors
+        self._copy(own, held, [name for name in held if name in own])
+        for target, online in (("target", "online"), ("target_policy", "policy")):
+            self._follow(learner, target, online)
+
+    def _follow(self, learner: Algorithm[Any], target: str, online: str) -> None:
+        """Let a target network be what it follows."""
+        children = dict(learner.named_children())
+        if target in children and online in children:
+            children[target].load_state_dict(children[online].state_dict())
+
+    def _copy(self, own: Mapping[str, Tensor], saved: Mapping[str, Any], names: Sequence[str]) -> None:
+        wrong = [_difference(name, own[name], saved.get(name)) for name in names]
+        if found := [sentence for sentence in wrong if sentence]:
+            rest = f", and {len(found) - 3} more" if len(found) > 3 else ""
+            raise UsageError(
+                f"the weights at {self.path} do not fit: {'; '.join(found[:3])}{rest}; use the same algorithm, network "
+                "and spaces, or take over less with --init-parts"
+            )
+        if not names:
+            raise UsageError(f"{self.path} gives this learner nothing of {', '.join(self.parts)}")
+        with torch.no_grad():
+            for name in names:
+                own[name].copy_(saved[name])
+
+    def _refuse_workers(self, learner: Algorithm[Any]) -> None:
+        if learner.context.runner != "sync":
+            raise UsageError("--init-parts optimizer and buffer go with --runner sync alone")
+
+
+def part_of(name: str, names: Mapping[str, Any]) -> str:
+    """Return the part of a learner that a tensor belongs to; what is neither policy nor optimizer is the critic's."""
+    top = name.partition(".")[0]
+    if "policy" in top:
+        return "policy"
+    alone = not any("policy" in other.partition(".")[0] for other in names)
+    return "policy" if alone and top.startswith(_VALUES) else "critic"
+
+
+def _difference(name: str, own: Tensor, saved: Any) -> str:
+    if not isinstance(saved, Tensor):
+        return f"there is no {name}"
+    return "" if saved.shape == own.shape else f"{name} is {[*saved.shape]} there and {[*own.shape]} here"

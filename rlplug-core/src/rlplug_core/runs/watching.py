@@ -1,0 +1,108 @@
+"""A run's policy at play, to be seen: in a window, as a film, as pictures, as a contact sheet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlplug_core.errors import MissingPackage, PluginError, RlplugError, UsageError
+from rlplug_core.films.film import Film, Films, Pictures, film
+from rlplug_core.films.player import FPS, Reel, play
+from rlplug_core.films.sheet import sheet
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.shown_envs import make_shown
+from rlplug_core.plugins.wrapping import wrapped
+from rlplug_core.protocols import Env, SupportsShow
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.evaluation import Conditions, final_seed, ready
+
+
+@dataclass(frozen=True)
+class Showing:
+    """Places to show episodes in; a window where nothing is named. Fields as in `Run.play`."""
+
+    video: Path | None = None
+    frames: Path | None = None
+    every: int = 1
+    fps: float | None = None
+    sheet: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise UsageError(f"every is {self.every}; each frame is 1, every other one 2")
+        if self.fps is not None and not 0 < self.fps <= 1000:
+            raise UsageError(f"fps is {self.fps:g}; it is a number of frames per second above 0, up to 1000")
+
+    @property
+    def windowed(self) -> bool:
+        return self.video is None and self.frames is None and self.sheet is None
+
+    def films(self, fps: float) -> Films:
+        """Return what takes the frames."""
+        found: list[Film] = []
+        if self.frames is not None:
+            found.append(Pictures(self.frames))
+        if self.video is not None:
+            found.append(film(self.video, self.fps or fps))
+        return Films(*found)
+
+
+def watched(
+    plan: Plan, directory: RunDirectory, showing: Showing, episodes: int, seed: int | None, conditions: Conditions
+) -> Evaluation:
+    """Play episodes with a checkpoint where they can be seen.
+
+    Raises:
+        UsageError: there is nothing to see, no display for a window, or no such checkpoint.
+        MissingPackage: what draws or writes films is not installed.
+    """
+    if showing.windowed and not has_display():
+        raise UsageError("there is no display for a window; write a film instead: --video film.mp4")
+    used = final_seed(plan) if seed is None else seed
+    env = shown_env(conditions.applied(plan), "human" if showing.windowed else "rgb_array")
+    try:
+        agent, clock = ready(plan, directory, env, conditions, used)
+        with showing.films(_fps(env)) as films, drawing(plan.env):
+            reel = None if showing.windowed else Reel(films, showing.every, showing.sheet is not None)
+            result = play(agent, env, episodes, used, clock, reel, conditions.stochastic)
+        if showing.sheet is not None and reel is not None:
+            sheet(showing.sheet, reel.strips)
+        return result
+    finally:
+        env.close()
+
+
+def shown_env(plan: Plan, render_mode: str) -> Env:
+    """One environment inside the plan's wrappers, to be watched."""
+    if render_mode == "rgb_array" and not has_display():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # read when pygame starts
+        os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
+    return wrapped(make_shown(plan.env, render_mode), plan.wrappings)
+
+
+def has_display() -> bool:
+    """Return whether a window could open here."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+@contextmanager
+def drawing(id: str) -> Iterator[None]:
+    """Turns what a foreign renderer raises into one sentence: a package or a graphics library that is missing."""
+    try:
+        yield
+    except RlplugError:
+        raise
+    except Exception as error:  # a renderer may raise anything, down to its graphics library
+        said = " ".join(str(error).split())[:300]
+        if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
+            raise MissingPackage(f"{id} needs a package to be drawn: {said}") from error
+        raise PluginError(f"{id} cannot be drawn: {type(error).__name__}: {said}") from error
+
+
+def _fps(env: Env) -> float:
+    return env.fps if isinstance(env, SupportsShow) else FPS
