@@ -1,0 +1,1 @@
+"""Algorithms for continuous actions that learn from replay, and SAC for discrete ones: one file each."""

@@ -1,0 +1,122 @@
+"""Deep deterministic policy gradient (Lillicrap et al., 2016, arXiv:1509.02971)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class DDPGConfig(rl.Config):
+    """Options of DDPG."""
+
+    learning_starts: rl.Count = 1_000  # env steps before the first gradient step
+    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    train_freq: rl.Count = 1  # env steps between updates
+    gradient_steps: rl.Count = 1  # gradient steps per update
+    batch_size: rl.Count = 256  # transitions per gradient step
+    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
+    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"  # noise added to actions to explore
+    noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1  # standard deviation of that noise
+    noise_theta: rl.Scheduled[rl.Fraction] | None = None  # decay of Ornstein-Uhlenbeck noise per step; none is 0.15
+    n_critics: rl.Count = 1  # critics; of several the lowest value counts
+    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
+    policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
+    net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
+    critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
+    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2), "tau": rl.log(1e-3, 0.1),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.noise_theta is not None and self.action_noise == "gaussian":
+            raise ValueError(
+                "noise_theta is the decay of Ornstein-Uhlenbeck noise, and Gaussian noise is new at every step; give "
+                "--action-noise ornstein-uhlenbeck, or leave noise_theta at none"
+            )
+
+
+class DDPG(rl.Algorithm[rl.Transitions]):
+    """A deterministic policy climbs its critic."""
+
+    Config = DDPGConfig
+    actions: ClassVar[tuple[str, ...]] = ("Box",)
+    config: DDPGConfig
+
+    def build(self) -> None:
+        c = self.config
+        norm = rl.observation_norm(self.spec.obs, c.net)
+        self.policy = rl.DeterministicPolicy(self.spec, c.net, norm)
+        self.critics = rl.ActionCritics(lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics)
+        self.target_policy, self.target_critics = rl.target_network(self.policy), rl.target_network(self.critics)
+        self.to(self.device)
+        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
+        self.critic_optimizer = self.optimizer(
+            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.policy_optimizer = self.optimizer(
+            "policy", [self.policy], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.frozen_critics = rl.Frozen(self.critics)
+        self.targets = [rl.Target(self.policy, self.target_policy), rl.Target(self.critics, self.target_critics)]
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.NoiseAgent:
+        c = self.config
+        theta = None if c.noise_theta is None else self.schedule("noise_theta")
+        noise = rl.action_noise(c.action_noise, self.schedule("noise_sigma"), theta)
+        return rl.NoiseAgent(self.policy, noise, self.agent_seeds(rank), self.inference_backend, c.random_steps)
+
+    def buffer(self) -> rl.ReplayBuffer:
+        c = self.config
+        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
+        return rl.replay_buffer(
+            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
+            device=self.device, storage=c.buffer_storage,
+        )  # fmt: skip
+
+    def learn(self, batch: rl.Transitions, now: DDPGConfig, clock: rl.Clock) -> rl.Result:
+        loss, metrics = self.critic_loss(batch, now)
+        metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
+        if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
+            with self.frozen_critics:
+                loss = self.policy_loss(batch)
+            metrics["loss/policy"] = loss.detach()
+            metrics["loss/policy_gradient_norm"] = self.policy_optimizer.minimize(loss, clock)
+            for target in self.targets:
+                target.move(now.tau)
+        return rl.Result(metrics)
+
+    @rl.pure
+    def critic_loss(self, batch: rl.Transitions, now: DDPGConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Half the squared error of every critic against one target (algorithm 1)."""
+        target = self.td_target(batch)
+        q = self.critics(batch.obs, batch.action)
+        loss = batch.mean(0.5 * (q - target).square().sum(0))
+        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
+
+    @torch.no_grad()
+    def td_target(self, batch: rl.Transitions) -> Tensor:
+        """r + discount * Q_target(s', a') for the target policy's action a', of several critics the lowest."""
+        next_q: Tensor = self.target_critics(batch.next_obs, self.target_policy(batch.next_obs)).amin(0)
+        return batch.reward + batch.discount * next_q
+
+    @rl.pure
+    def policy_loss(self, batch: rl.Transitions) -> Tensor:
+        """-Q(s, policy(s)) of the first critic (eq. 6)."""
+        return -batch.mean(self.critics[0](batch.obs, self.policy(batch.obs)))

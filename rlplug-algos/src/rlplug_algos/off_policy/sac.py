@@ -1,0 +1,130 @@
+"""Soft actor-critic with automatic temperature (Haarnoja et al., 2018, arXiv:1812.05905)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class SACConfig(rl.Config):
+    """Options of SAC."""
+
+    learning_starts: rl.Count = 1_000  # env steps before the first gradient step
+    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    train_freq: rl.Count = 1  # env steps between updates
+    gradient_steps: rl.Count = 1  # gradient steps per update
+    batch_size: rl.Count = 256  # transitions per gradient step
+    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
+    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
+    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
+    target_entropy: rl.Scheduled[float] | None = (
+        None  # that entropy in nats; none is minus the number of action dimensions
+    )
+    n_critics: rl.Count = 2  # critics, of which the lowest value counts
+    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
+    policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
+    net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy and of the entropy's weight
+    critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
+    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2), "tau": rl.log(1e-3, 0.1),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.target_entropy is not None and not self.autotune:
+            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+
+
+class SAC(rl.Algorithm[rl.Transitions]):
+    """A stochastic policy that maximizes return and entropy, by critics that count both."""
+
+    Config = SACConfig
+    actions: ClassVar[tuple[str, ...]] = ("Box",)
+    config: SACConfig
+
+    def build(self) -> None:
+        c = self.config
+        norm = rl.observation_norm(self.spec.obs, c.net)
+        self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
+        assert isinstance(self.policy.head, rl.SquashedGaussian)
+        self.head = self.policy.head
+        self.critics = rl.ActionCritics(lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics)
+        self.target_critics = rl.target_network(self.critics)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        self.to(self.device)
+        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
+        self.critic_optimizer = self.optimizer(
+            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.policy_optimizer = self.optimizer(
+            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.frozen_critics = rl.Frozen(self.critics)
+        self.target = rl.Target(self.critics, self.target_critics)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
+        return rl.SampleAgent(self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps)
+
+    def buffer(self) -> rl.ReplayBuffer:
+        c = self.config
+        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
+        return rl.replay_buffer(
+            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
+            device=self.device, storage=c.buffer_storage,
+        )  # fmt: skip
+
+    def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:
+        shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
+        noise, next_noise = rl.standard_normal(self.generator, shape, self.device)
+        loss, metrics = self.critic_loss(batch, next_noise, now)
+        metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
+        if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
+            with self.frozen_critics:
+                loss, further = self.policy_loss(batch, noise, now)
+            metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+            self.target.move(now.tau)
+        return rl.Result(metrics)
+
+    @rl.pure
+    def critic_loss(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Half the squared error of every critic against one soft target (eq. 5)."""
+        target = self.soft_target(batch, noise, now)
+        q = self.critics(batch.obs, batch.action)
+        loss = batch.mean(0.5 * (q - target).square().sum(0))
+        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
+
+    @torch.no_grad()
+    def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:
+        """r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' drawn (eq. 3 and 5)."""
+        action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
+        next_q: Tensor = self.target_critics(batch.next_obs, action).amin(0)
+        soft_value: Tensor = next_q - self.temperature(now.ent_coef) * log_prob
+        return batch.reward + batch.discount * soft_value
+
+    @rl.pure
+    def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """alpha * log pi(a | s) - min Q(s, a) (eq. 7), and the loss of alpha's logarithm (eq. 18)."""
+        action, log_prob = self.head.draw(self.policy(batch.obs), noise)
+        alpha, q = self.temperature(now.ent_coef), self.critics(batch.obs, action).amin(0)
+        target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        policy_loss = alpha * log_prob - q
+        loss = batch.mean(policy_loss + self.temperature.loss(log_prob, target_entropy))
+        metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
+        return loss, {**metrics, "loss/temperature": alpha.squeeze()}

@@ -1,0 +1,133 @@
+"""Soft actor-critic for discrete actions (Christodoulou, 2019, arXiv:1910.07207)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class SACDiscreteConfig(rl.Config):
+    """Options of discrete SAC."""
+
+    learning_starts: rl.Count = 1_000  # env steps before the first gradient step
+    train_freq: rl.Count = 1  # env steps between updates
+    gradient_steps: rl.Count = 1  # gradient steps per update
+    batch_size: rl.Count = 256  # transitions per gradient step
+    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
+    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
+    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
+    target_entropy: rl.Scheduled[float] | None = (
+        None  # that entropy in nats; none is 0.98 of the largest of legal actions
+    )
+    n_critics: rl.Count = 2  # critics, of which the lowest value counts
+    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
+    policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
+    net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy and of the entropy's weight
+    critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
+    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2), "tau": rl.log(1e-3, 0.1),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.target_entropy is not None and not self.autotune:
+            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+
+
+class SACDiscrete(rl.Algorithm[rl.Transitions]):
+    """SAC with expectations over all actions in place of samples; action masks are kept."""
+
+    Config = SACDiscreteConfig
+    actions: ClassVar[tuple[str, ...]] = ("Discrete",)
+    config: SACDiscreteConfig
+
+    def build(self) -> None:
+        c = self.config
+        norm = rl.observation_norm(self.spec.obs, c.net)
+        self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm)
+        net = replace(c.net, output_gain=None)  # which is the policy's
+        self.critics = rl.Ensemble(lambda: rl.QNetwork(self.spec, net, norm=norm), c.n_critics)
+        self.target_critics = rl.target_network(self.critics)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        self.to(self.device)
+        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
+        self.critic_optimizer = self.optimizer(
+            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.policy_optimizer = self.optimizer(
+            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.frozen_critics = rl.Frozen(self.critics)
+        self.target = rl.Target(self.critics, self.target_critics)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+
+    def buffer(self) -> rl.ReplayBuffer:
+        c = self.config
+        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
+        return rl.replay_buffer(
+            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
+            device=self.device, storage=c.buffer_storage,
+        )  # fmt: skip
+
+    def learn(self, batch: rl.Transitions, now: SACDiscreteConfig, clock: rl.Clock) -> rl.Result:
+        loss, metrics = self.critic_loss(batch, now)
+        metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
+        if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
+            with self.frozen_critics:
+                loss, further = self.policy_loss(batch, now)
+            metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+            self.target.move(now.tau)
+        return rl.Result(metrics)
+
+    @rl.pure
+    def critic_loss(self, batch: rl.Transitions, now: SACDiscreteConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Half the squared error of every critic at the action taken, summed over critics (eq. 5)."""
+        target, action = self.soft_target(batch, now), batch.action.unsqueeze(-1)
+        q = torch.stack([critic(batch.obs).gather(1, action).squeeze(1) for critic in self.critics.members])
+        loss = batch.mean(0.5 * (q - target).square().sum(0))
+        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
+
+    @torch.no_grad()
+    def soft_target(self, batch: rl.Transitions, now: SACDiscreteConfig) -> Tensor:
+        """r + discount * sum of pi(a' | s') (min Q_target(s', a') - alpha * log pi(a' | s')) (eq. 10)."""
+        log_probs = self.policy(batch.next_obs).log_softmax(-1)
+        next_q = self.target_critics(batch.next_obs).amin(0)
+        soft: Tensor = (log_probs.exp() * (next_q - self.temperature(now.ent_coef) * log_probs)).sum(-1)
+        return batch.reward + batch.discount * soft
+
+    @rl.pure
+    def policy_loss(self, batch: rl.Transitions, now: SACDiscreteConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """sum of pi (alpha * log pi - min Q) (eq. 12), and the loss of alpha's logarithm (eq. 11)."""
+        log_probs = self.policy(batch.obs).log_softmax(-1)
+        with torch.no_grad():
+            q = self.critics(batch.obs).amin(0)
+        alpha = self.temperature(now.ent_coef)
+        policy_loss = (log_probs.exp() * (alpha * log_probs - q)).sum(-1)
+        entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
+        loss = batch.mean(policy_loss + self.temperature.log * (entropy - self.target_entropy(log_probs, now)))
+        metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": batch.mean(entropy)}
+        return loss, {**metrics, "loss/temperature": alpha.squeeze()}
+
+    def target_entropy(self, log_probs: Tensor, now: SACDiscreteConfig) -> Tensor:
+        """The entropy [B] to keep; illegal actions have a log-probability near `ILLEGAL`."""
+        if now.target_entropy is not None:
+            return torch.full_like(log_probs[:, 0], now.target_entropy)
+        return 0.98 * (log_probs > rl.ILLEGAL / 2).sum(-1).float().log()

@@ -1,0 +1,148 @@
+"""Truncated quantile critics (Kuznetsov et al., 2020, arXiv:2005.04269)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class TQCConfig(rl.Config):
+    """Options of TQC."""
+
+    learning_starts: rl.Count = 1_000  # env steps before the first gradient step
+    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    train_freq: rl.Count = 1  # env steps between updates
+    gradient_steps: rl.Count = 1  # gradient steps per update
+    batch_size: rl.Count = 256  # transitions per gradient step
+    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
+    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
+    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
+    target_entropy: rl.Scheduled[float] | None = (
+        None  # that entropy in nats; none is minus the number of action dimensions
+    )
+    n_critics: rl.Count = 2  # critics, whose quantiles are pooled
+    n_quantiles: rl.Count = 25  # quantiles of the return that each critic estimates
+    top_quantiles_to_drop_per_net: rl.Natural = 2  # largest quantiles per critic that the target leaves out
+    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
+    policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
+    net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy and of the entropy's weight
+    critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
+    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "critic_learning_rate": rl.log(1e-5, 1e-2), "tau": rl.log(1e-3, 0.1),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.target_entropy is not None and not self.autotune:
+            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+        if self.top_quantiles_to_drop_per_net >= self.n_quantiles:
+            raise ValueError(
+                f"top_quantiles_to_drop_per_net {self.top_quantiles_to_drop_per_net} leaves none of {self.n_quantiles} "
+                "quantiles; set a lower one"
+            )
+
+
+class TQC(rl.Algorithm[rl.Transitions]):
+    """SAC with critics of the return's distribution, the top of which no target sees."""
+
+    Config = TQCConfig
+    actions: ClassVar[tuple[str, ...]] = ("Box",)
+    config: TQCConfig
+    fractions: Tensor
+
+    def build(self) -> None:
+        c = self.config
+        norm = rl.observation_norm(self.spec.obs, c.net)
+        self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
+        assert isinstance(self.policy.head, rl.SquashedGaussian)
+        self.head = self.policy.head
+        self.critics = rl.ActionCritics(
+            lambda: rl.ActionCritic(self.spec, c.net, norm, atoms=c.n_quantiles), c.n_critics
+        )
+        self.target_critics = rl.target_network(self.critics)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        fractions = (torch.arange(c.n_quantiles) + 0.5) / c.n_quantiles
+        self.register_buffer("fractions", fractions.repeat(c.n_critics), persistent=False)
+        self.to(self.device)
+        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
+        self.critic_optimizer = self.optimizer(
+            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.policy_optimizer = self.optimizer(
+            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.frozen_critics = rl.Frozen(self.critics)
+        self.target = rl.Target(self.critics, self.target_critics)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
+        return rl.SampleAgent(self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps)
+
+    def buffer(self) -> rl.ReplayBuffer:
+        c = self.config
+        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
+        return rl.replay_buffer(
+            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
+            device=self.device, storage=c.buffer_storage,
+        )  # fmt: skip
+
+    def learn(self, batch: rl.Transitions, now: TQCConfig, clock: rl.Clock) -> rl.Result:
+        shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
+        noise, next_noise = rl.standard_normal(self.generator, shape, self.device)
+        loss, metrics = self.critic_loss(batch, next_noise, now)
+        metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
+        if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
+            with self.frozen_critics:
+                loss, further = self.policy_loss(batch, noise, now)
+            metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+            self.target.move(now.tau)
+        return rl.Result(metrics)
+
+    @rl.pure
+    def critic_loss(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Quantile Huber loss of all quantiles of all critics, on average (eq. 12 and 13)."""
+        quantiles = pooled(self.critics(batch.obs, batch.action))
+        target = self.truncated_target(batch, noise, now)
+        loss = batch.mean(rl.quantile_huber(quantiles, self.fractions, target) / quantiles.shape[1])
+        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(quantiles.detach().mean(1))}
+
+    @torch.no_grad()
+    def truncated_target(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> Tensor:
+        """r + discount * (z - alpha * log pi(a' | s')) [B, k] for the smallest quantiles z of all critics (eq. 11)."""
+        action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
+        ordered, _ = pooled(self.target_critics(batch.next_obs, action)).sort(1)
+        kept = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
+        soft: Tensor = kept - (self.temperature(now.ent_coef) * log_prob).unsqueeze(1)
+        return batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * soft
+
+    @rl.pure
+    def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """alpha * log pi(a | s) - mean Z(s, a) (eq. 14), and the loss of alpha's logarithm (eq. 18)."""
+        action, log_prob = self.head.draw(self.policy(batch.obs), noise)
+        alpha, q = self.temperature(now.ent_coef), pooled(self.critics(batch.obs, action)).mean(1)
+        target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        policy_loss = alpha * log_prob - q
+        loss = batch.mean(policy_loss + self.temperature.loss(log_prob, target_entropy))
+        metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
+        return loss, {**metrics, "loss/temperature": alpha.squeeze()}
+
+
+def pooled(quantiles: Tensor) -> Tensor:
+    """Return the quantiles of all critics [n, B, M] side by side, [B, n * M]."""
+    return quantiles.transpose(0, 1).flatten(1)

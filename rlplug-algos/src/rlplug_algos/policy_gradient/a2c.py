@@ -1,0 +1,87 @@
+"""Advantage actor-critic, the synchronous form of A3C (Mnih et al., 2016, arXiv:1602.01783)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class A2CConfig(rl.Config):
+    """Options of A2C."""
+
+    n_steps: rl.Count = 5  # rollout length per environment
+    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
+    normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
+    ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
+    vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
+    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    optimizer: rl.OptimizerName = "rmsprop"  # optimizer of policy and critic; rmsprop as in the paper
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {"learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "gae_lambda": rl.uniform(0.8, 1.0)}
+
+
+class A2C(rl.Algorithm[rl.Rollout]):
+    """One gradient step per rollout on policy loss, value loss and entropy bonus."""
+
+    Config = A2CConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    actions: ClassVar[tuple[str, ...]] = rl.SPACES
+    config: A2CConfig
+
+    def build(self) -> None:
+        c = self.config
+        if c.popart and self.context.runner != "sync":
+            raise rl.UsageError(
+                f"popart does not run under '{self.context.runner}': it changes weights in place, beside the optimizer "
+                "that workers share; use --runner sync or leave popart at false"
+            )
+        rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
+        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        self.actor_critic_optimizer = self.optimizer(
+            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
+        )  # fmt: skip
+        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(self.config.n_steps)
+
+    def learn(self, batch: rl.Rollout, now: A2CConfig, clock: rl.Clock) -> rl.Result:
+        rollout = self.scale_reward(batch)
+        value, next_value = rollout.values(self.predict_value)
+        advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
+        samples = rollout.samples(advantage, value_target, self.device)
+        loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        self.critic.absorb(samples)
+        return rl.Result(metrics)
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, now: A2CConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Policy gradient, squared value error and entropy bonus (section 4)."""
+        outputs, value = self.networks(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
+        unit = self.critic.unit
+        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        policy_loss = -log_prob * advantage
+        value_loss = (value - batch.target).square()
+        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

@@ -1,0 +1,124 @@
+"""Actor-critic with experience replay (Wang et al., 2017, arXiv:1611.01224): off-policy rollouts, trusted in part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import rlplug_core as rl
+
+TINY = 1e-8
+
+
+@dataclass(frozen=True)
+class ACERConfig(rl.Config):
+    """Options of ACER."""
+
+    n_steps: rl.Count = 20  # rollout length per environment
+    buffer_size: rl.Count = 50_000  # env steps kept in the replay buffer, in whole rollouts
+    learning_starts: rl.Natural = 1_000  # env steps before the first rollout is replayed
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 4.0  # replayed rollouts per new one, on average
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    max_importance_weight: rl.Scheduled[rl.Positive] = 10.0  # truncation of importance weights; a correction follows
+    trust_region_delta: rl.Scheduled[rl.Positive] = 1.0  # largest slope of the KL divergence from the average policy
+    average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99  # share of the average policy that stays in each update
+    ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
+    vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
+    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
+    optimizer: rl.OptimizerName = "rmsprop"  # optimizer of policy and values; rmsprop as in the paper
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "trust_region_delta": rl.uniform(0.1, 2.0),
+    }  # fmt: skip
+
+
+class ACER(rl.Algorithm[rl.Rollout]):
+    """Truncated importance weights with bias correction, Retrace targets, a trust region around an average policy."""
+
+    Config = ACERConfig
+    actions: ClassVar[tuple[str, ...]] = ("Discrete",)
+    config: ACERConfig
+
+    def build(self) -> None:
+        c = self.config
+        norm = rl.observation_norm(self.spec.obs, c.net)
+        self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm).to(self.device)
+        self.average_policy = rl.target_network(self.policy)
+        self.q_network = rl.QNetwork(self.spec, replace(c.net, output_gain=None), norm=norm).to(self.device)
+        self.actor_critic_optimizer = self.optimizer(
+            "actor_critic", [self.policy, self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
+        )  # fmt: skip
+        self.average = rl.Target(self.policy, self.average_policy)
+        self.predict_logits = rl.fast_forward(self.policy, self.inference_backend)
+        self.predict_q = rl.fast_forward(self.q_network, self.inference_backend)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.BehaviorAgent:
+        return rl.BehaviorAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+
+    def buffer(self) -> rl.TrajectoryReplay:
+        c, rollout = self.config, self.config.n_steps * self.spec.num_envs
+        start, capacity = -(-c.learning_starts // rollout), max(1, c.buffer_size // rollout)
+        ratio, seeds = self.schedule("replay_ratio"), self.seeds.child("buffer")
+        return rl.TrajectoryReplay(c.n_steps, capacity, ratio, start, seeds)
+
+    def learn(self, batch: rl.Rollout, now: ACERConfig, clock: rl.Clock) -> rl.Result:
+        samples = self.retrace_targets(batch, now)
+        loss, metrics = self.loss(samples, now)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        self.average.move(1 - now.average_policy_decay)
+        return rl.Result(metrics)
+
+    def retrace_targets(self, batch: rl.Rollout, now: ACERConfig) -> rl.Samples:
+        """Return the rollout's samples with Retrace targets of action values (eq. 5), and advantages over V."""
+        value, next_value = batch.values(lambda obs: (self.predict_probs(obs) * self.predict_q(obs)).sum(-1))
+        obs = rl.tree_map(lambda array: array[:-1].reshape(batch.reward.size, *array.shape[2:]), batch.obs)
+        action = batch.action.reshape(-1, 1)
+        then = np.take_along_axis(softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1)
+        today = np.take_along_axis(self.predict_probs(obs), action, 1)
+        q = np.take_along_axis(self.predict_q(obs), action, 1).reshape(value.shape)
+        ratio = (today / np.maximum(then, TINY)).reshape(value.shape)
+        target = rl.retrace(batch, value, next_value, q, ratio, now.gamma)
+        return batch.samples(target - value, target, self.device)
+
+    def predict_probs(self, obs: rl.Obs) -> rl.Array:
+        """The present policy's probabilities [B, A], on the host."""
+        return softmax(self.predict_logits(obs))
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, now: ACERConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Section 3: policy gradient within the trust region (eq. 9 to 12), squared Retrace error, entropy bonus."""
+        log_probs, q = self.policy(batch.obs).log_softmax(-1), self.q_network(batch.obs)
+        probs = log_probs.exp()
+        ascent = self.ascent(batch, probs.detach(), q.detach(), now)
+        policy_loss, entropy = -(ascent * probs).sum(-1), -(probs * log_probs).sum(-1)
+        value_loss = (q.gather(1, batch.action.unsqueeze(1)).squeeze(1) - batch.target).square()
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
+        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}
+
+    def ascent(self, batch: rl.Samples, probs: Tensor, q: Tensor, now: ACERConfig) -> Tensor:
+        """The direction [B, A] for the probabilities: eq. 9, held within the region of eq. 11 by eq. 12."""
+        safe = probs.clamp(min=TINY)
+        ratio = probs / batch.extras["outputs"].softmax(-1).clamp(min=TINY)
+        taken = nn.functional.one_hot(batch.action, probs.shape[1])
+        gain = ratio.clamp(max=now.max_importance_weight) * taken * batch.advantage.unsqueeze(1) / safe
+        excess = (1 - now.max_importance_weight / ratio.clamp(min=TINY)).clamp(min=0)
+        gain += excess * (q - (probs * q).sum(-1, keepdim=True)) * probs / safe
+        with torch.no_grad():
+            away = -self.average_policy(batch.obs).softmax(-1) / safe
+        return rl.within(gain, away, now.trust_region_delta)
+
+
+def softmax(logits: rl.Array) -> rl.Array:
+    probs = np.exp(logits - logits.max(-1, keepdims=True))
+    normal: rl.Array = probs / probs.sum(-1, keepdims=True)
+    return normal

@@ -1,0 +1,116 @@
+"""Actor-critic using Kronecker-factored trust regions (Wu et al., 2017, arXiv:1708.05144)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class ACKTRConfig(rl.Config):
+    """Options of ACKTR."""
+
+    n_steps: rl.Count = 20  # rollout length per environment
+    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
+    normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
+    kfac_clip: rl.Scheduled[rl.Positive] = 2e-3  # how far the policy may move per update, as KL divergence
+    critic_kfac_clip: rl.Scheduled[rl.Positive] = 2e-3  # how far the critic may move, as that of a Gaussian's mean
+    kfac_damping: rl.Scheduled[rl.Positive] = 0.01  # damping of the Fisher matrix, added to its eigenvalues
+    kfac_update_interval: rl.Count = 10  # updates between eigendecompositions of the Fisher matrix
+    momentum: rl.Scheduled[rl.Fraction] = 0.9  # momentum of the natural gradient
+    ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
+    vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 0.25  # largest learning rate along the natural gradient
+    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
+
+    search = {
+        "learning_rate": rl.log(0.01, 1.0), "kfac_clip": rl.log(1e-4, 1e-2), "gae_lambda": rl.uniform(0.8, 1.0),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.net.shared:
+            raise ValueError("acktr has a trust region for each of policy and critic; leave net.shared at false")
+
+
+class ACKTR(rl.Algorithm[rl.Rollout]):
+    """One natural gradient step per rollout, preconditioned with K-FAC for policy and critic."""
+
+    Config = ACKTRConfig
+    actions: ClassVar[tuple[str, ...]] = rl.SPACES
+    config: ACKTRConfig
+
+    def build(self) -> None:
+        c = self.config
+        rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
+        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        regions = [(self.policy, c.kfac_clip), (self.critic, c.critic_kfac_clip)]
+        self.kfac = rl.KFAC(regions, c.kfac_damping, c.momentum)
+        self.actor_critic_optimizer = self.optimizer(
+            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            rule=self.kfac,
+        )  # fmt: skip
+        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(self.config.n_steps)
+
+    def learn(self, batch: rl.Rollout, now: ACKTRConfig, clock: rl.Clock) -> rl.Result:
+        rollout = self.scale_reward(batch)
+        value, next_value = rollout.values(self.predict_value)
+        advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
+        samples = rollout.samples(advantage, value_target, self.device)
+        self.update_fisher(samples, now, clock)
+        loss, metrics = self.loss(samples, now)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        self.kfac.rescale(self.critic.output, self.critic.absorb(samples))
+        return rl.Result(metrics)
+
+    def update_fisher(self, samples: rl.Samples, now: ACKTRConfig, clock: rl.Clock) -> None:
+        """Estimate the Fisher factors at this batch, and decompose them when that is due."""
+        smaller = clock.scale**2  # so that a plateau shortens steps within the regions too
+        radii = now.kfac_clip * smaller, now.critic_kfac_clip * smaller
+        self.kfac.tune(radii, now.kfac_damping, now.momentum)
+        self.observe(samples)
+        if clock.updates == 0 or rl.due(clock.updates, clock.updates + 1, now.kfac_update_interval):
+            self.kfac.refresh()
+
+    def observe(self, batch: rl.Samples) -> None:
+        """Take the curvature of the policy at its actions, and of the critic as a Gaussian's mean (section 3.1).
+
+        The Gaussian is one number, so the gradient of its mean has the moments of its score: nothing is drawn. Its
+        variance is the mean squared error, so that the critic's region does not depend on the scale of rewards. All of
+        it is in the critic's unit, as the loss is.
+        """
+        with self.kfac.capture() as seen:
+            log_prob = self.policy.head.log_prob(self.policy(batch.obs), batch.action)
+            mean = self.critic(batch.obs) / self.critic.unit
+        self.kfac.observe(seen, log_prob + mean, batch.weight)
+        used = batch.weight > 0
+        error = (mean.detach() - batch.target / self.critic.unit).square() * used
+        self.kfac.widen(1, error.sum() / used.sum().clamp(min=1))
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, now: ACKTRConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Policy gradient, squared value error and entropy bonus, as in A2C."""
+        outputs, value = self.networks(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
+        unit = self.critic.unit
+        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        policy_loss = -log_prob * advantage
+        value_loss = (value - batch.target).square()
+        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

@@ -1,0 +1,115 @@
+"""Proximal policy optimization (Schulman et al., 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class PPOConfig(rl.Config):
+    """Options of PPO."""
+
+    n_steps: rl.Count = 128  # rollout length per environment
+    batch_size: rl.Count = 256  # samples per minibatch
+    n_epochs: rl.Count = 10  # passes over each rollout; an incomplete last minibatch is dropped
+    normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda
+    normalize_advantage: bool = True  # scale the advantages of a minibatch to mean 0 and deviation 1
+    clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
+    clip_range_vf: rl.Scheduled[rl.Positive] | None = None  # how far a value may move from the rollout's
+    target_kl: rl.Scheduled[rl.Positive] | None = None  # end a rollout's epochs beyond this mean KL divergence
+    ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
+    vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    recurrent_cell: rl.CellName | None = None  # a recurrent layer behind the network, shared by policy and critic
+    recurrent_hidden_size: rl.Count | None = None  # units of that layer; none is 64
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
+    anneal_lr: bool = True  # let the learning rate fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "clip_range": rl.uniform(0.1, 0.3), "ent_coef": rl.log(1e-5, 0.1),
+        "gae_lambda": rl.uniform(0.8, 1.0),
+    }  # fmt: skip
+
+
+class PPO(rl.Algorithm[rl.Rollout]):
+    """Several epochs of minibatch steps on each rollout, with the change of the policy clipped."""
+
+    Config = PPOConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    actions: ClassVar[tuple[str, ...]] = rl.SPACES
+    config: PPOConfig
+
+    def build(self) -> None:
+        c = self.config
+        rl.check_standardize(c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs))
+        self.networks: rl.PolicyAndCritic | rl.RecurrentPolicyAndCritic
+        if c.recurrent_cell is None:
+            rl.check_no_units(c.recurrent_hidden_size)
+            self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
+        else:
+            rl.check_whole_rows(c.n_steps, c.batch_size)
+            size = c.recurrent_hidden_size or 64
+            self.networks = rl.RecurrentPolicyAndCritic(self.spec, c.net, c.recurrent_cell, size, c.popart)
+        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
+        self.actor_critic_optimizer = self.optimizer(
+            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
+        )  # fmt: skip
+        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
+        seeds, networks = self.agent_seeds(rank), self.networks
+        if isinstance(networks, rl.RecurrentPolicyAndCritic):
+            return rl.MemoryAgent(networks.policy, seeds, self.inference_backend, log_prob=True)
+        return rl.PolicyAgent(networks.policy, seeds, self.inference_backend, log_prob=True)
+
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(self.config.n_steps)
+
+    def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
+        samples = self.advantages(self.scale_reward(batch), now)
+        metrics: dict[str, Tensor] = {}
+        for _ in range(now.n_epochs):
+            for minibatch in self.in_numpy(samples, self.networks).minibatches(now.batch_size, self.generator):
+                loss, metrics = self.loss(minibatch, now)
+                norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+            if now.target_kl is not None and rl.host(metrics["loss/kl"]) > now.target_kl:
+                break
+        self.critic.absorb(samples)
+        return rl.Result({**metrics, "loss/gradient_norm": norm})
+
+    def advantages(self, rollout: rl.Rollout, now: PPOConfig) -> rl.Samples:
+        """Return samples with GAE advantages and value targets; recurrent networks get whole sequences."""
+        if isinstance(self.networks, rl.RecurrentPolicyAndCritic):
+            value, next_value = rl.recurrent_values(rollout, self.networks, self.device)
+            return rl.sequences(rollout, *rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda), self.device)
+        value, next_value = rollout.values(self.predict_value)
+        return rollout.samples(*rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda), self.device)
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """The clipped surrogate (eq. 7) with squared value error and entropy bonus (eq. 9)."""
+        outputs, value = self.networks(*batch.inputs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
+        log_ratio = log_prob - batch.extras["log_prob"]
+        ratio, unit = log_ratio.exp(), self.critic.unit
+        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
+        clipped = ratio.clamp(1 - now.clip_range, 1 + now.clip_range)
+        policy_loss = -(ratio * advantage).minimum(clipped * advantage)
+        value_loss = rl.value_error(value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit)
+        loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
+        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy,
+                   "loss/kl": ratio - 1 - log_ratio}  # fmt: skip
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

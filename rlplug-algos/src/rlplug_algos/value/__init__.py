@@ -1,0 +1,1 @@
+"""Algorithms that learn action values or their distributions: one file each."""

@@ -1,0 +1,120 @@
+"""Categorical deep Q-learning, C51 (Bellemare et al., 2017, arXiv:1707.06887)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class C51Config(rl.Config):
+    """Options of C51."""
+
+    learning_starts: rl.Count = 1_000  # env steps before the first gradient step
+    random_steps: rl.Natural = 0  # env steps at the beginning that act at random
+    train_freq: rl.Count = 4  # env steps between updates
+    gradient_steps: rl.Count = 1  # gradient steps per update
+    batch_size: rl.Count = 64  # transitions per gradient step
+    buffer_size: rl.Count = 100_000  # transitions kept in the replay buffer
+    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    priority: rl.PriorityOptions = rl.PriorityOptions()
+    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
+    exploration_final_eps: rl.Fraction = 0.05  # chance of a random action at the end
+    exploration_fraction: rl.Positive = 0.2  # share of the run over which that chance falls
+    exploration_points: tuple[float, ...] = ()  # further points on its way, each a share of the run and a chance
+    eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
+    softmax_temperature: rl.Scheduled[rl.Positive] | None = None  # explore by a softmax of values over this instead
+    double: bool = False  # let the online network choose the target's action (van Hasselt et al., 2016)
+    target_update_interval: rl.Count = 250  # gradient steps between updates of the target network
+    tau: rl.Scheduled[rl.Share] = 1.0  # how far the target network moves: 1 copies, less is Polyak averaging
+    n_atoms: rl.Several = 51  # atoms of the distribution of returns
+    v_min: float = -10.0  # smallest return, where the first atom lies
+    v_max: float = 10.0  # largest return, where the last atom lies
+    dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
+    noisy: rl.Noise | None = None  # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    learning_rate: rl.Scheduled[rl.Positive] = 5e-4  # learning rate of the optimizer
+    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 10.0  # clip the gradient to this norm
+    optimizer: rl.OptimizerName = "adam"  # optimizer of the network
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "n_step": rl.integer(1, 5), "target_update_interval": rl.integer(50, 2000),
+        "priority.alpha": rl.uniform(0.0, 1.0), "n_atoms": rl.integer(11, 101),
+    }  # fmt: skip
+
+    def __post_init__(self) -> None:
+        rl.check_exploration(self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature)
+        if self.v_min >= self.v_max:
+            raise ValueError(f"v_min must be below v_max, and {self.v_min} is not below {self.v_max}")
+
+
+class C51(rl.Algorithm[rl.Transitions]):
+    """Q-learning on the distribution of returns over equally spaced atoms; acts by its mean."""
+
+    Config = C51Config
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    actions: ClassVar[tuple[str, ...]] = ("Discrete",)
+    config: C51Config
+
+    def build(self) -> None:
+        c = self.config
+        self.q_network = rl.CategoricalQ(
+            self.spec, c.net, c.v_min, c.v_max, c.n_atoms, c.dueling, c.noisy, c.noisy_sigma
+        ).to(self.device)
+        self.target_network = rl.target_network(self.q_network)
+        self.q_optimizer = self.optimizer(
+            "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
+        )  # fmt: skip
+        self.target = rl.Target(self.q_network, self.target_network)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
+        c = self.config
+        epsilon = rl.epsilon_schedule(
+            c.exploration_initial_eps, c.exploration_final_eps, c.exploration_fraction, c.exploration_points
+        )
+        return rl.explorer(
+            self.q_network, epsilon, self.agent_seeds(rank), inference_backend=self.inference_backend,
+            softmax_temperature=None if c.softmax_temperature is None else self.schedule("softmax_temperature"),
+            random_steps=c.random_steps, eval_eps=c.eval_eps,
+        )  # fmt: skip
+
+    def buffer(self) -> rl.ReplayBuffer:
+        c = self.config
+        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
+        return rl.replay_buffer(
+            c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
+            device=self.device, storage=c.buffer_storage, priority=c.priority,
+            beta=c.schedules.get("priority.beta"),
+        )  # fmt: skip
+
+    def learn(self, batch: rl.Transitions, now: C51Config, clock: rl.Clock) -> rl.Result:
+        noise = self.q_network.noise(self.generator, 2 + now.double)
+        loss, metrics, td_error = self.loss(batch, noise, now)
+        metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
+        if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
+            self.target.move(now.tau)
+        return rl.Result(metrics, priority=td_error)
+
+    @rl.pure
+    def loss(
+        self, batch: rl.Transitions, noise: list[Tensor] | list[None], now: C51Config
+    ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Cross-entropy to the projection of r + discount * Z_target(s', a') (algorithm 1); the KL is the priority."""
+        log_probs = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action)
+        next_log_probs = rl.next_distribution(self.q_network, self.target_network, batch, noise[1:], now.double)
+        support = self.q_network.support
+        target = rl.categorical_projection(next_log_probs.exp(), batch.reward, batch.discount, support)
+        cross_entropy = -(target * log_probs).sum(1)
+        divergence = (cross_entropy.detach() + target.xlogy(target).sum(1)).clamp(min=0)
+        loss, q = batch.mean(cross_entropy), log_probs.detach().exp() @ support
+        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q)}, divergence

@@ -1,0 +1,92 @@
+"""Online Q-learning with a network (Watkins, 1989; Mnih et al., 2013): no replay, only the newest steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class VQNConfig(rl.Config):
+    """Options of VQN."""
+
+    random_steps: rl.Natural = 0  # env steps at the beginning that act at random
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
+    exploration_final_eps: rl.Fraction = 0.02  # chance of a random action at the end
+    exploration_fraction: rl.Positive = 0.5  # share of the run over which that chance falls
+    exploration_points: tuple[float, ...] = ()  # further points on its way, each a share of the run and a chance
+    eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
+    softmax_temperature: rl.Scheduled[rl.Positive] | None = None  # explore by a softmax of values over this instead
+    loss: rl.Regression = "mse"  # loss of a TD error: mse, or huber (squared within 1, linear beyond)
+    dueling: bool = False  # separate streams for state value and advantages (Wang et al., 2016)
+    noisy: rl.Noise | None = None  # explore by noise on the weights of the last layers (Fortunato et al., 2018)
+    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the optimizer
+    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 1.0  # clip the gradient to this norm
+    optimizer: rl.OptimizerName = "adam"  # optimizer of the network
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {"learning_rate": rl.log(1e-5, 1e-2)}
+
+    def __post_init__(self) -> None:
+        rl.check_exploration(self.exploration_fraction, self.exploration_points, self.noisy, self.softmax_temperature)
+
+
+class VQN(rl.Algorithm[rl.Rollout]):
+    """One gradient step on every vector step; what makes up for the missing replay is the number of environments."""
+
+    Config = VQNConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    actions: ClassVar[tuple[str, ...]] = ("Discrete",)
+    config: VQNConfig
+
+    def build(self) -> None:
+        c = self.config
+        self.q_network = rl.QNetwork(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma).to(self.device)
+        self.q_optimizer = self.optimizer(
+            "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
+        )  # fmt: skip
+        self.predict_q = rl.fast_q(self.q_network, self.inference_backend)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
+        c = self.config
+        epsilon = rl.epsilon_schedule(
+            c.exploration_initial_eps, c.exploration_final_eps, c.exploration_fraction, c.exploration_points
+        )
+        return rl.explorer(
+            self.q_network, epsilon, self.agent_seeds(rank), inference_backend=self.inference_backend,
+            softmax_temperature=None if c.softmax_temperature is None else self.schedule("softmax_temperature"),
+            random_steps=c.random_steps, eval_eps=c.eval_eps,
+        )  # fmt: skip
+
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(1)
+
+    def learn(self, batch: rl.Rollout, now: VQNConfig, clock: rl.Clock) -> rl.Result:
+        noise = self.q_network.host_noise(self.generator, 2)
+        target = self.td_target(batch, noise, now)
+        samples = batch.samples(target, target, self.device)  # values have no advantages
+        loss, metrics = self.loss(samples, self.q_network.on_device(noise[0]), now)
+        metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
+        return rl.Result(metrics)
+
+    def td_target(self, batch: rl.Rollout, noise: Sequence[rl.Array | None], now: VQNConfig) -> rl.Array:
+        """r + gamma * max_a Q(s', a) [T, N], for steps that no episode ends in."""
+        value, next_value = batch.values(lambda obs: self.predict_q(obs, noise[1]).max(-1))
+        return rl.gae(batch, value, next_value, now.gamma, lam=1.0)[1]
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, noise: Tensor | None, now: VQNConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
+        q = self.q_network(batch.obs, noise).gather(1, batch.action.unsqueeze(1)).squeeze(1)
+        loss = batch.mean(rl.regression(q, batch.target, now.loss))
+        return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
