@@ -22,7 +22,7 @@ class Adapter:
     """A foreign vector environment behind `rlplug_core.protocols.Env`.
 
     The vector environment says in `metadata["autoreset_mode"]` when it resets a row whose episode ended; one that does
-    not is refused. In each mode `final` is the true successor of the last action:
+    not is refused. In each mode `final_obs` is the true successor of the last action:
 
     - NEXT_STEP resets the row in the next call, and ignores its action: that call's row has `valid=False` and reward 0.
     - SAME_STEP resets it in the same call; the successor comes from `info["final_obs"]`.
@@ -45,6 +45,7 @@ class Adapter:
         _, info = venv.reset(seed=0)
         self._view = View(venv.single_observation_space, venv.single_action_space, info, id, batched=True)
         rows = venv.num_envs
+        self.action_space = venv.single_action_space
         self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact)
         self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
         self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
@@ -77,14 +78,14 @@ class Adapter:
 
     def reset(self, seed: int) -> Timestep:
         """Start every row; from its own seed where the vector environment takes one for each."""
-        rows, never = self.spec.rows, self._never
-        self._begin(np.zeros(rows, np.int64), np.zeros(rows), never)
-        self._action_shape = self._view.action_shape(rows)
+        num_envs, never = self.spec.num_envs, self._never
+        self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
+        self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
         _, obs, reward = self._now
         reward[:] = 0
         each = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        seeds: Any = [row_seed(seed, row) for row in range(rows)] if each else row_seed(seed, 0)
+        seeds: Any = [row_seed(seed, row) for row in range(num_envs)] if each else row_seed(seed, 0)
         value, info = self.venv.reset(seed=seeds)
         self._write(obs, value, info, False)
         return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
@@ -144,19 +145,19 @@ class Adapter:
             self._successors(final, ended, info)
         return self._timestep(obs, final, reward, terminated, over, over, self._always)
 
-    def _successors(self, final: Obs, ended: Array, info: Any) -> None:
-        """Put the true successors of the rows that ended, which `info` holds, into `final`."""
+    def _successors(self, final_obs: Obs, ended: Array, info: Any) -> None:
+        """Put the true successors of the rows that ended, which `info` holds, into `final_obs`."""
         if "final_obs" not in info:
             raise BadEnv(f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended")
-        body, successors = self._view.body(final), info["final_obs"]
+        body, successors = self._view.body(final_obs), info["final_obs"]
         if isinstance(successors, np.ndarray) and successors.dtype == object:
             for row in np.flatnonzero(ended):
                 write(body, row, successors[row])
         else:
             merge(body, ended, successors)
         if self._view.masked:
-            masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final[MASK].shape)
-            merge(final[MASK], ended, masks)
+            masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final_obs[MASK].shape)
+            merge(final_obs[MASK], ended, masks)
 
     def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
         """Rows that ended are reset by us."""
@@ -182,13 +183,13 @@ class Adapter:
         if not same(self._view.body(before), self._view.body(after), running):
             raise BadEnv(
                 f"{self.spec.id}: reset(options={{'reset_mask': …}}) also changed rows outside the mask, which cuts "
-                "running episodes; honour the mask in its reset, or build it in the mode SAME_STEP or NEXT_STEP and "
+                "running episodes; honor the mask in its reset, or build it in the mode SAME_STEP or NEXT_STEP and "
                 "without a time limit of ours"
             )
         self._verified = True
 
     def _timestep(
-        self, obs: Obs, final: Obs, reward: Array, terminated: Array, ended: Array, first: Array, valid: Array
+        self, obs: Obs, final_obs: Obs, reward: Array, terminated: Array, ended: Array, is_first: Array, valid: Array
     ) -> Timestep:
         """The Timestep of a call in which an episode ended or opened; closes the statistics of those that ended."""
         time, rows = self._time, np.flatnonzero(ended)
@@ -196,15 +197,15 @@ class Adapter:
         self._totals[rows], self._begun[rows] = 0, time
         self._deadline = self._begun.min() + self._limit
         if episodes:
-            check_numbers(final, episodes, self.spec.id)
+            check_numbers(final_obs, episodes, self.spec.id)
         truncated = ended & ~terminated
         return Timestep(
             obs,
-            final,
+            final_obs,
             reward,
             terminated,
             truncated,
-            first,
+            is_first,
             valid,
             episodes,
             bool(episodes),

@@ -21,13 +21,13 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from rlplug_core.actions import legal, sample
+from rlplug_core.config.targets import FROM_FILE
+from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads import check_mask
-from rlplug_core.plugins.loading import FROM_FILE
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, Obs, State, Timestep, tree_map
-from rlplug_envs import mujoco
+from rlplug_envs.families import mujoco
 from rlplug_envs.spaces import MASK
 
 Path: TypeAlias = tuple[str, ...]
@@ -36,7 +36,7 @@ Path: TypeAlias = tuple[str, ...]
 KIND = "~"
 #: Arrays of these types are stored as they are; others as bytes.
 STORED = frozenset("?bBhHiIlLqQefd")
-#: Attributes of Gymnasium's own classes that never change behaviour: records of how something was built.
+#: Attributes of Gymnasium's own classes that never change behavior: records of how something was built.
 IMMATERIAL = frozenset({"env_fns", "_saved_kwargs", "_cached_spec", "_ezpickle_args", "_ezpickle_kwargs"})
 #: Gymnasium's toy text environments keep a table of all transitions, up to thousands, made once from their arguments.
 TABLES = IMMATERIAL | {"P"}
@@ -94,7 +94,7 @@ class _Encoder:
         return self._encode_object(value, kind, path)
 
     def _encode_object(self, value: Any, kind: type, path: Path) -> Any:
-        """What has an identity: it may occur twice."""
+        """Encode an object with an identity: it may occur twice."""
         if kind is np.ndarray:
             self._refuse_views(value, path)
             return _encode_array(value, path)
@@ -217,7 +217,7 @@ class _Decoder:
         return self._decode_object(kind, state, current, path)
 
     def _decode_object(self, kind: str, state: State, current: Any, path: Path) -> Any:
-        """What has an identity, and is remembered for a second occurrence."""
+        """Decode an object with an identity, and remember it for a second occurrence."""
         if kind == "object":
             return self._fill(state, current, path)
         if kind == "space":
@@ -327,7 +327,7 @@ def _where(path: Path) -> str:
 
 
 def self_test(make: Callable[[], Env], steps: int = 64) -> str:
-    """Why the environment that `make` builds cannot be resumed exactly; "" if it can.
+    """Return why the environment that `make` builds cannot resume exactly; "" if it can.
 
     One instance runs ahead; its state goes into a second, fresh instance, and later back into the first. All three
     continuations must agree in every output. The process's random generators are left as they were. What a mask forbids
@@ -349,7 +349,7 @@ def _compare(first: Env, second: Env, steps: int) -> str:
     check_mask(first.spec)
     space = deepcopy(first.spec.action)
     space.seed(0)
-    actions = [sample(space, first.spec.rows) for _ in range(steps)]
+    actions = [sample(space, first.spec.num_envs) for _ in range(steps)]
     begun = first.reset(1)  # restoring begins with a reset to seed 0, which must not bring back what was not captured
     *_, now = _played(first, begun.obs, actions[: steps // 2])
     obs = tree_map(np.copy, now.obs)
@@ -370,7 +370,7 @@ def _compare(first: Env, second: Env, steps: int) -> str:
 
 
 def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
-    """What comes of `actions` after `obs`, of each with the next allowed choices where a mask forbids its own."""
+    """Play `actions` after `obs`, with the next allowed choices where a mask forbids one, and return the results."""
     for action in actions:
         masked = isinstance(obs, dict) and MASK in obs
         now = env.step(legal(env.spec.action, action, obs[MASK]) if masked else action)
@@ -381,8 +381,8 @@ def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
 def _bytes(timestep: Timestep) -> list[bytes]:
     """Everything the timestep says, so that equal means equal to the bit."""
     found: list[bytes] = [f"{timestep.episodes} {timestep.ended} {timestep.count}".encode()]
-    trees: list[Any] = [timestep.obs, timestep.final, timestep.reward, timestep.terminated, timestep.truncated]
-    trees += [timestep.first, timestep.valid]
+    trees: list[Any] = [timestep.obs, timestep.final_obs, timestep.reward, timestep.terminated, timestep.truncated]
+    trees += [timestep.is_first, timestep.valid]
     while trees:
         tree = trees.pop()
         if isinstance(tree, dict):

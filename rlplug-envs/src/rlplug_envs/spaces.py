@@ -1,8 +1,8 @@
-"""What an environment's spaces mean inside rlplug: canonical observations and actions, and the way back.
+"""Map an environment's spaces to those inside rlplug: canonical observations and actions, and the way back.
 
 Observations are arrays or nested dictionaries of arrays; a Tuple becomes a dictionary keyed "0", "1", …, and float64
 becomes float32. Actions are canonical: Discrete counts from 0, Box lies in [-1, 1] wherever the true bounds are finite,
-and a Dict or Tuple is a Dict whose parts lie side by side in one array (`rlplug_core.actions`).
+and a Dict or Tuple is a Dict whose parts lie side by side in one array (`rlplug_core.nets.actions`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.actions import dtype_of, shape_of
 from rlplug_core.errors import BadEnv
+from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.types import Array, Obs
 
 Space: TypeAlias = spaces.Space[Any]
@@ -54,7 +54,7 @@ class View:
             self.obs = spaces.Dict({**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])})
 
     def _mask_shape(self, info: Mapping[str, Any], batched: bool) -> tuple[int, ...]:
-        """Of one row's mask."""
+        """Return the shape of one environment's mask."""
         try:
             mask = np.asarray(info[MASK])
         except ValueError:  # arrays of different lengths
@@ -66,8 +66,8 @@ class View:
             )
         return mask.shape[1:] if batched else mask.shape
 
-    def action_shape(self, rows: int) -> tuple[int, ...]:
-        return (rows, *shape_of(self.action))
+    def action_shape(self, num_envs: int) -> tuple[int, ...]:
+        return (num_envs, *shape_of(self.action))
 
     def body(self, obs: Obs) -> Obs:
         """The part of a canonical observation that the environment itself calls its observation."""
@@ -178,11 +178,11 @@ class Rescale:
         return np.minimum(action, self.high, out=action)
 
 
-def allocate(space: Space, rows: int) -> Obs:
-    """Zeros for `rows` observations of a canonical space: an array [rows, ...] or a dictionary of them."""
+def allocate(space: Space, num_envs: int) -> Obs:
+    """Zeros for `num_envs` observations of a canonical space: an array [num_envs, ...] or a dictionary of them."""
     if isinstance(space, spaces.Dict):
-        return {name: allocate(sub, rows) for name, sub in space.spaces.items()}
-    return np.zeros((rows, *(space.shape or ())), space.dtype)
+        return {name: allocate(sub, num_envs) for name, sub in space.spaces.items()}
+    return np.zeros((num_envs, *(space.shape or ())), space.dtype)
 
 
 def part(value: Any, name: str) -> Any:
@@ -209,7 +209,7 @@ def merge(target: Obs, rows: Array, source: Any) -> None:
 
 
 def same(one: Obs, other: Obs, rows: Array) -> bool:
-    """Whether two batches of observations agree in the rows that the mask selects; NaN agrees with NaN."""
+    """Return whether two batches of observations agree in the rows that the mask selects; NaN agrees with NaN."""
     if isinstance(one, dict):
         return all(same(inner, other[name], rows) for name, inner in one.items())
     return bool(one[rows].tobytes() == other[rows].tobytes())
@@ -232,7 +232,7 @@ def check_shape(target: Obs, value: Any, id: str, where: str = "") -> None:
 
 
 def has_nan(obs: Obs) -> bool:
-    """Whether any float in the observation is not a number."""
+    """Return whether any float in the observation is NaN."""
     if isinstance(obs, dict):
         return any(has_nan(inner) for inner in obs.values())
     return bool(obs.dtype.kind == "f" and np.isnan(obs).any())

@@ -14,11 +14,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.actions import one_of
 from rlplug_core.errors import BadEnv
+from rlplug_core.nets.actions import one_of
+from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.shown import Shown, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
 
 Make: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
@@ -33,15 +35,15 @@ def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Ob
     """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended."""
     sets = []
     for _ in range(2):
-        obs, reward = allocate(spec.obs, spec.rows), np.zeros(spec.rows, np.float32)
-        sets.append((Timestep(obs, obs, reward, never, never, never, always, (), False, spec.rows), obs, reward))
+        obs, reward = allocate(spec.obs, spec.num_envs), np.zeros(spec.num_envs, np.float32)
+        sets.append((Timestep(obs, obs, reward, never, never, never, always, (), False, spec.num_envs), obs, reward))
     return sets
 
 
 class Rows:
     """A serial SAME_STEP vector of Gymnasium environments; implements `rlplug_core.protocols.Env`.
 
-        env = Rows(lambda: gymnasium.make("Pendulum-v1", disable_env_checker=True), rows=8, id="Pendulum-v1")
+        env = Rows(lambda: gymnasium.make("Pendulum-v1", disable_env_checker=True), num_envs=8, id="Pendulum-v1")
         timestep = env.reset(seed=1)
         timestep = env.step(np.zeros((8, 1), np.float32))
 
@@ -49,34 +51,36 @@ class Rows:
 
     Args:
         make: builds one environment; called once per row.
-        rows: how many.
+        num_envs: how many.
         id: the name in messages and in `spec.id`.
         limit: truncate episodes after this many steps; 0 leaves that to the environment. It costs nothing here, where
             Gymnasium's TimeLimit wrapper is one more call per row and step.
         inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
     """
 
-    def __init__(self, make: Make, rows: int, id: str = "", limit: int = 0, inexact: str | None = None) -> None:
-        if rows < 1:
-            raise BadEnv(f"{id}: an environment has at least one row, not {rows}")
+    def __init__(self, make: Make, num_envs: int, id: str = "", limit: int = 0, inexact: str | None = None) -> None:
+        if num_envs < 1:
+            raise BadEnv(f"{id}: an environment has at least one row, not {num_envs}")
         if inexact is None:
             inexact = self_test(lambda: Rows(make, 1, id, min(limit, 20) if limit else 0, inexact=""))
-        self.envs = [make() for _ in range(rows)]
+        self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
         _, info = env.reset(seed=0)
         self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
-        self.spec = Spec(self._view.obs, self._view.action, rows, self._view.id, inexact)
+        self.spec = Spec(self._view.obs, self._view.action, num_envs, self._view.id, inexact)
+        self.action_space = env.action_space
         self._steps = [env.step for env in self.envs]
+        self._infos: list[dict[str, Any]] = [{}] * num_envs  # of the last step of each row
         self._flat = not isinstance(self._view.obs, spaces.Dict)
         self._scalar = isinstance(self._view.action, spaces.Discrete)
         self._composite = isinstance(self._view.action, spaces.Dict)
         self._to_env = self._view.to_env
         self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
-        self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+        self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._limit = limit or inf
-        self._begin([0] * rows, [0.0] * rows)
+        self._begin([0] * num_envs, [0.0] * num_envs)
 
     def _begin(self, lengths: list[int], totals: list[float]) -> None:
         """Set the running episodes: a length is the distance to the time at which a row began."""
@@ -87,9 +91,9 @@ class Rows:
 
     def reset(self, seed: int) -> Timestep:
         """Start every row from its own seed, derived from `seed`. No row holds a transition yet."""
-        rows, never = self.spec.rows, self._never
-        self._begin([0] * rows, [0.0] * rows)
-        self._action_shape = self._view.action_shape(rows)
+        num_envs, never = self.spec.num_envs, self._never
+        self._begin([0] * num_envs, [0.0] * num_envs)
+        self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
         _, obs, reward = self._now
         reward[:] = 0
@@ -108,7 +112,7 @@ class Rows:
             choices = choices.tolist()
         elif self._composite:
             choices = [one_of(choices, row) for row in range(len(action))]
-        flat, totals, ended = self._flat, self._totals, None
+        flat, totals, infos, ended = self._flat, self._totals, self._infos, None
         for row, step in enumerate(self._steps):
             value, gain, terminated, truncated, info = step(choices[row])
             if flat:
@@ -117,6 +121,7 @@ class Rows:
                 self._write(obs, row, value, info, terminated or truncated)
             reward[row] = gain
             totals[row] += float(gain)
+            infos[row] = info
             if terminated or truncated:
                 ended = ended or {}
                 ended[row] = bool(terminated)
@@ -127,20 +132,23 @@ class Rows:
 
     def _end(self, obs: Obs, reward: Array, ended: dict[int, bool]) -> Timestep:
         """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
-        rows, time = self.spec.rows, self._time
+        num_envs, time = self.spec.num_envs, self._time
         for row, begun in enumerate(self._begun):
             if time - begun >= self._limit:
                 ended.setdefault(row, False)
-        terminated, first = np.zeros(rows, np.bool_), np.zeros(rows, np.bool_)
+        terminated, first = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
         final, episodes = tree_map(np.copy, obs), []
         for row in sorted(ended):
             terminated[row], first[row] = ended[row], True
-            episodes.append(Episode(row, self._totals[row], time - self._begun[row]))
+            said = success(self._infos[row])
+            episodes.append(Episode(row, self._totals[row], time - self._begun[row], said))
             self._totals[row], self._begun[row] = 0.0, time
             self._open(obs, row, *self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
         check_numbers(final, episodes, self.spec.id)
-        return Timestep(obs, final, reward, terminated, first & ~terminated, first, self._always, episodes, True, rows)
+        return Timestep(
+            obs, final, reward, terminated, first & ~terminated, first, self._always, episodes, True, num_envs
+        )
 
     def _open(self, obs: Obs, row: int, value: Any, info: dict[str, Any]) -> None:
         """Write a first observation; here, off the step path, wrong shapes are noticed."""
@@ -156,6 +164,16 @@ class Rows:
         """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset."""
         self._limit = min(self._limit, steps)
         self._deadline = min(self._begun) + self._limit
+
+    @property
+    def fps(self) -> float:
+        """The frames per second that the environments say they mean; 30 where they say none."""
+        return float(self.envs[0].metadata.get("render_fps") or 30.0)
+
+    def show(self, show: Show) -> None:
+        """Let every frame of the first row be seen; called before the first reset."""
+        shown = Shown(self.envs[0], show)
+        self.envs[0], self._steps[0] = shown, shown.step
 
     def translate(self, action: Array) -> Any:
         """Canonical actions [N, ...] as the environments take them."""
@@ -186,7 +204,7 @@ class Rows:
             env.close()
 
 
-def check_numbers(final: Obs, episodes: list[Episode], id: str) -> None:
+def check_numbers(final_obs: Obs, episodes: list[Episode], id: str) -> None:
     """Raise BadEnv where an episode's return is not finite or its last observations are not numbers.
 
     Looking at every step would cost as much as the rest of the step; a NaN stays in a state until its episode's end.
@@ -194,20 +212,20 @@ def check_numbers(final: Obs, episodes: list[Episode], id: str) -> None:
     for episode in episodes:
         if not isfinite(episode.total):
             raise BadEnv(f"{id}: the rewards of an episode in row {episode.row} add up to {episode.total}")
-    if has_nan(final):
+    if has_nan(final_obs):
         raise BadEnv(f"{id}: an observation is not a number (NaN)")
 
 
 def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:
-    """Why these actions cannot be taken; `expected` is None before the first reset."""
+    """Return why these actions cannot be taken; `expected` is None before the first reset."""
     if expected is None:
         return BadEnv(f"{id}: step was called before reset")
     return BadEnv(f"{id}: the actions have shape {action.shape}, expected {expected}")
 
 
-def check_state(state: State, rows: int, spec: Spec) -> None:
+def check_state(state: State, num_envs: int, spec: Spec) -> None:
     """Raise BadEnv where a saved state cannot go into an environment."""
     if "inexact" in state:
         raise BadEnv(f"{spec.id}: its state was not saved ({state['inexact']}); reset it instead")
-    if rows != spec.rows:
-        raise BadEnv(f"{spec.id}: the saved state has {rows} rows, this environment has {spec.rows}")
+    if num_envs != spec.num_envs:
+        raise BadEnv(f"{spec.id}: the saved state has {num_envs} rows, this environment has {spec.num_envs}")

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.config import Config
+from rlplug_core.config.options import Config
+from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.transform import Transform, with_obs
 from rlplug_core.types import Array, Obs, Timestep
 from rlplug_envs.spaces import MASK, Space
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Where one array of an observation goes: its keys, its columns, and where its one-hot parts start in them."""
+    """The place of one array of an observation: its keys, its columns, and where its one-hot parts start in them."""
 
     keys: tuple[str, ...]
     columns: slice
@@ -27,12 +27,12 @@ class _Part:
         """Put the values [N, ...] into their columns of `out` [N, width]."""
         for key in self.keys:
             obs = obs[key]
-        target, rows = out[:, self.columns], len(out)
+        target, num_envs = out[:, self.columns], len(out)
         if self.starts is None:
-            target[...] = obs.reshape(rows, -1)
+            target[...] = obs.reshape(num_envs, -1)
             return
         target[...] = 0
-        places = (np.asarray(obs).reshape(rows, -1) + self.starts).astype(np.int64)
+        places = (np.asarray(obs).reshape(num_envs, -1) + self.starts).astype(np.int64)
         np.put_along_axis(target, places, 1, axis=1)
 
 
@@ -56,7 +56,7 @@ class Flatten(Transform):
             flat = spaces.Dict({"obs": flat, MASK: space[MASK]})
         self.spec = replace(env.spec, obs=flat)
         self._width = len(low)
-        self._now, self._next = np.zeros((2, env.spec.rows, self._width), np.float32)
+        self._now, self._next = np.zeros((2, env.spec.num_envs, self._width), np.float32)
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
@@ -66,12 +66,12 @@ class Flatten(Transform):
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
         obs = final = self._flat(now.obs, self._turn())
-        if now.final is not now.obs:
-            final = self._flat(now.final, np.empty_like(self._now))
+        if now.final_obs is not now.obs:
+            final = self._flat(now.final_obs, np.empty_like(self._now))
         return with_obs(now, obs, final)
 
-    def observe(self, obs: Obs, first: Array) -> Obs:
-        obs = super().observe(obs, first)
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        obs = super().observe(obs, is_first)
         leaf = obs
         for key in self._parts[0].keys:
             leaf = leaf[key]
@@ -98,7 +98,7 @@ def _leaves(space: Space, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 
 
 def _starts(space: Space) -> Array | None:
-    """What to add to a value to get its column, if the space is one-hot in the vector."""
+    """Return what to add to a value to get its column, if the space is one-hot in the vector."""
     if isinstance(space, spaces.Discrete):
         return np.array([-space.start])
     if isinstance(space, spaces.MultiDiscrete):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlplug_core.actions import dtype_of, legal, shape_of
-from rlplug_core.config import Config, Fraction
+from rlplug_core.config.options import Config, Fraction
+from rlplug_core.nets.actions import dtype_of, legal, shape_of
+from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Draws, Seeds
-from rlplug_core.transform import Transform
 from rlplug_core.types import Array, State, Timestep
 from rlplug_envs.spaces import MASK
 
@@ -35,13 +35,13 @@ class StickyActions(Transform):
         self._begin(0)
 
     def _begin(self, seed: int) -> None:
-        rows, space = self.spec.rows, self.spec.action
+        num_envs, space = self.spec.num_envs, self.spec.action
         self._draws = Draws(
             Seeds(seed).child("sticky-actions").generator(),
-            lambda generator, size: generator.random((size, rows)) < self._probability,
+            lambda generator, size: generator.random((size, num_envs)) < self._probability,
         )
-        self._taken = np.zeros((rows, *shape_of(space)), dtype_of(space))
-        self._first = np.ones(rows, np.bool_)
+        self._taken = np.zeros((num_envs, *shape_of(space)), dtype_of(space))
+        self._first = np.ones(num_envs, np.bool_)
         self._mask: Array | None = None
 
     def reset(self, seed: int) -> Timestep:
@@ -58,7 +58,7 @@ class StickyActions(Transform):
         return self._seen(self.env.step(self._taken))
 
     def _seen(self, now: Timestep) -> Timestep:
-        self._first = now.first
+        self._first = now.is_first
         self._mask = now.obs[MASK] if isinstance(now.obs, dict) and MASK in now.obs else None
         return now
 

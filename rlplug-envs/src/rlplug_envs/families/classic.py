@@ -12,11 +12,11 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, parse_env_id
 
-from rlplug_core.errors import MissingPackage, UnknownEnv, did_you_mean
+from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
 from rlplug_core.protocols import Env
-from rlplug_envs import mujoco
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
+from rlplug_envs.families import mujoco
 from rlplug_envs.vector import Rows
 
 #: Environments whose own vector is at least half again as fast as `Rows` from this many rows on (`bench/env_step.py`).
@@ -40,26 +40,39 @@ class Gymnasium:
     def ids(self) -> Iterable[str]:
         return sorted(id for id, spec in gymnasium.registry.items() if not _is_gone(spec))
 
-    def make(self, id: str, rows: int) -> Env:
-        """`rows` rows of the environment, as one native vector where that is measured to be faster.
+    def make(self, id: str, num_envs: int) -> Env:
+        """`num_envs` rows of the environment, as one native vector where that is measured to be faster.
 
         Raises UnknownEnv with the nearest names, MissingPackage with the line that installs what is missing.
         """
         spec = find(id)
-        native = spec.entry_point is None or rows >= NATIVE_FROM.get(spec.id, rows + 1)
+        native = spec.entry_point is None or num_envs >= NATIVE_FROM.get(spec.id, num_envs + 1)
         try:
             reason = inexactness(spec.id, native)
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
-                return adapter(lambda: _vector(spec, rows), spec.id, reason)
-            return Rows(lambda: _single(spec), rows, spec.id, _limit(spec), reason)
+                return adapter(lambda: _vector(spec, num_envs), spec.id, reason)
+            return Rows(lambda: _single(spec), num_envs, spec.id, _limit(spec), reason)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
-    def adopt(self, make: Callable[[], gymnasium.Env[Any, Any]], rows: int, id: str) -> Env:
-        """`rows` environments of a class that no registry holds."""
+    def adopt(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, id: str) -> Env:
+        """`num_envs` environments of a class that no registry holds."""
         reason = self_test(lambda: Rows(make, 1, id, 0, ""))
-        return Rows(make, rows, id, 0, reason)
+        return Rows(make, num_envs, id, 0, reason)
+
+    def make_shown(self, id: str, render_mode: str) -> Env:
+        """One environment to be watched, made with Gymnasium's `render_mode`.
+
+        Raises UnknownEnv and MissingPackage as `make`, the latter for what draws too; UsageError where nothing does.
+        """
+        spec = find(id)
+        if spec.entry_point is None:
+            raise UsageError(f"{spec.id} is a vector of environments alone, which cannot be watched")
+        try:
+            return Rows(lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched")
+        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+            raise _missing(spec, error) from error
 
 
 class Native(Adapter):
@@ -72,7 +85,7 @@ class Native(Adapter):
 
 @cache
 def inexactness(id: str, native: bool) -> str:
-    """Why the state of this environment cannot be captured; tested once per process."""
+    """Return why the state of this environment cannot be captured; tested once per process."""
     spec = gymnasium.registry[id]
     if native:
         return self_test(lambda: Adapter(lambda: _vector(spec, 2), id, ""))
@@ -100,7 +113,7 @@ def find(id: str) -> EnvSpec:
 
 
 def _unknown(id: str) -> str:
-    """What to say about an id that is not in the registry: other versions, then near names, then the namespace."""
+    """Return a message about an id that is not in the registry: other versions, then near names, then the namespace."""
     known = {name for name, spec in gymnasium.registry.items() if not _is_gone(spec)}
     try:
         namespace, name, _ = parse_env_id(id)
@@ -130,18 +143,18 @@ def _limit(spec: EnvSpec) -> int:
     return 0 if spec.additional_wrappers else spec.max_episode_steps or 0
 
 
-def _single(spec: EnvSpec) -> gymnasium.Env[Any, Any]:
+def _single(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """One environment without the checker, and without the wrappers whose work `Rows` does for all rows at once."""
     with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else nullcontext():
         if not _limit(spec):
-            return gymnasium.make(spec, disable_env_checker=True)
+            return gymnasium.make(spec, render_mode=render_mode, disable_env_checker=True)
         bare = copy.copy(spec)
         bare.order_enforce = False
-        return gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True)
+        return gymnasium.make(bare, max_episode_steps=-1, render_mode=render_mode, disable_env_checker=True)
 
 
-def _vector(spec: EnvSpec, rows: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    return gymnasium.make_vec(spec, num_envs=rows, vectorization_mode="vector_entry_point")
+def _vector(spec: EnvSpec, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    return gymnasium.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point")
 
 
 def _missing(spec: EnvSpec, error: Exception) -> MissingPackage:

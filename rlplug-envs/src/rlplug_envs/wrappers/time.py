@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.config import Config, Count
+from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import UsageError
+from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.transform import Transform, with_obs
 from rlplug_core.types import Array, Obs, State, Timestep
 from rlplug_envs.spaces import MASK, Space
 
@@ -51,9 +51,9 @@ class TimeFeature(Transform):
         super().__init__(env)
         self.spec = replace(env.spec, obs=self._space(env.spec.obs, env.spec.id))
         self._share = np.float32(1 / config.steps)
-        rows = env.spec.rows
-        self._age = np.zeros(rows, np.int64)
-        self._now, self._next = np.zeros((2, rows, self._width + 1), np.float32)
+        num_envs = env.spec.num_envs
+        self._age = np.zeros(num_envs, np.int64)
+        self._now, self._next = np.zeros((2, num_envs, self._width + 1), np.float32)
 
     def _space(self, space: Space, id: str) -> Space:
         inner = space["obs"] if isinstance(space, spaces.Dict) and space.keys() == {"obs", MASK} else space
@@ -77,16 +77,16 @@ class TimeFeature(Transform):
         now = self.env.step(action)
         self._age += 1
         final = None
-        if now.final is not now.obs:
-            final = self._longer(now.final, np.empty_like(self._now))
-        if np.count_nonzero(now.first):
-            self._age[now.first] = 0
+        if now.final_obs is not now.obs:
+            final = self._longer(now.final_obs, np.empty_like(self._now))
+        if np.count_nonzero(now.is_first):
+            self._age[now.is_first] = 0
         obs = self._longer(now.obs, self._turn())
         return with_obs(now, obs, obs if final is None else final)
 
-    def observe(self, obs: Obs, first: Array) -> Obs:
-        obs = super().observe(obs, first)
-        self._age = np.where(first, 0, self._age + 1)
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        obs = super().observe(obs, is_first)
+        self._age = np.where(is_first, 0, self._age + 1)
         if len(self._age) != len(obs["obs"] if self._masked else obs):
             raise UsageError("time-feature counts the steps of one episode: give the policy one observation at a time")
         return self._longer(obs, np.empty((len(self._age), self._width + 1), np.float32))

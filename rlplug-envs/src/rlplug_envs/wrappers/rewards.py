@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlplug_core.config import Config
+from rlplug_core.config.options import Config
 from rlplug_core.errors import BadConfig
+from rlplug_core.plugins.transform import Transform, with_reward
 from rlplug_core.protocols import Env
-from rlplug_core.transform import Transform, with_reward
 from rlplug_core.types import Array, Timestep
 
 
@@ -29,7 +29,7 @@ class ClipReward(Transform):
         if not config.low < config.high:
             raise BadConfig(f"clip-reward: low is {config.low:g}, which is not below high, {config.high:g}")
         self._low, self._high = np.float32(config.low), np.float32(config.high)
-        self._now, self._next = np.zeros((2, env.spec.rows), np.float32)
+        self._now, self._next = np.zeros((2, env.spec.num_envs), np.float32)
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
@@ -51,7 +51,7 @@ class ScaleReward(Transform):
     def __init__(self, env: Env, config: ScaleRewardConfig) -> None:
         super().__init__(env)
         self._factor = np.float32(config.factor)
-        self._now, self._next = np.zeros((2, env.spec.rows), np.float32)
+        self._now, self._next = np.zeros((2, env.spec.num_envs), np.float32)
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.config import Config, Count
+from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import UsageError
+from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.transform import Transform, with_obs
 from rlplug_core.types import Array, Obs, State, Timestep, first_leaf, tree_map
 from rlplug_envs.spaces import MASK, Space
 
@@ -35,38 +35,38 @@ class FrameStack(Transform):
         super().__init__(env)
         self._layouts = _layouts(env.spec.obs, config.frames, env.spec.id)
         self.spec = replace(env.spec, obs=_stacked(env.spec.obs, self._layouts))
-        frames = [tree_map(lambda layout: layout.allocate(env.spec.rows), self._layouts) for _ in range(2)]
+        frames = [tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts) for _ in range(2)]
         # Each is its frames [N, n, ...], and the same memory as agents see it.
         self._now, self._next = ((each, self._seen(each)) for each in frames)
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
-        obs = self._push(now.obs, now.first)
+        obs = self._push(now.obs, now.is_first)
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        if now.final is now.obs:
-            obs = self._push(now.obs, now.first)
+        if now.final_obs is now.obs:
+            obs = self._push(now.obs, now.is_first)
             return with_obs(now, obs, obs)
         frames = tree_map(np.copy, self._now[0])
-        tree_map(_follow, frames, self._now[0], now.final)
-        final = _with_mask(self._seen(frames), now.final)
-        return with_obs(now, self._push(now.obs, now.first), final)
+        tree_map(_follow, frames, self._now[0], now.final_obs)
+        final = _with_mask(self._seen(frames), now.final_obs)
+        return with_obs(now, self._push(now.obs, now.is_first), final)
 
-    def observe(self, obs: Obs, first: Array) -> Obs:
-        obs = super().observe(obs, first)
-        if len(first_leaf(obs)) != self.spec.rows:
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        obs = super().observe(obs, is_first)
+        if len(first_leaf(obs)) != self.spec.num_envs:
             raise UsageError("frame-stack remembers one episode: give the policy one observation at a time")
-        return tree_map(np.copy, self._push(obs, first))
+        return tree_map(np.copy, self._push(obs, is_first))
 
-    def _push(self, obs: Obs, first: Array) -> Obs:
-        """What is seen with one more observation; that alone in the rows whose episode it opens."""
+    def _push(self, obs: Obs, is_first: Array) -> Obs:
+        """Return the stack with one more observation; only that one in environments where it opens an episode."""
         self._now, self._next = self._next, self._now
         frames, seen = self._now
         tree_map(_follow, frames, self._next[0], obs)
-        if np.count_nonzero(first):
-            tree_map(lambda array, frame: _fill(array, frame, first), frames, obs)
+        if np.count_nonzero(is_first):
+            tree_map(lambda array, frame: _fill(array, frame, is_first), frames, obs)
         return _with_mask(seen, obs)
 
     def _seen(self, frames: Obs) -> Obs:
@@ -81,7 +81,7 @@ class FrameStack(Transform):
 
 
 def _with_mask(seen: Obs, obs: Obs) -> Obs:
-    """What is seen, with the mask of allowed actions that came with the newest observation."""
+    """Return the stack, with the mask of allowed actions that came with the newest observation."""
     return {**seen, MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else seen
 
 
@@ -98,7 +98,7 @@ def _fill(frames: Array, frame: Array, rows: Array) -> None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How frames of one array space lie in memory: `shape` holds them along `axis`, and becomes `seen_shape`."""
+    """The layout of frames of one array space: `shape` holds them along `axis`, and becomes `seen_shape`."""
 
     space: spaces.Box
     shape: tuple[int, ...]
@@ -113,9 +113,9 @@ class _Layout:
         joined = (frames * shape[0], *shape[1:]) if len(shape) in (1, 3) else (frames, *shape)
         return cls(space, (frames, *shape), 0, joined)
 
-    def allocate(self, rows: int) -> Array:
+    def allocate(self, num_envs: int) -> Array:
         """Zeros, as frames [N, n, ...]."""
-        return np.moveaxis(np.zeros((rows, *self.shape), self.space.dtype), self.axis + 1, 1)
+        return np.moveaxis(np.zeros((num_envs, *self.shape), self.space.dtype), self.axis + 1, 1)
 
     def seen(self, frames: Array) -> Array:
         """Frames [N, n, ...] as agents see them: the same memory."""

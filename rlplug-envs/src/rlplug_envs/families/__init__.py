@@ -1,0 +1,1 @@
+"""Families of environments: what each needs beyond the Gymnasium interface."""

@@ -1,0 +1,54 @@
+"""Environments that are watched: every reset and every step lets its frame be seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.protocols import Show
+from rlplug_core.types import Array
+
+#: Where environments say in `info` whether an episode succeeded.
+SUCCESS = ("is_success", "success")
+
+
+class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that calls `show` after each reset and each step; what it costs to draw is up to `show`."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], show: Show) -> None:
+        super().__init__(env)
+        self.show = show
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        found = self.env.reset(seed=seed, options=options)
+        self.show(True, self.frame)
+        return found
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        found = self.env.step(action)
+        self.show(False, self.frame)
+        return found
+
+    def frame(self) -> Array:
+        """Return what is to be seen now, [H, W, 3] uint8.
+
+        Raises:
+            BadEnv: the environment gives nothing of this shape.
+        """
+        drawn: Any = self.env.render()
+        frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
+        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+            name = type(self.env.unwrapped).__name__
+            raise BadEnv(f"{name}.render() gave no frame [height, width, 3] of uint8 but {frame.dtype} {frame.shape}")
+        return frame
+
+
+def success(info: dict[str, Any]) -> bool | None:
+    """Return what a step's `info` says about success; None where it says nothing."""
+    for key in SUCCESS:
+        if key in info:
+            return bool(np.any(info[key]))
+    return None

@@ -1,1 +1,0 @@
-"""The first-party wrappers: each a `rlplug_core.transform.Transform`, named by an entry point in `rlplug.wrappers`."""
