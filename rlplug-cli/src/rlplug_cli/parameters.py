@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_core.config import Option, parse, tested
-from rlplug_core.errors import BadConfig, UsageError, did_you_mean
-from rlplug_core.presets import flat, merge
-from rlplug_core.schedules import written
+from rlplug_core.config.numbers import whole
+from rlplug_core.config.parse import parse, tested
+from rlplug_core.config.schedules import written
+from rlplug_core.config.schema import Option, flat
+from rlplug_core.config.synonyms import nearest
+from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.plugins.presets import merge
 
 #: How the help writes each type of a schema.
 TYPES = {
@@ -56,6 +60,19 @@ class Value(_ParamType):
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
+class Whole(_ParamType):
+    """A whole number of at least 1 as people write it: 1000000, 1e6, 1M."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = whole(value) if isinstance(value, str) else int(value)
+        except ValueError:
+            number = 0
+        return number if number > 0 else self.fail(f"{value!r} is no whole number of at least 1", param, ctx)
+
+
 class SchemaOption(click.Option):
     """A click option that remembers which schema option it stands for; unset, it is not passed on.
 
@@ -64,8 +81,8 @@ class SchemaOption(click.Option):
 
     def __init__(self, option: Option, owner: str, complete: Callable[[], Iterable[str]] = tuple) -> None:
         self.option = option
-        flag = "--" + option.name.replace("_", "-")
-        names = [f"{flag}/--no-{flag[2:]}" if option.type == "bool" else flag, variable(option.name)]
+        yes = flag(option.name)
+        names = [f"{yes}/--no-{yes[2:]}" if option.type == "bool" else yes, variable(option.name)]
         kind = None if option.type == "bool" else Value(option, owner, complete)
         several = option.type == "repeated"
         super().__init__(
@@ -76,6 +93,11 @@ class SchemaOption(click.Option):
         """The values of an option that is typed several times, one after the other."""
         cast = super().type_cast_value(ctx, value)
         return [text for texts in cast for text in texts] if self.multiple and cast is not None else cast
+
+
+def flag(name: str) -> str:
+    """Return an option as the command line spells it: `num_envs` is `--num-envs`."""
+    return "--" + name.replace("_", "-")
 
 
 def variable(name: str) -> str:
@@ -95,6 +117,19 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple) and value:
         return ",".join(map(str, value))
     return str(value) if value not in (None, [], ()) else "none"
+
+
+def spelled(option: Option, value: Any) -> Iterator[str]:
+    """The words that set an option to a value."""
+    word = flag(option.name)
+    if option.type == "bool":
+        yield word if value else f"--no-{word[2:]}"
+    elif option.type == "repeated":
+        for one in value or ["none"]:
+            yield from (word, one)
+    else:
+        yield word
+        yield ",".join(map(str, value)) if isinstance(value, list | tuple) else "none" if value is None else str(value)
 
 
 def parsed(option: Option, text: str, owner: str) -> Any:
@@ -118,7 +153,7 @@ def parsed(option: Option, text: str, owner: str) -> Any:
 
 
 def _wrong(option: Option, value: Any) -> str:
-    """What was expected instead of a value, or an empty string; sequences are left to the configuration."""
+    """Return what was expected instead of a value, or an empty string; sequences are left to the configuration."""
     if value is None and option.optional:
         return ""
     if option.type in ("ints", "floats", "strs", "repeated"):
@@ -145,7 +180,7 @@ def _out_of_range(option: Option, value: float) -> str:
         return f"a number {'above' if option.open_minimum else 'of at least'} {low:g}"
     if high is not None and not value <= high:
         return f"a number of at most {high:g}"
-    return "" if value == value else "a number"
+    return "" if math.isfinite(value) else "a finite number"
 
 
 def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, Any]:
@@ -162,7 +197,7 @@ def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dic
             raise UsageError(f"--set {pair}: write --set name=value")
         name = name.strip()
         if name not in known:
-            near = did_you_mean(name, known)
+            near = nearest(name, known)
             raise BadConfig(f"{owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)")
         values[name] = parsed(known[name], text, owner)
     return values
@@ -178,7 +213,7 @@ def from_file(path: Path | None) -> dict[str, Any]:
 
 
 def nets(options: Iterable[Option]) -> list[str]:
-    """What the options of each network that an algorithm describes begin with: `net.`, and of a few `critic_net.`."""
+    """Return the prefix of the options of each network of an algorithm: `net.`, and of a few `critic_net.`."""
     return [option.name.removesuffix(FACTORY) for option in options if option.name.endswith(f"net.{FACTORY}")]
 
 
@@ -207,7 +242,7 @@ def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str
 
 def _check_network(file: str, name: str, value: Any, known: Mapping[str, Option], owner: str) -> None:
     if name not in known:
-        near = did_you_mean(name, known)
+        near = nearest(name, known)
         raise BadConfig(f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)")
     if value == "none" and known[name].optional:  # TOML has no null
         return
@@ -230,7 +265,7 @@ def gathered(
     given: Mapping[str, Any], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str,
     net: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, str]]:  # fmt: skip
-    """What the user set and where: an option wins over `--set`, that over `--net` and that over the file.
+    """Return what the user set and where: an option wins over `--set`, that over `--net` and that over the file.
 
     Presets and defaults come later.
     """

@@ -1,4 +1,4 @@
-"""What `run` and `resume` share: progress while a run trains, and what is said at its end."""
+"""The common part of `run` and `resume`: progress while a run trains, and what is said at its end."""
 
 from __future__ import annotations
 
@@ -10,53 +10,61 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_cli import episodes, mirror
-from rlplug_cli.render import display
-from rlplug_cli.runs import ended, shortened, verdict
+from rlplug_cli.lookup import ended, final_evaluation, shortened
+from rlplug_cli.mlflow import episodes, mirror
+from rlplug_cli.render.live import display
 
 if TYPE_CHECKING:
-    from rlplug_core.events import Progress
-    from rlplug_core.run import Run
+    from rlplug_core.loop.events import Progress
+    from rlplug_core.runs.run import Run
 
 
 def trained(
     algorithm: str, env: str, values: Mapping[str, Any], origins: Mapping[str, str], *, name: str | None, out: Path,
-    as_json: bool,
+    as_json: bool, quiet: bool = False,
 ) -> None:  # fmt: skip
     """Train a new run and say what came of it."""
 
     def train(watch: Callable[[Progress], None]) -> Run:
-        from rlplug_core.run import train
+        from rlplug_core.runs.run import train
 
         return train(algorithm, env, values, out=out, name=name, origins=origins, watch=watch)
 
-    shown(f"{algorithm} · {env} · seed {values.get('seed', 1)}", train, as_json)
+    shown(f"{algorithm} · {env} · seed {values.get('seed', 1)}", train, as_json, quiet)
 
 
-def shown(title: str, work: Callable[[Callable[[Progress], None]], Run], as_json: bool) -> None:
-    """Run `work` under the progress display, then print the verdict, the run's path and the way to MLflow."""
-    with display(title, sys.stderr if as_json else sys.stdout) as watch:
-        run = work(watch)
+def shown(
+    title: str, work: Callable[[Callable[[Progress], None]], Run], as_json: bool, quiet: bool = False
+) -> None:  # fmt: skip
+    """Run `work` under the progress display, unless it shall be quiet; then say what came of it.
+
+    That is the final evaluation, the run's path and the way to MLflow.
+    """
+    if quiet:
+        run = work(lambda progress: None)
+    else:
+        with display(title, sys.stderr if as_json else sys.stdout) as watch:
+            run = work(watch)
     if not (run.path / episodes.NAME).exists():
         episodes.write(run.path)
     click.echo(json.dumps(result(run), indent=1) if as_json else conclusion(run))
 
 
 def result(run: Run) -> dict[str, Any]:
-    """What a script wants to know about a finished run."""
+    """Return the result of a run, for scripts."""
     state = mirror.State.read(run.path)
     sent = {"tracking_uri": state.tracking_uri, "run_id": state.run_id} if state else None
     return {
         "run": str(run.path), "name": run.name, "status": run.status, "reason": ended(run.path),
-        "verdict": verdict(run.path), "mlflow": sent,
+        "final_eval": final_evaluation(run.path), "mlflow": sent,
     }  # fmt: skip
 
 
 def conclusion(run: Run) -> str:
     """The last lines of a run on a terminal."""
     lines = [f"run      {shortened(run.path)}"]
-    if found := verdict(run.path):
-        lines.insert(0, f"verdict  {said(found)}")
+    if found := final_evaluation(run.path):
+        lines.insert(0, f"final evaluation  {said(found)}")
     if reason := ended(run.path):
         lines.insert(0, reason)
     if state := mirror.State.read(run.path):
@@ -65,7 +73,7 @@ def conclusion(run: Run) -> str:
 
 
 def said(found: Mapping[str, Any]) -> str:
-    """A verdict as a sentence."""
+    """A final evaluation as a sentence."""
     return (
         f"mean return {found['return_mean']:,.1f} ± {found['return_std']:,.1f} over {found['episodes']} greedy "
         f"episodes (min {found['return_min']:,.1f}, max {found['return_max']:,.1f}), checkpoint {found['checkpoint']}"
@@ -73,7 +81,7 @@ def said(found: Mapping[str, Any]) -> str:
 
 
 def way_to(state: mirror.State) -> str:
-    """What opens a run in the MLflow UI."""
+    """Return the command that opens a run in the MLflow UI."""
     if state.tracking_uri.startswith(("http://", "https://")):
         return f"{state.tracking_uri.rstrip('/')}/#/experiments/{state.experiment_id}/runs/{state.run_id}"
     return "rlplug ui"

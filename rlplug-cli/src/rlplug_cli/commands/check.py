@@ -15,7 +15,7 @@ from rlplug_core.testing import CONTRACT, Check, checks
 from rlplug_core.testing.kit.outcome import Outcome
 
 #: How each status is shown.
-COLOURS = {"passed": "green", "failed": "red", "warned": "yellow", "expected": "yellow", "skipped": "bright_black"}
+COLORS = {"passed": "green", "failed": "red", "warned": "yellow", "expected": "yellow", "skipped": "bright_black"}
 
 
 @click.command("check")
@@ -52,12 +52,12 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
         if check.level != level:
             level = check.level
             click.echo(level)
-        status = click.style(f"{outcome.status:<8}", fg=COLOURS[outcome.status])
+        status = click.style(f"{outcome.status:<8}", fg=COLORS[outcome.status])
         click.echo(f"  {status} {check.name:<16} {outcome.message}".rstrip())
         counts[outcome.status] += 1
         seconds += outcome.seconds
         yield check, outcome
-    summary = ", ".join(f"{counts[status]} {status}" for status in COLOURS if counts[status])
+    summary = ", ".join(f"{counts[status]} {status}" for status in COLORS if counts[status])
     click.echo(f"{summary} in {seconds:.1f} s; contract {CONTRACT}")
 
 

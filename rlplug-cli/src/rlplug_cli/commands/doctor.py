@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import click
 
-from rlplug_cli import __version__, store
+from rlplug_cli import __version__
+from rlplug_cli.mlflow import store
 from rlplug_core import __version__ as core
 from rlplug_core import plugins
 from rlplug_core.plugins import index

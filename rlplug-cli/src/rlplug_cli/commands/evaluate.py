@@ -3,38 +3,80 @@
 from __future__ import annotations
 
 import json as json_module
-import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_cli.runs import located
+from rlplug_cli.lookup import located, one_thread
+from rlplug_cli.render.tables import table
+
+if TYPE_CHECKING:
+    from rlplug_core.loop.evaluate import Evaluation
 
 
 @click.command("evaluate")
 @click.argument("run")
-@click.option("--episodes", type=click.IntRange(1), default=100, help="How many greedy episodes  [100]")
-@click.option("--seed", type=click.IntRange(0), help="The environments' seed  [the run's verdict's]")
-@click.option("--checkpoint", default="best", help="best, final or latest  [best]")
+@click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes  [100]")
+@click.option("--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]")
+@click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]")
+@click.option("--all-checkpoints", is_flag=True, help="Every checkpoint that is left, in the order of their steps.")
+@click.option("--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step.")
+@click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]")
+@click.option("--env", help="Play another environment with the same spaces.")
+@click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
 @click.option("--json", is_flag=True, help="Write the result, with every return, as JSON.")
-def command(run: str, episodes: int, seed: int | None, checkpoint: str, json: bool) -> None:
-    """Play greedy episodes with a checkpoint of RUN, a path or a name in runs/."""
+def command(
+    run: str, episodes: int, seed: int | None, checkpoint: str, all_checkpoints: bool, stochastic: bool, epsilon: float,
+    env: str | None, wrap: tuple[str, ...], json: bool,
+) -> None:  # fmt: skip
+    """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily unless it says otherwise."""
     path = located(run)
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")  # read once, when numpy is imported
-    from rlplug_core.run import Run
-    from rlplug_core.rundir import RunDirectory
+    one_thread()
+    from rlplug_core.runs.opened import Run
 
-    result = Run(RunDirectory.open(path)).evaluate(episodes, seed, checkpoint)
+    found = Run(path)
+    names = found.checkpoints if all_checkpoints else [checkpoint]
+    wrappers = None if not wrap else [words for words in wrap if words != "none"]
+    results = {
+        name: found.evaluate(episodes, seed, name, stochastic=stochastic, epsilon=epsilon, env=env, wrap=wrappers)
+        for name in names
+    }
     if json:
-        whole = {
-            "run": str(path), "checkpoint": checkpoint, "episodes": result.episodes, "seed": seed,
-            "return_mean": result.mean, "return_std": result.std, "return_min": result.minimum,
-            "return_max": result.maximum, "length_mean": result.length_mean,
-            "returns": [float(one) for one in result.returns],
-        }  # fmt: skip
+        about = {"run": str(path), "seed": seed, "stochastic": stochastic, "epsilon": epsilon, "env": env}
+        each = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
+        whole = {**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]}
         click.echo(json_module.dumps(whole, indent=1))
-        return
-    click.echo(
-        f"mean return {result.mean:,.1f} ± {result.std:,.1f} over {result.episodes} greedy episodes "
-        f"(min {result.minimum:,.1f}, max {result.maximum:,.1f}), mean length {result.length_mean:,.1f}"
+    elif all_checkpoints:
+        click.echo(_curve(results))
+    else:
+        click.echo(sentence(results[checkpoint], "greedy" if not (stochastic or epsilon) else "played"))
+
+
+def plain(result: Evaluation) -> dict[str, Any]:
+    """An evaluation as JSON."""
+    return {
+        "episodes": result.episodes, "return_mean": result.mean, "return_std": result.std, "return_sem": result.sem,
+        "return_median": result.median, "return_iqm": result.iqm, "return_min": result.minimum,
+        "return_max": result.maximum, "length_mean": result.length_mean, "success_rate": result.success_rate,
+        "returns": [float(one) for one in result.returns], "lengths": list(result.lengths),
+    }  # fmt: skip
+
+
+def sentence(result: Evaluation, how: str) -> str:
+    """An evaluation in two lines."""
+    success = "" if result.success_rate is None else f", success rate {result.success_rate:.1%}"
+    return (
+        f"mean return {result.mean:,.1f} ± {result.std:,.1f} over {result.episodes} {how} episodes "
+        f"(min {result.minimum:,.1f}, max {result.maximum:,.1f}), mean length {result.length_mean:,.1f}\n"
+        f"median {result.median:,.1f}, IQM {result.iqm:,.1f}, standard error of the mean {result.sem:,.2f}{success}"
     )
+
+
+def _curve(results: dict[str, Evaluation]) -> str:
+    header = ("CHECKPOINT", "STEP", "MEAN", "SEM", "MEDIAN", "IQM", "MIN", "MAX")
+    lines = []
+    for name, one in results.items():
+        numbers = (one.mean, one.sem, one.median, one.iqm, one.minimum, one.maximum)
+        lines.append((name, f"{int(Path(name).name.rpartition('-')[2]):,}", *(f"{number:,.1f}" for number in numbers)))
+    return table(header, lines)

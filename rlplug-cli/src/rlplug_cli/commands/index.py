@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlplug_cli.runs import shortened
+from rlplug_cli.lookup import shortened
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins.names import remedy
@@ -30,7 +30,7 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
 
 
 def _of(name: str) -> list[Record]:
-    """What a distribution contributes that has an index: all but hooks, of which nothing is shown."""
+    """Return the contributions of a distribution that have an index: all but hooks, of which nothing is shown."""
     every = plugins.records()
     here = [one for one in every if one.distribution == canonical(name) and one.group != "hooks"]
     for record in here:

@@ -9,17 +9,17 @@ from typing import Any
 import click
 
 from rlplug_cli.commands.run import declared
-from rlplug_cli.listing import table
 from rlplug_cli.parameters import TYPES, shown
+from rlplug_cli.render.tables import table
 from rlplug_core import plugins
-from rlplug_core.config import Option, schema
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import Option, schema
+from rlplug_core.config.targets import is_target, load_target
 from rlplug_core.errors import did_you_mean
-from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
-from rlplug_core.plugins.loading import is_target, load_target
 from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.presets import preset, usual
 from rlplug_core.plugins.records import NOUNS, Group
-from rlplug_core.presets import preset, usual
 
 
 @click.command("info")
@@ -46,7 +46,7 @@ def command(name: str, env: str | None, json: bool) -> None:
 
 
 def _group(name: str) -> Group:
-    """What a name stands for: a wrapper, or else an algorithm, as which it is looked for."""
+    """Return the group of a name: wrappers, or else algorithms."""
     if is_target(name):
         return "wrappers" if getattr(load_target(name, "plugin"), "step", None) is not None else "algorithms"
     here = [record for record in plugins.records() if name in (record.id, record.full_name)]

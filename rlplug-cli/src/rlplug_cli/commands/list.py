@@ -6,7 +6,7 @@ import json
 
 import click
 
-from rlplug_cli.listing import rows, table
+from rlplug_cli.render.tables import rows, table
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.plugins.records import GROUPS
 

@@ -7,11 +7,11 @@ from string import Template
 
 import click
 
-from rlplug_cli import new
+from rlplug_cli import scaffold
 
 
 @click.command("new")
-@click.argument("kind", type=click.Choice(list(new.KINDS)))
+@click.argument("kind", type=click.Choice(list(scaffold.KINDS)))
 @click.argument("name")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=".", help="Where to make it.  [.]")
 def command(kind: str, name: str, out: Path) -> None:
@@ -19,9 +19,9 @@ def command(kind: str, name: str, out: Path) -> None:
 
     It works as it is: install it, run it, then change it.
     """
-    root, files = new.generate(kind, name, out)
+    root, files = scaffold.generate(kind, name, out)
     id = root.name.removeprefix("rlplug-")
     click.echo(f"wrote {len(files)} files to {root}; try it:")
-    run = Template(new.KINDS[kind].run).substitute(id=id, env=f"{id}/{new.camel(id)}-v0")
+    run = Template(scaffold.KINDS[kind].run).substitute(id=id, env=f"{id}/{scaffold.camel(id)}-v0")
     for line in (f"python -m pip install --editable {root}", run):
         click.echo(f"  {line}")

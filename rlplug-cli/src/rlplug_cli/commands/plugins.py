@@ -6,7 +6,7 @@ import json
 
 import click
 
-from rlplug_cli.listing import row, table
+from rlplug_cli.render.tables import row, table
 from rlplug_core import plugins
 from rlplug_core.plugins.names import remedy
 

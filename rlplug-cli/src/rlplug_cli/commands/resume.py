@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_cli.runs import located
+from rlplug_cli.lookup import located, one_thread
+from rlplug_cli.parameters import Whole
 
 if TYPE_CHECKING:
-    from rlplug_core.run import Run
+    from rlplug_core.runs.run import Run
 
 
 @click.command("resume")
 @click.argument("run")
-@click.option("--steps", type=click.IntRange(1), metavar="INTEGER", help="Where to end instead, in env steps.")
-@click.option("--rescale", is_flag=True, help="Stretch the schedules to --steps; without it they keep the old total.")
+@click.option("--total-timesteps", type=Whole(), metavar="INTEGER", help="Train up to this many env steps in all.")
+@click.option("--rescale", is_flag=True, help="Stretch schedules to --total-timesteps; else they keep the old total.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress, only what came of it.")
 @click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
-def command(run: str, steps: int | None, rescale: bool, json: bool) -> None:
+def command(run: str, total_timesteps: int | None, rescale: bool, quiet: bool, json: bool) -> None:
     """Go on with RUN, a path or a name in runs/, from its newest readable checkpoint."""
     path = located(run)
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")  # read once, when numpy is imported
+    one_thread()
     from rlplug_cli.training import shown
 
     def work(watch: Callable[[Any], None]) -> Run:
-        from rlplug_core.run import resume
+        from rlplug_core.runs.run import resume
 
-        return resume(path, total_steps=steps, rescale=rescale, watch=watch)
+        return resume(path, total_timesteps=total_timesteps, rescale=rescale, watch=watch)
 
-    shown(f"resuming {path.name}", work, json)
+    shown(f"resuming {path.name}", work, json, quiet)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,21 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from rlplug_cli.parameters import SchemaOption, gathered, nets
+from rlplug_cli import sections
+from rlplug_cli.lookup import one_thread
+from rlplug_cli.parameters import SchemaOption, flag, gathered, nets, spelled
+from rlplug_cli.render.config import written_out
 from rlplug_core import plugins
-from rlplug_core.config import Config, Option, schema
+from rlplug_core.config.options import Config
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import Option, schema
+from rlplug_core.config.synonyms import nearest
+from rlplug_core.config.targets import is_target
 from rlplug_core.errors import BadConfig, PluginError, UsageError
-from rlplug_core.options import RunOptions
 from rlplug_core.plugins import index
-from rlplug_core.plugins.loading import is_target
 from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.presets import resolve, usual
 from rlplug_core.plugins.records import Group
-from rlplug_core.presets import resolve, usual
 
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
 
@@ -47,7 +51,7 @@ class Algorithms(click.Group):
         return AlgorithmCommand(cmd_name, own, every)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from rlplug_cli.listing import rows
+        from rlplug_cli.render.tables import rows
 
         with formatter.section("Algorithms"):
             formatter.write_dl([(row["id"], row["summary"] or row["reason"]) for row in rows("algorithms")])
@@ -77,42 +81,88 @@ class AlgorithmCommand(click.Command):
             context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
         )
 
-    def train(self, env: str, name: str | None, out: Path, json: bool, **given: Any) -> None:
-        for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-            os.environ.setdefault(variable, "1")  # read once, when numpy is imported
-        if name is not None and (Path(name).name != name or name.startswith(".")):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = [option.name for option in (*self.own, *self.run_options)]
+            near = nearest(error.option_name, known, write=flag)
             raise UsageError(
-                f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is"
-            )
-        pairs, file, net = given.pop("set"), given.pop("config"), given.pop("net", None)
+                f"no such option '{error.option_name}'{near} ('{ctx.command_path} --help' lists them)"
+            ) from error
+
+    def train(self, env: str, name: str | None, out: Path, json: bool, quiet: bool, **given: Any) -> None:
+        one_thread()
+        refuse_path(name)
         context = click.get_current_context()
-        chosen = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
-        values, origins = gathered(chosen, pairs, file, (*self.own, *self.run_options), self.algorithm, net)
-        values, origins = resolve(self.algorithm, env, values, origins)
+        values, origins = self.resolved(context)
+        if given["print_config"]:
+            click.echo(written_out(values, origins, (*self.own, *self.run_options)))
+            return
+        if given["seeds"] is not None:
+            from rlplug_cli.sweep.seeds import seeded
+
+            seeded(self.algorithm, env, self.chosen(context), values, given["seeds"], name, out, given["jobs"], json)
+            return
         from rlplug_cli.training import trained
 
-        trained(self.algorithm, env, values, origins, name=name, out=out, as_json=json)
+        trained(self.algorithm, env, values, origins, name=name, out=out, as_json=json, quiet=quiet)
+
+    def resolved(self, context: click.Context) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return what was typed over the preset, and where each value is from.
+
+        Raises:
+            UsageError, BadConfig: something that was typed means nothing here.
+        """
+        given = context.params
+        typed = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
+        options = (*self.own, *self.run_options)
+        values, origins = gathered(typed, given["set"], given["config"], options, self.algorithm, given.get("net"))
+        return resolve(self.algorithm, given["env"], values, origins)
+
+    def chosen(self, context: click.Context) -> list[str]:
+        """The words that say again what was typed behind ALGORITHM ENV, but for seeds and where the run goes."""
+        words: list[str] = []
+        for parameter in self.get_params(context):
+            name = str(parameter.name)
+            if context.get_parameter_source(name) not in _BY_USER:
+                continue
+            value = context.params[name]
+            if isinstance(parameter, SchemaOption) and parameter.option.name != "seed":
+                words += spelled(parameter.option, value)
+            elif name in ("set", "config", "net"):
+                words += [word for one in (value if name == "set" else [value]) for word in (f"--{name}", str(one))]
+        return words
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own: list[tuple[str, str]] = []
-        every: list[tuple[str, str]] = []
-        output: list[tuple[str, str]] = []
-        names = {option.name for option in self.own}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is None or isinstance(parameter, click.Argument):
-                continue
-            if isinstance(parameter, SchemaOption):
-                (own if parameter.option.name in names else every).append(record)
-            elif parameter.name == "net":
-                own.append(record)
-            else:
-                output.append(record)
-        titles = (f"Options of {self.algorithm}", "Options of every run", "Other options")
-        for title, records in zip(titles, (own, every, output), strict=True):
+        found: dict[str, list[tuple[str, str]]] = {title: [] for title in sections.titles(self.algorithm)}
+        own = {option.name for option in self.own}
+        parameters = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for parameter in sorted(parameters, key=_every_run_first):
+            if record := parameter.get_help_record(ctx):
+                name = parameter.option.name if isinstance(parameter, SchemaOption) else str(parameter.name)
+                shared = isinstance(parameter, SchemaOption) or name == "net"
+                title = sections.title(name, self.algorithm, name in own) if shared else "Input and output"
+                found[title].append(record)
+        for title, records in found.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def refuse_path(name: str | None) -> None:
+    """Refuse a `--name` that is a path.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if name is not None and (Path(name).name != name or name.startswith(".")):
+        raise UsageError(f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is")
+
+
+def _every_run_first(parameter: click.Option) -> bool:
+    """Sort the total and the number of environments, which every run has, before an algorithm's own options."""
+    return not (isinstance(parameter, SchemaOption) and parameter.option.name in ("total_timesteps", "num_envs"))
 
 
 def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
@@ -146,6 +196,14 @@ def _fixed() -> list[click.Parameter]:
         click.Option(["--config"], type=file, help="Read options from a TOML file."),
         click.Option(["--name"], help="The run directory's name  [algorithm, environment, seed and time]"),
         click.Option(["--out"], type=place, default="runs", help="Where run directories are made  [runs]"),
+        click.Option(
+            ["--print-config"], is_flag=True, help="Write all options as TOML and where each is from; no training."
+        ),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Show no progress, only what came of it."),
+        click.Option(
+            ["--seeds"], metavar="N|A,B,…", help="Train N seeds from --seed on, or these; typed again, it goes on."
+        ),
+        click.Option(["--jobs"], type=click.IntRange(1), help="Of several seeds, how many at once  [as cores allow]"),
         click.Option(["--json"], is_flag=True, help="Write the result as JSON to stdout, progress to stderr."),
     ]
 
@@ -159,7 +217,7 @@ def _network(own: Iterable[Option]) -> list[click.Parameter]:
 
 
 def _completed(option: Option) -> Callable[[], Iterable[str]]:
-    """What the values of an option may begin with, when they are asked for."""
+    """Return a function that completes the values of an option."""
     return (lambda: plugins.ids("wrappers")) if option.name == "wrap" else tuple
 
 

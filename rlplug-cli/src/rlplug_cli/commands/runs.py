@@ -1,32 +1,134 @@
-"""`rlplug runs`."""
+"""`rlplug runs`: lists runs; `rlplug runs rm` and `rlplug runs reap` tidy up."""
 
 from __future__ import annotations
 
 import json as json_module
+from collections.abc import Callable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rlplug_cli.listing import table
-from rlplug_cli.render import number
-from rlplug_cli.runs import directories, summary
+from rlplug_cli.lookup import directories, located, summary
+from rlplug_cli.render.live import number
+from rlplug_cli.render.tables import table
+from rlplug_core.errors import UsageError, warn
+from rlplug_core.runs.listing import Summary, remove
+
+HEADER = ("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "LAST", "BEST", "FINAL")
+#: What runs can be sorted by; what a run has not got comes last.
+KEYS: dict[str, Callable[[Summary], Any]] = {
+    "created": lambda run: run.created, "name": lambda run: run.name, "status": lambda run: run.status,
+    "algorithm": lambda run: run.algorithm, "env": lambda run: run.env, "seed": lambda run: run.seed,
+    "steps": lambda run: run.steps, "last": lambda run: run.last, "best": lambda run: run.best,
+    "final": lambda run: final(run), "seconds": lambda run: run.seconds,
+}  # fmt: skip
+_OUT = click.option(
+    "--out", type=click.Path(path_type=Path), default="runs", help="Where the run directories are  [runs]"
+)
 
 
-@click.command("runs")
-@click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where the run directories are  [runs]")
+@click.group("runs", invoke_without_command=True)
+@_OUT
+@click.option("--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything.")
+@click.option("--env", metavar="NAME", help="Only runs on this environment; * stands for anything.")
+@click.option("--status", help="Only runs that are running, finished, interrupted, failed, killed or unreadable.")
+@click.option("--group", help="Only runs that differ from each other in nothing but the seed.")
+@click.option("--sort", type=click.Choice(list(KEYS)), default="created", help="What to sort by  [created]")
+@click.option("--reverse", is_flag=True, help="The other way round: the highest or the newest first.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many, the first after sorting.")
 @click.option("--json", is_flag=True, help="Write everything as JSON.")
-def command(out: Path, json: bool) -> None:
-    """List the runs in a directory, oldest first, with their status, steps and best evaluation."""
-    found = [summary(path) for path in directories(out)]
+@click.pass_context
+def command(
+    ctx: click.Context, out: Path, algorithm: str | None, env: str | None, status: str | None, group: str | None,
+    sort: str, reverse: bool, limit: int | None, json: bool,
+) -> None:  # fmt: skip
+    """List the runs in a directory with their status, steps, last and best evaluation and final evaluation."""
+    if ctx.invoked_subcommand is not None:
+        return
+    wanted = {"algorithm": algorithm, "env": env, "status": status, "group": group}
+    every = [summary(path) for path in directories(out)]
+    found = ordered([run for run in every if _fits(run, wanted)], sort, reverse)[:limit]
     if json:
-        click.echo(json_module.dumps(found, indent=1))
-    elif not found:
-        click.echo(f"no runs in {out}/; 'rlplug run ALGORITHM ENV' makes one")
+        click.echo(json_module.dumps([run.plain() for run in found], indent=1))
+        return
+    if found:
+        click.echo(table(HEADER, map(_line, found)))
     else:
-        click.echo(table(("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "BEST"), map(_line, found)))
+        these = "such runs" if every else "runs"
+        click.echo(f"no {these} in {out}/; 'rlplug run ALGORITHM ENV' makes one")
+    for run in found:
+        if run.problem:
+            warn(run.problem)
 
 
-def _line(run: dict[str, Any]) -> tuple[str, ...]:
-    steps = f"{run['steps']:,}" + (f"/{run['total_steps']:,}" if run["total_steps"] else "")
-    return run["name"], run["status"], run["algorithm"], run["env"], str(run["seed"]), steps, number(run["best"])
+@command.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="RUN…")
+@_OUT
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
+    """Delete run directories, by path or name; what MLflow has of them stays there."""
+    paths = [located(name, out) for name in names]
+    if not yes:
+        click.confirm(f"delete {', '.join(map(str, paths))}?", abort=True)
+    for path in paths:
+        remove(path)
+        click.echo(f"deleted {path}")
+
+
+@command.command("reap")
+@_OUT
+def _reap(out: Path) -> None:
+    """Clear up behind runs that were killed: half-written checkpoints, and in MLflow runs that seem to go on."""
+    from rlplug_core.runs.checkpoint import Checkpoints
+
+    killed = [Path(run.path) for run in map(summary, directories(out)) if run.status == "killed"]
+    for path in killed:
+        dropped = Checkpoints(path / "checkpoints").drop_unfinished()
+        click.echo(f"{path.name}: {dropped} half-written checkpoints deleted{_concluded(path)}")
+    click.echo(f"{len(killed)} killed runs in {out}/")
+
+
+def ordered(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
+    """The runs by one of `KEYS`; those without it last."""
+    have = [run for run in runs if KEYS[key](run) is not None]
+    return sorted(have, key=KEYS[key], reverse=reverse) + [run for run in runs if KEYS[key](run) is None]
+
+
+def final(run: Summary) -> float | None:
+    """The mean return of the final evaluation."""
+    return None if run.final_eval is None else float(run.final_eval["return_mean"])
+
+
+def _fits(run: Summary, wanted: dict[str, str | None]) -> bool:
+    plain = run.plain()
+    return all(pattern is None or fnmatchcase(str(plain[name]), pattern) for name, pattern in wanted.items())
+
+
+def _line(run: Summary) -> tuple[str, ...]:
+    steps = f"{run.steps:,}" + (f"/{run.total_timesteps:,}" if run.total_timesteps else "")
+    seed = "-" if run.seed is None else str(run.seed)
+    returns = (number(run.last), number(run.best), number(final(run)))
+    return run.name, run.status, run.algorithm or "-", run.env or "-", seed, steps, *returns
+
+
+def _concluded(path: Path) -> str:
+    """Tell MLflow that a run was killed, where it has it."""
+    from rlplug_cli.mlflow.mirror import Mirror, State
+
+    if State.read(path) is None:
+        return ""
+    try:
+        mirror = Mirror(path)
+    except UsageError:  # someone else is sending it
+        return ""
+    try:
+        while mirror.send():
+            pass
+        mirror.conclude()
+    except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the other runs are reaped
+        return f"; MLflow takes nothing now ({' '.join(str(error).split())[:100]})"
+    finally:
+        mirror.close()
+    return "; MLflow knows that it was killed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rlplug_cli.runs import located
+from rlplug_cli.lookup import located
 from rlplug_core.errors import RlplugError
 
 
@@ -12,8 +12,8 @@ from rlplug_core.errors import RlplugError
 @click.argument("run")
 def command(run: str) -> None:
     """Send to MLflow what it has not got of RUN, a path or a name in runs/."""
-    from rlplug_cli.mirror import Mirror
-    from rlplug_core.rundir import RunDirectory
+    from rlplug_cli.mlflow.mirror import Mirror
+    from rlplug_core.runs.directory import RunDirectory
 
     path = located(run).absolute()
     mirror = Mirror(path)

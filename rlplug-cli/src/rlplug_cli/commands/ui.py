@@ -16,12 +16,14 @@ from typing import IO
 
 import click
 
-from rlplug_cli import store
+from rlplug_cli.mlflow import store
 from rlplug_core.errors import RlplugError, UsageError
 
 HOST = "127.0.0.1"
 #: Seconds in which the server must answer.
 START = 120.0
+#: Seconds that the server has to end by itself.
+PATIENCE = 5.0
 
 
 @click.command("ui")
@@ -80,7 +82,8 @@ def _start(uri: str, port: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
     where = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
     artifacts = store.artifact_root(uri)
     where += ["--default-artifact-root", artifacts] if artifacts else []
-    words = [sys.executable, "-P", "-m", "rlplug_cli.guard", sys.executable, "-m", "mlflow", "server", *where]
+    guard = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.guard", str(PATIENCE)]
+    words = [*guard, sys.executable, "-m", "mlflow", "server", *where]
     return subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment, start_new_session=True
     )

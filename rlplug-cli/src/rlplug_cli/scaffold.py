@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class Kind:
-    """What is different between plugins of different kinds.
+    """The differences between plugins of different kinds.
 
     Attributes:
         target: what the entry point names inside the package.
@@ -154,7 +154,7 @@ def bounds(version: str) -> str:
 
 
 def _owner(kind: str, name: str) -> str:
-    """Whose name it is already, or an empty string."""
+    """Return the owner of a name that is taken, or an empty string."""
     if f"rlplug-{name}" in FIRST_PARTY:
         return f"rlplug-{name} is a package of rlplug itself"
     for group, names in KNOWN.items():
@@ -167,7 +167,7 @@ def _owner(kind: str, name: str) -> str:
 
 
 def _stands_twice(kind: str, cls: str) -> bool:
-    """Whether a class of this name would hide something that the code uses."""
+    """Return whether a class of this name would hide something that the code uses."""
     code = [text for path, text in rendered(kind, "own").items() if path.endswith(".py")]
     used = {name for text in code for name in _names(ast.parse(text))} - {"Own", "OwnConfig"}
     return cls in used or cls in vars(builtins)
@@ -186,7 +186,7 @@ def _templates(kind: str) -> list[Path]:
 
 
 def _path(template: Path, name: str) -> str:
-    """Where a template's text goes: `dot-` stands for a dot, `package` for the package, `id` for the entry point."""
+    """Return a template's path: `dot-` stands for a dot, `package` for the package, `id` for the entry point."""
     _, *parts = template.relative_to(TEMPLATES).parts
     parts[-1] = parts[-1].removesuffix(SUFFIX)
     names = {"package": _package(name), "id.toml": f"{name}.toml"}
@@ -198,7 +198,7 @@ def _package(name: str) -> str:
 
 
 def _values(kind: Kind, name: str) -> dict[str, str]:
-    """What the templates' variables stand for."""
+    """Return the values of the templates' variables."""
     values = {
         "id": name, "distribution": f"rlplug-{name}", "package": _package(name), "cls": camel(name),
         "words": name.replace("-", " ").capitalize(), "env": f"{name}/{camel(name)}-v0",

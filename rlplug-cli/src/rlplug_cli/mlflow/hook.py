@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplug_core.hooks import hookimpl
+from rlplug_core.plugins.hook_specs import hookimpl
 
 if TYPE_CHECKING:
-    from rlplug_core.run import Run
+    from rlplug_core.runs.run import Run
 
 #: Seconds that the end of a run waits for the rest to be sent; the environment may say otherwise.
 DRAIN = "RLPLUG_MLFLOW_DRAIN_SECONDS"
@@ -35,13 +35,13 @@ def rlplug_run_end(run: Run) -> None:
 
 
 class Sender:
-    """The process `rlplug_cli.sender` of one run, as this process sees it; what it says goes to stderr."""
+    """The process `rlplug_cli.mlflow.sender` of one run, as this process sees it; what it says goes to stderr."""
 
     def __init__(self, run: Path) -> None:
         self.seconds = float(os.environ.get(DRAIN, "30"))
         # -P: the working directory is the user's and not a place to import from. A session of its own keeps the signals
         # of a terminal or a batch system away; the pipe's end tells it that this process is gone.
-        words = [sys.executable, "-P", "-m", "rlplug_cli.sender", str(run), str(self.seconds)]
+        words = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.sender", str(run), str(self.seconds)]
         self.process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )

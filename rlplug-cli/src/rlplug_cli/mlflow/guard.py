@@ -12,26 +12,28 @@ import subprocess
 import sys
 import threading
 
-#: Seconds between asking the group to end and ending it.
-PATIENCE = 5.0
 
+def main(command: list[str], patience: float) -> int:
+    """Run `command` until it ends or until stdin closes; this process must lead its process group.
 
-def main(command: list[str]) -> int:
-    """Run `command` until it ends or until stdin closes; this process must lead its process group."""
+    `patience` is how many seconds lie between asking the group to end and ending it. Returns the exit code as a shell
+    has it: 128 and the signal's number where a signal ended the command.
+    """
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda number, frame: None)  # the group's signal reaches this process too
-    threading.Thread(target=_end_with_parent, args=(child,), daemon=True).start()
-    return child.wait()
+    threading.Thread(target=_end_with_parent, args=(child, patience), daemon=True).start()
+    code = child.wait()
+    return code if code >= 0 else 128 - code
 
 
-def _end_with_parent(child: subprocess.Popen[bytes]) -> None:
+def _end_with_parent(child: subprocess.Popen[bytes], patience: float) -> None:
     while os.read(0, 1024):
         pass
     os.killpg(0, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(PATIENCE)
+        child.wait(patience)
     os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[2:], float(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""The process that mirrors one run in MLflow while it trains: `python -m rlplug_cli.sender RUN SECONDS`.
+"""The process that mirrors one run in MLflow while it trains: `python -m rlplug_cli.mlflow.sender RUN SECONDS`.
 
 It is a process because a thread would hold the interpreter's lock while it imports MLflow, and training would crawl
 (`docs/decisions/0011-the-sender-is-a-process.md`). It ends when its stdin does, that is when the run ends or is killed.
@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from rlplug_cli.mirror import Mirror
+from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_core.errors import RlplugError
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.

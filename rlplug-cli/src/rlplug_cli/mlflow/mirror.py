@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rlplug_cli import episodes, store
+from rlplug_cli.mlflow import episodes, store
+from rlplug_cli.mlflow.parent import parent_of
 from rlplug_core.errors import UsageError
-from rlplug_core.journal import Record
+from rlplug_core.runs.journal import Record, tail
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -33,7 +34,7 @@ _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 @dataclass
 class State:
-    """What `mlflow.json` holds: where the mirror is and the last sequence number it has."""
+    """The content of `mlflow.json`: where the mirror is and the last sequence number it has."""
 
     tracking_uri: str
     experiment_id: str = ""
@@ -58,7 +59,7 @@ class State:
 
 @dataclass
 class Batch:
-    """What one request carries; `end` is the run's status where the last record ends it."""
+    """The content of one request; `end` is the run's status where the last record ends it."""
 
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class Mirror:
         return True
 
     def conclude(self) -> None:
-        """Where the run's process is gone and its journal has no end, say that it was killed."""
+        """Mark a run as killed if its process is gone and its journal has no end."""
         if self._open_since:
             self._finish(self._connect(), "KILLED", self._open_since)
             self._open_since = 0
@@ -130,6 +131,8 @@ class Mirror:
             run = found[0]
         else:
             tags = _tags(config, self.run)
+            if above := parent_of(self.run, client, self.state.tracking_uri, experiment):
+                tags["mlflow.parentRunId"] = above
             run = client.create_run(experiment, int(config["created"] * 1000), tags, config["name"])
         self.state.experiment_id, self.state.run_id = experiment, run.info.run_id
         self._params(client, config, run.data.params)
@@ -160,7 +163,7 @@ class Mirror:
     def _next(self, position: int) -> tuple[Batch, int]:
         """The records from a byte position of the journal that fit one request, and the position behind them."""
         batch = Batch()
-        for record, after in _records(self.run / "journal.jsonl", position):
+        for record, after in tail(self.run / "journal.jsonl", position):
             self._open_since = 0 if record.kind == "end" else record.time
             if record.seq <= self.state.cursor:
                 position = after
@@ -178,19 +181,8 @@ class Mirror:
         return batch, position
 
 
-def _records(journal: Path, position: int) -> Iterator[tuple[Record, int]]:
-    """The whole records from a byte position on, each with the position behind it."""
-    with open(journal, "rb") as file:
-        file.seek(position)
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            position += len(line)
-            yield Record(**json.loads(line)), position
-
-
 def _metrics(record: Record) -> list[tuple[str, float, int, int]]:
-    prefix = {"metrics": "", "evaluation": "", "verdict": "verdict/"}.get(record.kind)
+    prefix = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}.get(record.kind)
     if prefix is None:
         return []
     numbers = (
@@ -210,9 +202,9 @@ def _record_tags(record: Record) -> dict[str, str]:
         return {"rlplug.error": _text(f"{data['type']}: {data['message']}")}
     if record.kind == "evaluation" and data.get("best"):
         return {"rlplug.best": f"{data['eval/return_mean']:.6g} at step {record.step}"}
-    if record.kind == "verdict":
+    if record.kind == "final_eval":
         said = f"{data['return_mean']:.6g} ± {data['return_std']:.3g} over {data['episodes']} episodes"
-        return {"rlplug.verdict": said, "rlplug.verdict.checkpoint": _text(data["checkpoint"])}
+        return {"rlplug.final_eval": said, "rlplug.final_eval.checkpoint": _text(data["checkpoint"])}
     return {}
 
 
@@ -223,6 +215,8 @@ def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
             yield run / name, None
     for path in sorted((run / "sources").glob("*.py")):
         yield path, "sources"
+    for path in sorted((run / "videos").glob("[!.]*")):
+        yield path, "videos"
     best = sorted((run / "checkpoints").glob("best-*"))
     for path in sorted(best[-1].iterdir()) if best else ():
         yield path, f"checkpoints/{best[-1].name}"

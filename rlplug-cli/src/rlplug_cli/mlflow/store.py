@@ -1,4 +1,4 @@
-"""Where runs are mirrored to: the MLflow tracking URI, and the safe creation of a local SQLite store.
+"""Find the MLflow store of runs: the MLflow tracking URI, and the safe creation of a local SQLite store.
 
 A plain first start of MLflow on a fresh SQLite file is not safe to kill (half of the kills left it unusable) or to race
 (three of four processes died), so the store is built under a temporary name, under a file lock, and renamed into place.
@@ -49,7 +49,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def artifact_root(uri: str) -> str | None:
-    """Where a local store's artifacts go, as an absolute URI; None where the server decides."""
+    """Return the place of a local store's artifacts, as an absolute URI; None where the server decides."""
     path = sqlite_path(uri)
     return None if path is None else (path.parent / "mlartifacts").as_uri()
 

@@ -1,4 +1,4 @@
-"""How a run looks while it trains: a live display on a terminal, plain lines everywhere else."""
+"""Show a run while it trains: a live display on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from rlplug_core.events import Progress
+    from rlplug_core.loop.events import Progress
 
-PHASES = {"training": "training", "evaluating": "evaluating", "verdict": "playing the verdict's episodes"}
+PHASES = {"training": "training", "evaluating": "evaluating", "final_eval": "final evaluation"}
 
 
 @contextmanager
 def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
-    """What `train(watch=…)` calls; live where `stream` (stdout without one) is a terminal."""
+    """Return the function for `train(watch=…)`; live where `stream` (stdout without one) is a terminal."""
     stream = stream or sys.stdout
     if stream.isatty():
         with _live(title, stream) as watch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rlplug_core.journal import read
+from rlplug_core.runs.journal import read
 
 NAME = "episodes.parquet"
 _COLUMNS = ("steps", "returns", "lengths", "workers")

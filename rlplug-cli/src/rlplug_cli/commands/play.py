@@ -1,0 +1,64 @@
+"""`rlplug play RUN`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rlplug_cli.commands.evaluate import sentence
+from rlplug_cli.lookup import located, one_thread, shortened
+
+if TYPE_CHECKING:
+    from rlplug_core.runs.opened import Run
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command("play")
+@click.argument("run")
+@click.option("--video", type=_FILE, help="Write a film: FILE.mp4, FILE.webp or FILE.gif.")
+@click.option("--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory.")
+@click.option("--sheet", type=_FILE, help="Write a PNG with frames of the best and the worst episode.")
+@click.option(
+    "--every", type=click.IntRange(1), default=1, help="Which frames of an episode films get: every N-th  [1]"
+)
+@click.option("--fps", type=float, help="The film's frames per second  [the environment's]")
+@click.option("--episodes", type=click.IntRange(1), default=1, help="How many episodes, one after the other  [1]")
+@click.option("--seed", type=click.IntRange(0), help="The environment's seed  [the run's final evaluation's]")
+@click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]")
+@click.option("--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step.")
+@click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]")
+@click.option("--env", help="Play another environment with the same spaces.")
+@click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
+def command(
+    run: str, video: Path | None, frames: Path | None, sheet: Path | None, every: int, fps: float | None, episodes: int,
+    seed: int | None, checkpoint: str, stochastic: bool, epsilon: float, env: str | None, wrap: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film where there is no display."""
+    path = located(run)
+    one_thread()
+    from rlplug_core.runs.opened import Run
+
+    found = Run(path)
+    if video is None and frames is None and sheet is None:
+        video = _unseen(found, checkpoint)
+    result = found.play(
+        episodes, seed, checkpoint, video=video, frames=frames, every=every, fps=fps, sheet=sheet,
+        stochastic=stochastic, epsilon=epsilon, env=env,
+        wrap=None if not wrap else [words for words in wrap if words != "none"],
+    )  # fmt: skip
+    click.echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))
+    for what, where in (("film", video), ("frames", frames), ("sheet", sheet)):
+        if where is not None:
+            click.echo(f"{what:<7} {shortened(where)}")
+
+
+def _unseen(run: Run, checkpoint: str) -> Path | None:
+    """Return where a film goes that nobody named; None where a window can open."""
+    from rlplug_core.films.film import usual_suffix
+    from rlplug_core.runs.watching import has_display
+
+    return None if has_display() else run.path / "videos" / f"play-{checkpoint}{usual_suffix()}"

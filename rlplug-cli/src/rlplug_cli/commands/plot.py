@@ -1,0 +1,48 @@
+"""`rlplug plot RUN…`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlplug_cli.commands.compare import shared
+from rlplug_cli.compare.words import named
+from rlplug_core.errors import UsageError
+
+
+@click.command("plot")
+@shared
+@click.option(
+    "--metric", default="eval/return_mean", metavar="NAME,…", help="What to show, a panel each  [eval/return_mean]"
+)
+@click.option(
+    "--image",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="curves.png",
+    help="A .png, .svg or .pdf file  [curves.png]",
+)
+def command(
+    runs: tuple[str, ...], out: Path, metric: str, label: str | None, axis: str, smooth: int, center: Any,
+    confidence: float, points: int, image: Path,
+) -> None:  # fmt: skip
+    """Draw curves of runs: by env steps, seconds or updates, several metrics side by side.
+
+    RUN is a run's path or name, GROUP the beginning of its group, SWEEP a directory of runs.
+    """
+    from rlplug_cli.compare.figures import save
+    from rlplug_cli.compare.lines import Settings, lines
+    from rlplug_cli.compare.report import read_arms
+
+    metrics = [name.strip() for name in metric.split(",") if name.strip()]
+    wanted = Settings(center, confidence, axis=axis, points=points, smooth=smooth)
+    found, remarks = read_arms(runs, out, metrics, named(label), wanted)
+    drawn = lines(found, metrics, wanted)
+    for name in metrics:
+        if not any(line.metric == name for line in drawn):
+            raise UsageError(f"none of these runs has recorded {name} ('rlplug compare --json' shows what they have)")
+    save(image, drawn, wanted)
+    for remark in remarks:
+        click.echo(f"note: {remark}")
+    click.echo(f"{len(drawn)} curves in {image}")

@@ -1,0 +1,46 @@
+"""`rlplug reproduce RUN`."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.render.live import display
+
+if TYPE_CHECKING:
+    from rlplug_core.runs.reproduction import Reproduction
+
+
+@click.command("reproduce")
+@click.argument("run")
+@click.option("--name", help="The new run directory's name  [RUN-again]")
+@click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
+@click.pass_context
+def command(ctx: click.Context, run: str, name: str | None, json: bool) -> None:
+    """Train RUN again from its record and compare the bits; ends with code 1 where they differ."""
+    path = located(run)
+    one_thread()
+    from rlplug_core.runs.reproduction import reproduce
+
+    with display(f"reproducing {path.name}", sys.stderr if json else sys.stdout) as watch:
+        found = reproduce(path, name, watch)
+    click.echo(json_module.dumps(_plain(found), indent=1) if json else _told(found))
+    ctx.exit(0 if found.same else 1)
+
+
+def _plain(found: Reproduction) -> dict[str, Any]:
+    return {
+        "run": str(found.run.path), "same": found.same, "differs": found.differs, "surroundings": found.surroundings,
+    }  # fmt: skip
+
+
+def _told(found: Reproduction) -> str:
+    lines = [f"run      {shortened(found.run.path)}"]
+    lines += ["same     the final weights and every recorded number, bit for bit"] if found.same else []
+    lines += [f"differs  {sentence}" for sentence in found.differs]
+    lines += [f"because  {sentence}" for sentence in found.surroundings if not found.same]
+    return "\n".join(lines)

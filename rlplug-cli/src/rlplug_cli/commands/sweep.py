@@ -1,0 +1,112 @@
+"""`rlplug sweep ALGORITHM,… ENV,…`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
+from rlplug_cli.commands.run import command as run
+from rlplug_cli.parameters import SchemaOption
+from rlplug_cli.sweep.grid import Choice, axis, digest, listed, seeds, tasks
+from rlplug_core.errors import UsageError, did_you_mean
+
+
+@click.command("sweep", context_settings={"ignore_unknown_options": True})
+@click.argument("algorithms", metavar="ALGORITHM,…")
+@click.argument("envs", metavar="ENV,…")
+@click.option("--seeds", "numbers", default="5", metavar="N|A,B,…", help="How many seeds, or which  [5]")
+@click.option("--set", "pairs", multiple=True, metavar="[ALGORITHM:]NAME=A,B,…", help="Alternatives of an option.")
+@click.option("--jobs", type=click.IntRange(1), help="How many runs at once  [as cores allow]")
+@click.option("--name", help="The sweep's directory  [from what is swept]")
+@click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]")
+@click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION A,B,…]…")
+def command(
+    algorithms: str, envs: str, numbers: str, pairs: tuple[str, ...], jobs: int | None, name: str | None, out: Path,
+    json: bool, words: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Train every ALGORITHM on every ENV, over seeds and alternatives of options, as many runs at once as cores allow.
+
+    Any option of the algorithms and of every run may follow, with alternatives between commas (between semicolons where
+    a value holds commas itself). Typed again, the same command does what is missing or was interrupted, and nothing
+    twice; with more seeds it adds them.
+    """
+    refuse_path(name)
+    if algorithms.startswith("-") or envs.startswith("-"):
+        raise UsageError("options belong behind the environments: rlplug sweep ALGORITHM,… ENV,… --seeds 5")
+    those, there = listed(algorithms, "algorithm"), listed(envs, "environment")
+    axes = {algorithm: _axes(algorithm, pairs, words, those) for algorithm in those}
+    found = tasks(those, there, axes, seeds(numbers))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from rlplug_cli.sweep.seeds import complete, cost
+    from rlplug_cli.sweep.whole import swept
+
+    @cache
+    def resolved(algorithm: str, env: str, chosen: tuple[str, ...]) -> dict[str, Any]:
+        with algorithm_command(algorithm).make_context(algorithm, [env, *chosen]) as context:
+            return complete(_command(context).resolved(context)[0])
+
+    for task in found:  # what is typed wrong is said before anything is written
+        resolved(task.algorithm, task.env, task.words)
+    stem = "-".join(["+".join(part.rpartition(":")[2] for part in part) for part in (those, there)])
+    directory = out / (name or f"sweep-{stem[:60]}-{digest([*those, *there, *pairs, *words])}".replace("/", "-"))
+    swept(
+        "sweep", directory, found, lambda task: resolved(task.algorithm, task.env, task.words),
+        lambda task: cost(task.algorithm, resolved(task.algorithm, task.env, task.words)), jobs, json,
+    )  # fmt: skip
+
+
+def algorithm_command(algorithm: str) -> AlgorithmCommand:
+    """The command of an algorithm."""
+    found = run.get_command(click.get_current_context(), algorithm)
+    assert isinstance(found, AlgorithmCommand)
+    return found
+
+
+def _command(context: click.Context) -> AlgorithmCommand:
+    assert isinstance(context.command, AlgorithmCommand)
+    return context.command
+
+
+def _axes(algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms: Sequence[str]) -> list[list[Choice]]:
+    """The alternatives of one algorithm's options, from `--set` and from its own options."""
+    command = algorithm_command(algorithm)
+    types = {one.name: one.type for one in (*command.own, *command.run_options)}
+    found = []
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        owner, colon, rest = name.rpartition(":")
+        if not equals:
+            raise UsageError(f"--set {pair}: write --set name=value, or --set name=value,value")
+        if colon and owner not in algorithms:
+            raise UsageError(f"--set {pair}: '{owner}' is none of {', '.join(algorithms)}")
+        if not colon or owner == algorithm:
+            found.append(axis(rest, ("--set", f"{rest}="), text, types.get(rest, "str")))
+    return [*found, *_typed(command, words)]
+
+
+def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[list[Choice]]:
+    """The alternatives that were typed as options."""
+    flags = {flag: one for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+    found: list[list[Choice]] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, text = word.partition("=")
+        one = flags.get(flag.replace("_", "-"))
+        if one is None or not isinstance(one, click.Option):
+            raise UsageError(f"{command.algorithm} has no option '{flag}'{did_you_mean(flag, flags)}")
+        if one.is_flag or (isinstance(one, SchemaOption) and one.option.type == "bool"):
+            found.append([((flag,), "")])
+            continue
+        if not equals and not rest:
+            raise UsageError(f"option '{flag}' needs a value")
+        kind = one.option.type if isinstance(one, SchemaOption) else "repeated"
+        found.append(axis(flag.lstrip("-").replace("-", "_"), (flag,), text if equals else rest.pop(0), kind))
+    return found

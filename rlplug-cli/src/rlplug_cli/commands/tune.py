@@ -1,0 +1,139 @@
+"""`rlplug tune ALGORITHM ENV`."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
+from rlplug_cli.commands.sweep import algorithm_command
+from rlplug_cli.parameters import SchemaOption
+from rlplug_cli.sweep.grid import digest, seeds
+from rlplug_core.config.options import Range
+from rlplug_core.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from rlplug_cli.tune.goal import Goal
+    from rlplug_cli.tune.outcome import Outcome
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("tune", context_settings={"ignore_unknown_options": True})
+@click.argument("algorithm")
+@click.argument("env")
+@click.option("--trials", type=click.IntRange(1), default=30, help="How many trials in all  [30]")
+@click.option("--seeds", "numbers", default="1", metavar="N|A,B,…", help="Seeds of every trial  [1]")
+@click.option("--space", type=_FILE, help="Ranges from a TOML file  [those the algorithm declares]")
+@click.option(
+    "--objective",
+    type=click.Choice(["last", "best", "mean"]),
+    default="last",
+    help="Final return of the last weights or the best checkpoint, or the mean of evaluations  [last]",
+)
+@click.option("--prune/--no-prune", default=True, help="End trials whose evaluations are below the median  [yes]")
+@click.option("--warmup", type=click.FloatRange(0, 1), default=0.3, help="The share of a run before pruning  [0.3]")
+@click.option("--storage", metavar="URL", help="Optuna's storage  [study.db in the study's directory]")
+@click.option("--jobs", type=click.IntRange(1), help="How many runs at once  [as cores allow]")
+@click.option("--sampler-seed", type=click.IntRange(0), default=0, help="Of what draws options  [0]")
+@click.option("--export", type=_FILE, help="Write the best options to a TOML file for --config.")
+@click.option("--export-preset", type=_FILE, help="Write the best options as a preset's table.")
+@click.option("--name", help="The study's directory  [from what is searched]")
+@click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]")
+@click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION RANGE]…")
+def command(
+    algorithm: str, env: str, words: tuple[str, ...], name: str | None, out: Path, storage: str | None, json: bool,
+    export: Path | None, export_preset: Path | None, **chosen: Any,
+) -> None:  # fmt: skip
+    """Search for the best options of ALGORITHM on ENV; typed again, the same command goes on.
+
+    Any option of the algorithm and of every run may follow: with a range (`--learning-rate 1e-5..1e-2:log`,
+    `--n-steps 16..256`) or choices (`--clip-range 0.1,0.2,0.3`; between semicolons where a value holds commas) it is
+    searched, with a single value it is fixed. Without a range, those that the algorithm declares are searched.
+    """
+    refuse_path(name)
+    if algorithm.startswith("-") or env.startswith("-"):
+        raise UsageError("options belong behind the environment: rlplug tune ALGORITHM ENV --trials 30")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    goal, options = _goal(algorithm, env, words, chosen)
+    stem = f"tune-{algorithm.rpartition(':')[2].lower()}-{env.rpartition(':')[2]}".replace("/", "-")
+    parts = [algorithm, env, *goal.words, *map(str, sorted(goal.space.items())), goal.objective, *map(str, goal.seeds)]
+    directory = out / (name or f"{stem}-{digest(parts)}")
+    from rlplug_cli.tune.outcome import tuned
+
+    found = tuned(directory, goal, options, storage, chosen, as_json=json)
+    _write(found, env, export, export_preset)
+    click.echo(json_module.dumps(found.as_json(), indent=1) if json else found.text())
+
+
+def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, Any]) -> tuple[Goal, dict[str, Any]]:
+    """Return what to search, and the options that someone fixed."""
+    from rlplug_cli.sweep.seeds import complete, cost
+    from rlplug_cli.tune.goal import Goal
+    from rlplug_cli.tune.space import declared, from_file
+
+    command = algorithm_command(algorithm)
+    known = (*command.own, *command.run_options)
+    ranges, fixed = _typed(command, words)
+    if chosen["space"] is not None:
+        more, pairs = from_file(chosen["space"], known, algorithm)
+        ranges = {**more, **ranges}
+        fixed += [word for pair in pairs for word in ("--set", pair)]
+    space = ranges or declared(command.own)
+    if not space:
+        raise UsageError(f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log")
+    with command.make_context(algorithm, [env, *fixed]) as context:
+        values, origins = command.resolved(context)
+    options = {name: value for name, value in values.items() if origins[name] != "preset" and name not in space}
+    whole = complete(values)
+    goal = Goal(
+        algorithm, env, known, tuple(fixed), whole, space, tuple(seeds(chosen["numbers"])), chosen["trials"],
+        chosen["objective"], 1 if chosen["jobs"] else cost(algorithm, whole),
+    )  # fmt: skip
+    return goal, options
+
+
+def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str, Range], list[str]]:
+    """The ranges among what was typed, and the words of all else."""
+    from rlplug_cli.tune.space import written
+
+    flags = {flag: one for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+    by_name = {one.name: one for one in (*command.own, *command.run_options)}
+    ranges, fixed, rest = {}, [], list(words)
+    while rest:
+        flag, equals, text = rest.pop(0).partition("=")
+        one = flags.get(flag.replace("_", "-"))
+        if not isinstance(one, click.Option):
+            raise UsageError(f"{command.algorithm} has no option '{flag}'{did_you_mean(flag, flags)}")
+        if one.is_flag:
+            fixed.append(flag)
+            continue
+        if not equals and not rest:
+            raise UsageError(f"option '{flag}' needs a value")
+        text = text if equals else rest.pop(0)
+        option = one.option if isinstance(one, SchemaOption) else None
+        if one.name == "set" and text.partition("=")[0] in by_name:
+            option, text = by_name[text.partition("=")[0]], text.partition("=")[2]
+        found = written(option, text, command.algorithm) if option is not None else None
+        if option is not None and found is not None:
+            ranges[option.name] = found
+        else:
+            fixed += [flag, f"{option.name}={text}" if option is not None and one.name == "set" else text]
+    return ranges, fixed
+
+
+def _write(found: Outcome, env: str, config: Path | None, preset: Path | None) -> None:
+    from rlplug_cli.commands.compare import written
+    from rlplug_cli.tune.export import as_config, as_preset
+
+    if found.best is not None:
+        comment = f"trial {found.best['number']} of {found.directory.name}: return {found.best['value']:.1f}"
+        if config is not None:
+            written(config, as_config(found.options, comment))
+        if preset is not None:
+            written(preset, as_preset(found.options, env, comment))

@@ -1,0 +1,103 @@
+"""Curves as pictures, PNG or SVG by the file's ending."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlplug_cli.compare.lines import Line, Settings
+from rlplug_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Colors that stay apart for the color-blind too (Okabe and Ito), and behind them strokes for more lines than colors.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STROKES = ("-", "--", ":", "-.")
+TITLES = {"steps": "env steps", "seconds": "seconds", "updates": "updates"}
+#: What a picture may be, by the ending of its name.
+ENDINGS = (".png", ".svg", ".pdf")
+#: Text stays text, and one report gives one file.
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "rlplug",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def save(path: Path, lines: Sequence[Line], settings: Settings) -> None:
+    """Draw lines into a file, a panel per environment and metric.
+
+    Raises:
+        UsageError: the file's ending is none of `ENDINGS`, or it cannot be written.
+    """
+    if path.suffix.lower() not in ENDINGS:
+        raise UsageError(f"{path}: a picture's name ends in {', '.join(ENDINGS)}")
+    try:
+        _write(path, lines, settings, path.suffix[1:].lower())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def svg(lines: Sequence[Line], settings: Settings) -> str:
+    """The picture as an `<svg>` element to be put into a page."""
+    file = io.BytesIO()
+    _write(file, lines, settings, "svg")
+    text = file.getvalue().decode()
+    return text[text.index("<svg") :]
+
+
+def _write(file: Any, lines: Sequence[Line], settings: Settings, kind: str) -> None:
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        metadata = {"Date": None} if kind == "svg" else None
+        figure(lines, settings).savefig(file, format=kind, dpi=150, metadata=metadata)
+
+
+def figure(lines: Sequence[Line], settings: Settings) -> Figure:
+    """A panel per environment (columns, three at most) and metric, one legend for all."""
+    from matplotlib.figure import Figure
+
+    panels = list(dict.fromkeys((line.env, line.metric) for line in lines))
+    labels = list(dict.fromkeys(line.label for line in lines))
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    legend_rows = -(-len(labels) // columns)
+    drawn = Figure(figsize=(1.2 + 4.0 * columns, 2.7 * rows + 0.5 + 0.2 * legend_rows), layout="constrained")
+    axes = drawn.subplots(rows, columns, squeeze=False).ravel()
+    for panel, at in zip(panels, axes, strict=False):
+        _panel(at, [line for line in lines if (line.env, line.metric) == panel], labels, settings)
+    for empty in axes[len(panels) :]:
+        empty.set_axis_off()
+    handles = {line.get_label(): line for at in axes for line in at.get_lines()}
+    drawn.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
+    return drawn
+
+
+def _panel(at: Axes, lines: Sequence[Line], labels: Sequence[str], settings: Settings) -> None:
+    for line in lines:
+        number = labels.index(line.label)
+        color, stroke = COLORS[number % len(COLORS)], STROKES[number // len(COLORS) % len(STROKES)]
+        at.plot(line.x, line.band.value, stroke, color=color, linewidth=1.5, label=line.label)
+        if line.seeds > 1:
+            at.fill_between(line.x, line.band.low, line.band.high, color=color, alpha=0.18, linewidth=0)
+    at.set_title(lines[0].env, fontsize=10)
+    at.set_xlabel(TITLES[settings.axis])
+    at.set_ylabel(lines[0].metric)
+    at.xaxis.set_major_formatter(_thousands)
+    at.grid(alpha=0.25, linewidth=0.6)
+    at.margins(x=0)
+
+
+def _thousands(value: float, position: float | None = None) -> str:
+    """`50k`, `1.5M`; small numbers as they are."""
+    for unit, sign in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= unit:
+            return f"{value / unit:g}{sign}"
+    return f"{value:g}"

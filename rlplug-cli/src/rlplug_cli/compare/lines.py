@@ -1,0 +1,100 @@
+"""Learning curves with their intervals: the runs of each arm on one grid, as bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rlplug_cli.compare.selection import Arm
+from rlplug_cli.compare.statistics import Band, Center, Floats, band, draws
+
+#: Redraws for each point of a curve; final scores get as many as are asked for.
+CURVE_REPS = 2000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a comparison.
+
+    Attributes:
+        center: what a curve shows of its runs.
+        confidence: the share that intervals are to cover.
+        reps: redraws of the bootstrap.
+        axis: `steps`, `seconds` or `updates`.
+        points: how many points of a curve are shown at most.
+        smooth: over how many points a curve's values are averaged, each with those before it.
+        checkpoint: which final score probabilities of improvement are about.
+        targets: the return to be reached, by environment; under an empty name, for all others.
+        bounds: by environment, the returns that count as 0 and as 1 where scores of several are put together.
+    """
+
+    center: Center = "iqm"
+    confidence: float = 0.95
+    reps: int = 10_000
+    axis: str = "steps"
+    points: int = 200
+    smooth: int = 1
+    checkpoint: str = "last"
+    targets: Mapping[str, float] | None = None
+    bounds: Mapping[str, tuple[float, float]] | None = None
+
+
+class Line(NamedTuple):
+    """One arm's curve of one metric on one environment, over `x` `[T]`."""
+
+    env: str
+    metric: str
+    label: str
+    seeds: int
+    x: Floats
+    band: Band
+
+
+def lines(arms: Sequence[Arm], metrics: Sequence[str], settings: Settings) -> list[Line]:
+    """The band of each metric for each environment and arm; none where no run has two points of it."""
+    found = []
+    for env in envs(arms):
+        for metric in metrics:
+            for arm in arms:
+                curves = [run.points(metric, settings.axis) for run in arm.on(env)]
+                curves = [curve for curve in curves if len(curve[0])]
+                if curves:
+                    found.append(_line(env, metric, arm.label, curves, settings))
+    return found
+
+
+def envs(arms: Sequence[Arm]) -> list[str]:
+    """The environments of all arms, in the order of their runs."""
+    return list(dict.fromkeys(run.env for arm in arms for run in arm.runs))
+
+
+def _line(env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings) -> Line:
+    x, values = on_one_grid([(at, smoothed(value, settings.smooth)) for at, value in curves], settings.points)
+    (drawn,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
+    return Line(env, metric, label, len(values), x, band(values, settings.center, drawn, settings.confidence))
+
+
+def smoothed(values: Floats, window: int) -> Floats:
+    """Each value averaged with those before it, up to `window` of them."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(ends - window, 0)
+    found: Floats = (sums[ends] - sums[begins]) / (ends - begins)
+    return found if window > 1 else values
+
+
+def on_one_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[Floats, Floats]:
+    """Curves of one arm as `x` `[T]` and values `[n, T]`, where all of them have begun and none has ended.
+
+    Curves that stand on the same points keep them, thinned to at most `points`; others are read off between theirs.
+    """
+    first = curves[0][0]
+    if all(np.array_equal(x, first) for x, _ in curves):
+        chosen = np.unique(np.linspace(0, len(first) - 1, min(points, len(first))).round().astype(np.intp))
+        return first[chosen], np.stack([values[chosen] for _, values in curves])
+    low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    x = np.linspace(low, max(low, high), min(points, max(len(at) for at, _ in curves)))
+    return x, np.stack([np.interp(x, at, values) for at, values in curves])

@@ -1,0 +1,70 @@
+"""A comparison as one HTML page that needs nothing beside itself: no script, no font, no picture from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from rlplug_cli import __version__
+from rlplug_cli.compare import figures
+from rlplug_cli.compare.report import Report
+from rlplug_cli.compare.tables import sections
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c1e21; background: #fff; margin: 2rem auto; max-width: 76rem;
+  padding: 0 1rem }
+h1 { font-size: 1.4rem } h2 { font-size: 1.05rem; margin-top: 2rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th { text-align: left; font-weight: 600; border-bottom: 2px solid #d5d8dc; font-size: .75rem; color: #5b6168 }
+td, th { padding: .3rem .9rem .3rem 0; vertical-align: top; white-space: nowrap }
+td { border-bottom: 1px solid #eceef0 } td:nth-child(2) { font-weight: 600 }
+.wide { overflow-x: auto } svg { max-width: 100%; height: auto }
+.remarks, footer { color: #5b6168 } code { background: #f3f4f5; padding: 0 .25em }
+"""
+HEADINGS = {"ENVIRONMENT": "Final return", "MORE LIKELY ABOVE": "Probability of improvement"}
+
+
+def page(found: Report, title: str) -> str:
+    """The page: curves, tables, how the figures were made, and which runs they are of."""
+    share = f"{100 * found.settings.confidence:g} %"
+    parts = [
+        f"<h1>{escape(title)}</h1>", _list("remarks", found.remarks),
+        f'<div class="wide">{figures.svg(found.lines, found.settings)}</div>', f"<p>{_method(found, share)}</p>",
+        *(f"<h2>{_heading(header)}</h2>{_table(header, rows)}" for header, rows in sections(found, share)),
+        f"<h2>Runs</h2>{_runs(found)}", f"<footer>rlplug {__version__}</footer>",
+    ]  # fmt: skip
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
+    return f"<!doctype html>\n<html lang=en><head>{head}</head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
+
+
+def _method(found: Report, share: str) -> str:
+    settings = found.settings
+    center = {"iqm": "interquartile mean", "mean": "mean"}[settings.center]
+    smooth = f" Each value is averaged over {settings.smooth} points." if settings.smooth > 1 else ""
+    return (
+        f"Lines are the {center} over seeds, bands the pointwise {share} interval of a stratified bootstrap "
+        f"(Agarwal et al., 2021, arXiv:2108.13264).{smooth} Final returns are of greedy episodes: "
+        "<em>last</em> are the weights at the end, <em>best</em> the checkpoint that evaluated best in training."
+    )
+
+
+def _heading(header: Sequence[str]) -> str:
+    return "Cost of a return" if "REACHED" in header else HEADINGS[header[0]]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = "\n".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>'
+
+
+def _runs(found: Report) -> str:
+    rows = [
+        (run.env, arm.label, str(run.seed), str(run.path), "finished" if run.finished else "not finished")
+        for arm in found.arms for run in arm.runs
+    ]  # fmt: skip
+    return _table(("ENVIRONMENT", "OF", "SEED", "RUN", "STATUS"), rows)
+
+
+def _list(kind: str, items: Sequence[str]) -> str:
+    return f'<ul class="{kind}">' + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>" if items else ""

@@ -1,0 +1,161 @@
+"""The figures of a comparison: final scores, probabilities of improvement, and what a return costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from rlplug_cli.compare.history import RETURN, SECONDS, History
+from rlplug_cli.compare.lines import Settings, envs
+from rlplug_cli.compare.selection import Arm
+from rlplug_cli.compare.statistics import (
+    Aggregate,
+    Estimate,
+    Floats,
+    draws,
+    estimate,
+    probability_of_improvement,
+)
+
+#: The final scores that a run may have, in the order of tables.
+CHECKPOINTS = ("last", "best")
+#: Of one environment; the median is one of environments, and so of all of them alone.
+AGGREGATES: tuple[Aggregate, ...] = ("iqm", "mean")
+#: What stands for an environment where scores of several are put together.
+ALL = "all, normalized"
+
+
+class Score(NamedTuple):
+    """One arm's final score on one environment or over `ALL`, by each aggregate; `seeds` are the fewest of one."""
+
+    env: str
+    label: str
+    checkpoint: str
+    seeds: int
+    estimates: dict[str, Estimate]
+
+
+class Improvement(NamedTuple):
+    """The probability that a run of one arm scores above one of another, over the environments that both have."""
+
+    better: str
+    worse: str
+    envs: tuple[str, ...]
+    probability: Estimate
+
+
+class Cost(NamedTuple):
+    """The costs of one arm's runs on one environment until an evaluation reached `target`.
+
+    Each cost is (median, least, most) over all seeds; infinite where a run, or half of them, never reached it.
+    """
+
+    env: str
+    label: str
+    target: float
+    seeds: int
+    reached: int
+    steps: tuple[float, float, float]
+    seconds: tuple[float, float, float]
+
+
+def scores(arms: Sequence[Arm], settings: Settings) -> list[Score]:
+    """Final scores by environment, arm and checkpoint."""
+    found = []
+    for env in envs(arms):
+        for arm in arms:
+            for checkpoint in CHECKPOINTS:
+                values = final(arm.on(env), checkpoint)
+                if len(values):
+                    found.append(_score(env, arm.label, checkpoint, [values], settings))
+    return found
+
+
+def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
+    """The aggregates over all environments, of scores between the bounds of `settings.bounds`; none where one lacks."""
+    bounds, tasks = settings.bounds or {}, envs(arms)
+    found = []
+    for arm in arms if set(tasks) <= set(bounds) else ():
+        for checkpoint in CHECKPOINTS:
+            values = [_between(final(arm.on(env), checkpoint), *bounds[env]) for env in tasks]
+            if all(len(task) for task in values):
+                found.append(_score(ALL, arm.label, checkpoint, values, settings, (*AGGREGATES, "median")))
+    return found
+
+
+def _score(
+    env: str, label: str, checkpoint: str, tasks: Sequence[Floats], settings: Settings,
+    aggregates: Sequence[Aggregate] = AGGREGATES,
+) -> Score:  # fmt: skip
+    sizes = [len(task) for task in tasks]
+    drawn = draws(sizes, settings.reps, np.random.default_rng(0))
+    by: dict[str, Estimate] = {how: estimate(tasks, how, drawn, settings.confidence) for how in aggregates}
+    return Score(env, label, checkpoint, min(sizes), by)
+
+
+def _between(values: Floats, low: float, high: float) -> Floats:
+    found: Floats = (values - low) / (high - low)
+    return found
+
+
+def final(runs: Sequence[History], checkpoint: str) -> Floats:
+    """The final scores of those runs that have one."""
+    return np.array([run.scores[checkpoint] for run in runs if checkpoint in run.scores])
+
+
+def improvements(arms: Sequence[Arm], settings: Settings) -> list[Improvement]:
+    """Every pair of arms with an environment in common, the one that is more likely above first."""
+    found = []
+    for one, other in combinations(arms, 2):
+        tasks = [
+            (env, final(one.on(env), settings.checkpoint), final(other.on(env), settings.checkpoint))
+            for env in envs([one])
+        ]
+        tasks = [task for task in tasks if len(task[1]) and len(task[2])]
+        if tasks:
+            found.append(_improvement(one.label, other.label, tasks, settings))
+    return found
+
+
+def _improvement(one: str, other: str, tasks: Sequence[tuple[str, Floats, Floats]], settings: Settings) -> Improvement:
+    names, ours, theirs = (list(column) for column in zip(*tasks, strict=True))
+    generator = np.random.default_rng(0)
+    drawn = tuple(draws([len(task) for task in side], settings.reps, generator) for side in (ours, theirs))
+    found = probability_of_improvement(ours, theirs, (drawn[0], drawn[1]), settings.confidence)
+    if found.value < 0.5:
+        one, other, found = other, one, Estimate(1 - found.value, 1 - found.high, 1 - found.low)
+    return Improvement(one, other, tuple(map(str, names)), found)
+
+
+def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
+    """Return what each arm spent until its target, where there is one."""
+    targets, found = settings.targets or {}, []
+    for env in envs(arms):
+        target = targets.get(env, targets.get(""))
+        for arm in arms if target is not None else ():
+            runs = [run for run in arm.on(env) if RETURN in run.curves]
+            if runs and target is not None:
+                spent = np.array([reached(run, target) for run in runs])
+                count = int(np.isfinite(spent[:, 0]).sum())
+                found.append(Cost(env, arm.label, target, len(runs), count, _spread(spent[:, 0]), _spread(spent[:, 1])))
+    return found
+
+
+def reached(run: History, target: float) -> tuple[float, float]:
+    """The env step and the second of a run's first evaluation of at least `target`; infinite without one."""
+    curve = run.curves[RETURN]
+    places = np.flatnonzero(curve.values >= target)
+    if not len(places):
+        return math.inf, math.inf
+    seconds, _ = run.points(RETURN, "seconds") if SECONDS in run.curves else (np.full(len(curve.steps), math.nan), None)
+    return float(curve.steps[places[0]]), float(seconds[places[0]])
+
+
+def _spread(values: Floats) -> tuple[float, float, float]:
+    ordered = np.sort(values)  # np.median of infinities in an even number would be no number
+    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    return float(middle), float(ordered[0]), float(ordered[-1])

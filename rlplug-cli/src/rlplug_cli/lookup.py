@@ -1,0 +1,46 @@
+"""Run directories as the command line sees them; `rlplug_core.runs.listing` finds and reads them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.runs import listing
+from rlplug_core.runs.listing import OUT, directories, records, summary
+
+__all__ = ["directories", "ended", "final_evaluation", "located", "one_thread", "records", "shortened", "summary"]
+
+
+def located(text: str, out: Path = OUT) -> Path:
+    """The run directory that a path or a name under `out` means.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return listing.find(text, out)
+
+
+def final_evaluation(run: Path) -> dict[str, Any] | None:
+    """The last final evaluation of a run."""
+    return listing.final_evaluation(records(run))
+
+
+def ended(run: Path) -> str:
+    """Return why a run ended before its total, in words; empty where it did not."""
+    ends = [record.data for record in records(run) if record.kind == "end"]
+    return str(ends[-1].get("reason", "")) if ends else ""
+
+
+def shortened(path: Path) -> str:
+    """A path as a user in this directory would type it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def one_thread() -> None:
+    """Let numpy's products use one thread, unless the user says otherwise; read once, when numpy is imported."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")

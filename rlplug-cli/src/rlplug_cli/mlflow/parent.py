@@ -1,0 +1,69 @@
+"""The MLflow run above those of a sweep: made by whichever of them is sent first, found by all the others.
+
+One per experiment, since MLflow's table shows runs below a parent of their own experiment only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+#: In the directory of a sweep: its description, and the parents that were made.
+SWEEP, STATE = "sweep.json", "mlflow.json"
+
+
+def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str | None:
+    """The id of the parent of a run directory's MLflow run, which is made if need be; None outside a sweep."""
+    directory = run.parent
+    if not (directory / SWEEP).exists():
+        return None
+    with _locked(directory):
+        state = _read(directory, uri)
+        if experiment not in state["parents"]:
+            state["parents"][experiment] = _found_or_made(directory, client, experiment)
+            _write(directory, state)
+        return str(state["parents"][experiment])
+
+
+def _found_or_made(directory: Path, client: MlflowClient, experiment: str) -> str:
+    """By its uid where a process died before it could note it."""
+    sweep = json.loads((directory / SWEEP).read_bytes())
+    found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep['uid']}'", max_results=1)
+    if found:
+        return str(found[0].info.run_id)
+    tags = {
+        "rlplug.uid": sweep["uid"], "rlplug.kind": sweep["kind"], "rlplug.path": str(directory.absolute()),
+        "mlflow.source.name": f"rlplug {sweep['kind']}", "mlflow.source.type": "LOCAL",
+    }  # fmt: skip
+    run = client.create_run(experiment, int(sweep["created"] * 1000), tags, directory.absolute().name)
+    return str(run.info.run_id)
+
+
+def _read(directory: Path, uri: str) -> dict[str, Any]:
+    path = directory / STATE
+    state: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    return state if state.get("tracking_uri") == uri else {"tracking_uri": uri, "parents": {}}
+
+
+def _write(directory: Path, state: dict[str, Any]) -> None:
+    temporary = directory / f".{STATE}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(json.dumps(state, indent=1))
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(directory / STATE)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    with open(directory / "mlflow.lock", "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""Show runs on a terminal: live progress and tables."""

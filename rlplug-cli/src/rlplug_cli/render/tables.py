@@ -1,0 +1,83 @@
+"""Collect what `list`, `plugins` and `info` show, as plain data."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rlplug_core import plugins
+from rlplug_core.plugins import index
+from rlplug_core.plugins.records import Group
+
+#: What the last column keeps before others give way, and what no column falls below.
+LEAST, SHORTEST = 24, 6
+
+
+def rows(group: Group) -> list[dict[str, Any]]:
+    """One dictionary per contribution of a group; imports no plugin."""
+    return [row(record) for record in plugins.records() if record.group == group]
+
+
+def row(record: plugins.Record) -> dict[str, Any]:
+    """Return everything about one contribution: its index, or without one the metadata of its distribution."""
+    found, why = index.read(record) if record.status in ("ok", "shadowed") else (None, "")
+    return {
+        "id": record.id,
+        "distribution": record.distribution,
+        "version": record.version,
+        "status": record.status,
+        "reason": record.reason,
+        "indexed": found is not None,
+        "index_reason": why,
+        "summary": found.summary if found else record.summary,
+        "actions": list(found.actions) if found else [],
+        "target": record.target,
+    }
+
+
+def table(header: Sequence[str], lines: Iterable[Sequence[str]], room: int | None = None) -> str:
+    """Aligned columns in `room` characters; without it as many as a terminal has, and all there are in a pipe.
+
+    The last column goes on in the next line where it is too long; where that is not enough, others are cut.
+    """
+    everything = [tuple(header), *(tuple(line) for line in lines)]
+    widths = [max(len(line[column]) for line in everything) for column in range(len(header))]
+    room = terminal() if room is None else room
+    if room and sum(widths) + 2 * (len(widths) - 1) > room:
+        widths = fitted(widths, room - 2 * (len(widths) - 1))
+    return "\n".join(text for line in everything for text in _texts(line, widths))
+
+
+def terminal() -> int:
+    """Return how many characters a line of the terminal has; 0 where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def fitted(widths: Sequence[int], room: int) -> list[int]:
+    """Widths that add up to `room`: first the last column gives way, then the widest of all."""
+    found = list(widths)
+    found[-1] = max(min(found[-1], LEAST), found[-1] - max(0, sum(found) - room))
+    while sum(found) > room and max(found) > SHORTEST:
+        found[found.index(max(found))] -= 1
+    return found
+
+
+def _texts(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """The lines that one takes."""
+    *cells, last = line
+    rest = textwrap.wrap(last, widths[-1]) or [""]
+    start = "".join(f"{cut(cell, width).ljust(width)}  " for cell, width in zip(cells, widths, strict=False))
+    yield (start + rest[0]).rstrip()
+    for text in rest[1:]:
+        yield " " * len(start) + text
+
+
+def cut(text: str, width: int) -> str:
+    """A text of at most `width` characters; what is missing in the middle is an ellipsis."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :] if tail else ''}"

@@ -1,0 +1,133 @@
+"""The directory of a sweep: which tasks it consists of, and the lock that lets one process at a time carry them out.
+
+`sweep.json` says only what is to be done. How far it is, the run directories beside it tell, so that nothing can
+contradict them after a kill.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from rlplug_core.errors import RlplugError, UsageError, warn
+
+NAME = "sweep.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to be done: its name in the sweep's directory, and `words`, the options behind ALGORITHM ENV."""
+
+    name: str
+    algorithm: str
+    env: str
+    seed: int
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The content of `sweep.json`; `kind` is `seeds`, `sweep` or `tune`."""
+
+    kind: str
+    uid: str
+    created: float
+    tasks: tuple[Task, ...]
+
+    @classmethod
+    def read(cls, directory: Path) -> Sweep | None:
+        """The sweep of a directory; None where there is none.
+
+        Raises:
+            RlplugError: the file cannot be read, or is of another version.
+        """
+        path = directory / NAME
+        if not path.exists():
+            return None
+        try:
+            found = json.loads(path.read_bytes())
+            if found.pop("format") != FORMAT:
+                raise ValueError("it is of another version of rlplug-cli")
+            tasks = tuple(Task(**{**task, "words": tuple(task["words"])}) for task in found.pop("tasks"))
+            return cls(**found, tasks=tasks)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RlplugError(f"{path} cannot be read: {error}; move the directory away to begin anew") from error
+
+    def write(self, directory: Path) -> None:
+        """Save durably: a reader sees the old sweep or the new one."""
+        temporary = directory / f".{NAME}.tmp"
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(json.dumps({"format": FORMAT, **asdict(self)}, indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(directory / NAME)
+
+
+def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
+    """The sweep of a directory with `tasks` added to those it has; the lock must be held.
+
+    Raises:
+        UsageError: a task of the same name does something else.
+    """
+    before = Sweep.read(directory) or Sweep(kind, uuid.uuid4().hex, time.time(), ())
+    known = {task.name: task for task in before.tasks}
+    for task in tasks:
+        if known.setdefault(task.name, task) != task:
+            raise UsageError(f"{directory / task.name} was made with other options; choose another --name")
+    if before.kind != kind:
+        raise UsageError(f"{directory} holds what 'rlplug {before.kind}' made; choose another --name")
+    found = Sweep(before.kind, before.uid, before.created, tuple(known.values()))
+    if found != before or not (directory / NAME).exists():
+        found.write(directory)
+    return found
+
+
+def locked(directory: Path) -> IO[str]:
+    """The lock of a directory, which is made; held until the file is closed, here and in every process that got it.
+
+    So a sweep that was killed is locked until the last of its runs has stopped, and this waits for that.
+
+    Raises:
+        UsageError: another process is at work there, or the directory cannot be written.
+    """
+    path = directory / "lock"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until the sweep ends
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be written: {error.strerror}; choose another place with --out") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _wait(file, directory)
+    file.truncate(0)
+    file.write(f"{os.getpid()} {psutil.Process().create_time()}")
+    file.flush()
+    return file
+
+
+def _wait(file: IO[str], directory: Path) -> None:
+    file.seek(0)
+    pid, _, created = file.read().partition(" ")
+    if pid.isdecimal() and _alive(int(pid), created):
+        raise UsageError(f"{directory} is at work in process {pid}; wait for it or stop it first")
+    warn(f"waiting for the runs of a process that was killed to stop in {directory}")
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _alive(pid: int, created: str) -> bool:
+    """Return whether that process is still the one that wrote its number."""
+    try:
+        return str(psutil.Process(pid).create_time()) == created
+    except psutil.NoSuchProcess:
+        return False

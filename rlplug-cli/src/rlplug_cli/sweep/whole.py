@@ -1,0 +1,124 @@
+"""A sweep from its tasks to its comparison: what is missing or was interrupted is done, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlplug_cli.lookup import shortened
+from rlplug_cli.sweep.crew import Crew, Entry
+from rlplug_cli.sweep.display import display, outcome, tally
+from rlplug_cli.sweep.manifest import Task, kept, locked
+from rlplug_cli.sweep.places import Here, cores
+from rlplug_core.errors import Interrupted, RlplugError
+
+#: What a sweep writes of its comparison.
+PAGE = "compare.html"
+
+
+def swept(
+    kind: str, directory: Path, tasks: Sequence[Task], resolved: Callable[[Task], Mapping[str, Any]],
+    costs: Callable[[Task], int], jobs: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Carry out the tasks of a directory and tell what came of all that it holds.
+
+    Args:
+        resolved: the options that a task sets, presets included.
+        costs: how many cores a task takes.
+        jobs: how many tasks run at once; without it, as many as the cores allow.
+
+    Raises:
+        UsageError: the directory is at work, or holds something else. Interrupted: a signal stopped it.
+        RlplugError: a task failed; the others were carried out.
+    """
+    with locked(directory) as lock:
+        sweep = kept(directory, kind, tasks)
+        crew = Crew(directory, Here(lock), jobs or cores())
+        for task in sweep.tasks:
+            crew.add(task, resolved(task), 1 if jobs else costs(task))
+        stream = sys.stderr if as_json else sys.stdout
+        interrupted = _carried_out(crew, f"{directory.name}", stream)
+        _conclude(directory, interrupted is None)
+        click.echo(json.dumps(result(crew), indent=1) if as_json else conclusion(crew))
+        if interrupted is not None:
+            raise interrupted
+        if failed := [entry for entry in crew.entries.values() if entry.standing.status != "finished"]:
+            raise RlplugError(_failures(crew, failed))
+
+
+def _carried_out(crew: Crew, title: str, stream: Any) -> Interrupted | None:
+    waiting = [entry for entry in crew.entries.values() if entry.standing.status != "finished"]
+    try:
+        with display(title, crew, stream, lambda: tally(crew)) as show, crew.at_work() as wait:
+            while (waiting or crew.working) and not crew.signal:
+                ended = crew.look()
+                while waiting and crew.room(waiting[0].cores):
+                    crew.start(waiting.pop(0))
+                show(ended)
+                wait()
+    except Interrupted as error:
+        return error
+    return None
+
+
+def _conclude(directory: Path, whole: bool) -> None:
+    """Write the comparison's page, and tell MLflow's parent, where there is one."""
+    from rlplug_cli.compare.lines import Settings
+    from rlplug_cli.compare.page import page
+    from rlplug_cli.compare.report import report
+    from rlplug_cli.mlflow.conclusion import conclude
+    from rlplug_core.errors import UsageError
+
+    files = []
+    try:
+        found = report([str(directory)], directory.parent, ("eval/return_mean",), (), Settings())
+        (directory / PAGE).write_text(page(found, directory.name), encoding="utf-8")
+        files = [directory / PAGE]
+    except UsageError:
+        pass  # no run got as far as an evaluation
+    conclude(directory, files, "FINISHED" if whole else "KILLED")
+
+
+def conclusion(crew: Crew) -> str:
+    """The last lines on a terminal: final scores and where everything is."""
+    from rlplug_cli.compare.lines import Settings
+    from rlplug_cli.compare.report import report
+    from rlplug_cli.compare.tables import text
+
+    lines = []
+    if (crew.directory / PAGE).exists():
+        found = report([str(crew.directory)], crew.directory.parent, ("eval/return_mean",), (), Settings())
+        lines = [text(found), "", f"page     {shortened(crew.directory / PAGE)}"]
+    return "\n".join([*lines, f"runs     {shortened(crew.directory)}"])
+
+
+def result(crew: Crew) -> dict[str, Any]:
+    """Return what a script wants to know about a sweep."""
+    page = crew.directory / PAGE
+    return {
+        "sweep": str(crew.directory), "name": crew.directory.name, "page": str(page) if page.exists() else None,
+        "runs": [_run(entry) for entry in crew.entries.values()],
+    }  # fmt: skip
+
+
+def _run(entry: Entry) -> dict[str, Any]:
+    task, standing = entry.task, entry.standing
+    return {
+        "name": task.name, "path": str(standing.path), "algorithm": task.algorithm, "env": task.env,
+        "seed": task.seed, "status": standing.status, "steps": standing.steps, "best": standing.best,
+        "final": standing.finals, "error": standing.error or None,
+    }  # fmt: skip
+
+
+def _failures(crew: Crew, failed: Sequence[Entry]) -> str:
+    first = failed[0]
+    more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+    return (
+        f"{len(failed)} of {len(crew.entries)} runs did not finish: {first.task.name}{more} "
+        f"({outcome(crew, first)}); the same command tries them again"
+    )

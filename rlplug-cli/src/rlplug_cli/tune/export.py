@@ -1,0 +1,30 @@
+"""The best options as TOML: for `--config`, or as a table of a preset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def as_config(options: Mapping[str, Any], comment: str) -> str:
+    """Return what `--config` takes."""
+    return f"# {comment}\n{_lines(options)}"
+
+
+def as_preset(options: Mapping[str, Any], env: str, comment: str) -> str:
+    """A table to be put into `presets/<algorithm>.toml`."""
+    return f"# {comment}\n[{json.dumps(env)}]\n{_lines(options)}"
+
+
+def _lines(options: Mapping[str, Any]) -> str:
+    return "".join(f"{name} = {_value(value)}\n" for name, value in options.items())
+
+
+def _value(value: Any) -> str:
+    """TOML has no null: as in every configuration, a text says it."""
+    if value is None:
+        return '"none"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value) if isinstance(value, float) else json.dumps(value)

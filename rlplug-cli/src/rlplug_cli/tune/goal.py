@@ -1,0 +1,68 @@
+"""The goal of a study, and a trial of it while it runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rlplug_cli.sweep.crew import Entry
+from rlplug_cli.sweep.standing import Standing
+from rlplug_core.config.options import Range
+from rlplug_core.config.schema import Option
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+#: What a trial is judged by, of each of its runs.
+OBJECTIVES: dict[str, Callable[[Standing], float | None]] = {
+    "last": lambda run: run.finals.get("last", run.last),
+    "best": lambda run: run.finals.get("best", run.best),
+    "mean": lambda run: statistics.fmean(run.evaluations.values()) if run.evaluations else None,
+}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The objective of a study, and how to look for it.
+
+    Attributes:
+        options: all that the algorithm and every run have.
+        words: the options that all trials have in common; `values` are these and their presets.
+        seeds: those of every trial.
+        trials: how many there are to be in all.
+        objective: one of `OBJECTIVES`.
+        cores: how many a run takes.
+    """
+
+    algorithm: str
+    env: str
+    options: tuple[Option, ...]
+    words: tuple[str, ...]
+    values: Mapping[str, Any]
+    space: Mapping[str, Range]
+    seeds: tuple[int, ...]
+    trials: int
+    objective: str
+    cores: int
+
+
+@dataclass
+class Running:
+    """A trial and its runs, one per seed."""
+
+    trial: Trial
+    entries: list[Entry]
+    reported: set[int] = field(default_factory=set)
+    pruned: bool = False
+
+
+def to_do(entry: Entry) -> bool:
+    """Return whether a run is to be started: it is not at work, not at its end, and has not failed before our eyes."""
+    return entry.job is None and entry.standing.status != "finished" and not entry.starts and not entry.stopped
+
+
+def gave_up(entry: Entry) -> bool:
+    """Return whether a run has ended in this process's time, and not at its end."""
+    return entry.job is None and entry.starts > 0 and entry.standing.status != "finished"

@@ -1,0 +1,121 @@
+"""The study: Optuna's storage of trials, made so that a kill at any moment leaves none of them stuck."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.config.options import Range
+from rlplug_core.errors import MissingPackage, RlplugError, UsageError
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial, Trial
+
+DATABASE = "study.db"
+#: Trials before the first may be pruned, and before options are drawn from what was seen.
+STARTUP = 10
+
+
+def opened(directory: Path, storage: str | None, seed: int, pruned: bool, warmup: int) -> Study:
+    """The study of a directory, made where there is none; `warmup` is the env step before which nothing is pruned.
+
+    Raises:
+        MissingPackage: Optuna is not installed. UsageError: the storage is that of another directory.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingPackage("tuning needs Optuna: pip install 'rlplug-cli[tune]'") from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    url = storage or _database(directory / DATABASE)
+    pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+    if pruned:
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=warmup)
+    try:
+        study = optuna.create_study(
+            storage=url, study_name=directory.name, direction="maximize", load_if_exists=True, pruner=pruner,
+            sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP),
+        )  # fmt: skip
+    except Exception as error:
+        raise RlplugError(f"the storage {url} cannot be used: {' '.join(str(error).split())[:200]}") from error
+    _claim(study, directory)
+    # A sampler begins with its seed; after a restart it must not draw again what it drew before.
+    study.sampler = optuna.samplers.TPESampler(
+        seed=seed + len(study.get_trials(deepcopy=False)), n_startup_trials=STARTUP
+    )
+    return study
+
+
+def _claim(study: Study, directory: Path) -> None:
+    """Note whose study this is: trials that are running belong to this directory's runs."""
+    where = str(directory.absolute())
+    owner = study.user_attrs.get("directory")
+    if owner not in (None, where):
+        raise UsageError(f"the study '{directory.name}' in this storage is that of {owner}; choose another --name")
+    if owner is None:
+        study.set_user_attr("directory", where)
+
+
+def _database(path: Path) -> str:
+    """A SQLite file, made under another name, so that none is ever seen half made."""
+    from optuna.storages import RDBStorage
+
+    if not path.exists():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        for stale in path.parent.glob(f".{path.name}.*"):
+            stale.unlink()
+        storage = RDBStorage(f"sqlite:///{temporary.absolute()}")
+        storage.remove_session()
+        storage.engine.dispose()
+        temporary.rename(path)
+    return f"sqlite:///{path.absolute()}"
+
+
+def unfinished(study: Study) -> list[Trial]:
+    """The trials that were begun and not told, to be gone on with."""
+    from optuna.trial import Trial, TrialState
+
+    found = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    return [Trial(study, one._trial_id) for one in found]  # a trial's id in the storage has no public name
+
+
+def began(study: Study) -> int:
+    """Return how many trials there are, in whatever state."""
+    return len(study.get_trials(deepcopy=False))
+
+
+def summary(study: Study) -> list[dict[str, Any]]:
+    """Every trial as plain data."""
+    return [_trial(one) for one in study.get_trials(deepcopy=False)]
+
+
+def _trial(one: FrozenTrial) -> dict[str, Any]:
+    pruned_at = max(one.intermediate_values, default=None) if one.state.name == "PRUNED" else None
+    return {
+        "number": one.number, "state": one.state.name.lower(), "value": one.value, "params": one.params,
+        "pruned_at": pruned_at, "seconds": one.duration.total_seconds() if one.duration else None,
+    }  # fmt: skip
+
+
+def best(study: Study) -> FrozenTrial | None:
+    """The best of the trials that were carried out whole."""
+    from optuna.trial import TrialState
+
+    whole = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return max(whole, key=lambda one: one.value if one.value is not None else -float("inf"), default=None)
+
+
+def importances(study: Study, space: Mapping[str, Range]) -> dict[str, float]:
+    """Return how much each option tells good trials from others (PED-ANOVA); nothing without trials to tell apart."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+    from optuna.trial import TrialState
+
+    whole = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    names = [name for name in space if len({str(one.params.get(name)) for one in whole}) > 1]
+    if len(whole) < STARTUP or not names or len({one.value for one in whole}) < 2:
+        return {}
+    found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(), params=names)
+    return {name: float(share) for name, share in found.items()}
