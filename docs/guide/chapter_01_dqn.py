@@ -13,11 +13,11 @@
 #
 #     L = huber( r + γ max_a' Q_target(s', a') - Q(s, a) )
 #
-# Three things keep this from falling apart, and each is a part that rlplug has ready:
+# Three things make this stable. rlplug has a part for each:
 #
-# - **Replay.** Steps that follow one another are alike. A `ReplayBuffer` keeps many and hands out random ones.
+# - **A replay buffer.** Consecutive steps are alike. A `ReplayBuffer` keeps many steps and returns random ones.
 # - **A target network.** If Q stood on both sides, each update would move what it aims at. So the right side has a copy
-#   that stands still and is renewed now and then: `target_network` and `move_target`.
+#   that is updated only now and then: `target_network` makes it, `Target` moves it.
 # - **Exploration.** Values of actions that are never taken are never learned. `EpsilonGreedy` takes a random action
 #   with a probability ε that falls from 1 to nearly 0.
 
@@ -29,17 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rlplug_core import Algorithm, Config
-from rlplug_core.algorithm import move_target, target_network
-from rlplug_core.batches import Transitions
-from rlplug_core.buffers.replay import Pace, ReplayBuffer
-from rlplug_core.clock import Clock, due
-from rlplug_core.config import Count, Fraction, Positive
-from rlplug_core.exploration import EpsilonGreedy
-from rlplug_core.nets.modules import QNetwork
-from rlplug_core.nets.net import Net
-from rlplug_core.schedules import constant, linear
-from rlplug_core.types import Result
+import rlplug_core as rl
 
 # %% [markdown]
 # A configuration is a dataclass. The comment beside a field is its help text, its type is checked, and every field is
@@ -48,26 +38,26 @@ from rlplug_core.types import Result
 
 # %%
 @dataclass(frozen=True)
-class DQNConfig(Config):
-    capacity: Count = 100_000  # transitions kept for replay
-    batch: Count = 64  # transitions per gradient step
-    every: Count = 256  # env steps between bursts of gradient steps
-    updates: Count = 128  # gradient steps per burst
-    start: Count = 1_000  # env steps before the first gradient step
-    gamma: Fraction = 0.99  # discount per step
-    n_step: Count = 1  # rewards summed before bootstrapping
-    epsilon_end: Fraction = 0.04  # chance of a random action in the end
-    epsilon_until: Positive = 0.16  # share of the run over which it falls
-    lr: Positive = 2.3e-3  # step size of Adam
-    target_every: Count = 128  # gradient steps between copies to the target network
-    gradient_clip: Positive = 10.0  # largest gradient norm
-    net: Net = Net(hidden=(256, 256), activation="relu")
+class DQNConfig(rl.Config):
+    buffer_size: rl.Count = 100_000  # transitions kept in the replay buffer
+    batch_size: rl.Count = 64  # transitions per gradient step
+    train_freq: rl.Count = 256  # env steps between updates
+    gradient_steps: rl.Count = 128  # gradient steps per update
+    learning_starts: rl.Count = 1_000  # env steps before the first gradient step
+    gamma: rl.Fraction = 0.99  # discount per step
+    n_step: rl.Count = 1  # rewards summed before bootstrapping
+    exploration_final_eps: rl.Fraction = 0.04  # chance of a random action at the end
+    exploration_fraction: rl.Positive = 0.16  # share of the run over which that chance falls
+    learning_rate: rl.Positive = 2.3e-3  # learning rate of Adam
+    target_update_interval: rl.Count = 128  # gradient steps between copies to the target network
+    max_grad_norm: rl.Positive = 10.0  # clip the gradient to this norm
+    net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
 
 
 # %% [markdown]
-# The learner says what it is made of (`network`, `build`), who acts (`agent`), what is remembered (`buffer`) and what
-# one gradient step does (`update`, `loss`). It has no loop: the runner steps environments, fills the buffer and calls
-# `update` with each batch that is due.
+# The learner makes its networks (`network`, `build`), the agent that acts (`agent`) and the replay buffer (`buffer`),
+# and takes one gradient step (`learn`, `loss`). It has no loop: the runner steps environments, fills the buffer and
+# calls the learner with each batch that is due. `now` holds the options, with schedules at their current values.
 #
 # A batch of transitions already knows where episodes end. Its `discount` is γ, but 0 where s' is terminal, so that
 # nothing is expected from beyond the end. A time limit is no such end: s' still has a value, and `discount` stays γ.
@@ -75,71 +65,76 @@ class DQNConfig(Config):
 
 # %%
 def chosen(values: Tensor, action: Tensor) -> Tensor:
-    """Of `values` [B, A, ...] those of one action per row: [B, ...]."""
+    """Return the values of one action per transition, [B, ...], out of `values` [B, A, ...]."""
     return values[torch.arange(len(action), device=action.device), action]
 
 
-class DQN(Algorithm[Transitions]):
+class DQN(rl.Algorithm[rl.Transitions]):
     """Deep Q-learning."""
 
     Config = DQNConfig
     config: DQNConfig
     actions = ("Discrete",)
 
-    def network(self) -> QNetwork:
-        return QNetwork(self.spec, self.config.net)
+    def network(self) -> rl.QNetwork:
+        return rl.QNetwork(self.spec, self.config.net)
 
     def build(self) -> None:
-        self.online = self.network().to(self.device)
-        self.target = target_network(self.online)
-        self.optim = self.optimiser([self.online], constant(self.config.lr), self.config.gradient_clip)
+        self.q_network = self.network().to(self.device)
+        self.target_network = rl.target_network(self.q_network)
+        self.target = rl.Target(self.q_network, self.target_network)
+        self.adam = self.optimizer(
+            "adam", [self.q_network], learning_rate=self.config.learning_rate, max_grad_norm=self.config.max_grad_norm
+        )
 
-    def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
-        epsilon = linear(1.0, self.config.epsilon_end, self.config.epsilon_until)
-        return EpsilonGreedy(self.online, epsilon, self.agent_seeds(rank), self.acting)
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
+        epsilon = rl.linear(1.0, self.config.exploration_final_eps, self.config.exploration_fraction)
+        return rl.EpsilonGreedy(self.q_network, epsilon, self.agent_seeds(rank), self.inference_backend)
 
-    def pace(self) -> Pace:
-        """When which batches are due."""
-        return Pace(self.config.batch, self.config.every, self.config.updates, self.config.start)
+    def pace(self) -> rl.Pace:
+        """Return when batches are due, and how large they are."""
+        return rl.Pace(
+            self.config.batch_size, self.config.train_freq, self.config.gradient_steps, self.config.learning_starts
+        )
 
-    def buffer(self) -> ReplayBuffer:
+    def buffer(self) -> rl.ReplayBuffer:
         c = self.config
-        return ReplayBuffer(c.capacity, self.pace(), c.n_step, c.gamma, self.seeds.child("buffer"), self.device)
+        return rl.ReplayBuffer(c.buffer_size, self.pace(), c.n_step, c.gamma, self.seeds.child("buffer"), self.device)
 
-    def update(self, batch: Transitions, clock: Clock) -> Result:
+    def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
         loss, metrics, error = self.loss(batch)
-        self.optim.minimise(loss, clock)
-        if due(clock.updates, clock.updates + 1, self.config.target_every):
-            move_target(self.target, self.online)
-        return Result(metrics, error)
+        self.adam.minimize(loss, clock)
+        if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
+            self.target.move()
+        return rl.Result(metrics, error)
 
-    def loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+    def loss(self, batch: rl.Transitions) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         losses, error = self.losses(batch)
         loss = batch.mean(losses)
         return loss, {"loss/value": loss.detach()}, error.detach()
 
-    def losses(self, batch: Transitions) -> tuple[Tensor, Tensor]:
-        """The loss of each transition [B], and how wrong its value was (chapter 3 needs that)."""
+    def losses(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
+        """Return the loss of each transition [B], and its absolute TD error (chapter 3 needs that)."""
         value = self.taken(batch)
         target = batch.reward + batch.discount * self.following(batch)
         return nn.functional.smooth_l1_loss(value, target, reduction="none"), (target - value).abs()
 
-    def taken(self, batch: Transitions) -> Tensor:
+    def taken(self, batch: rl.Transitions) -> Tensor:
         """Q(s, a)."""
-        return chosen(self.online(batch.obs), batch.action)
+        return chosen(self.q_network(batch.obs), batch.action)
 
     @torch.no_grad()
-    def following(self, batch: Transitions) -> Tensor:
+    def following(self, batch: rl.Transitions) -> Tensor:
         """Q_target(s', a') of the best next action a'."""
         ahead = self.ahead(batch)
         return chosen(ahead, self.best(batch, ahead))
 
-    def ahead(self, batch: Transitions) -> Tensor:
+    def ahead(self, batch: rl.Transitions) -> Tensor:
         """Q_target(s', ·)."""
-        values: Tensor = self.target(batch.next_obs)
+        values: Tensor = self.target_network(batch.next_obs)
         return values
 
-    def best(self, batch: Transitions, ahead: Tensor) -> Tensor:
+    def best(self, batch: rl.Transitions, ahead: Tensor) -> Tensor:
         """The best next action a', here by the target network."""
         return ahead.argmax(1)
 
@@ -160,10 +155,10 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
-# The packaged `dqn` is this learner with more switches: `rlplug run dqn CartPole-v1` gives the same weights, bit for
-# bit. And this file is a plugin as it stands: `rlplug run ./docs/guide/chapter_01_dqn.py:DQN CartPole-v1 --lr 1e-3`.
+# The packaged `dqn` is this learner with more options: `rlplug run dqn CartPole-v1` gives the same weights, bit for
+# bit. This file is a plugin, too: `rlplug run ./docs/guide/chapter_01_dqn.py:DQN CartPole-v1 --learning-rate 1e-3`.
 
 # %%
 if __name__ == "__main__":

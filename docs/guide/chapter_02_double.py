@@ -18,7 +18,7 @@ import torch
 from chapter_01_dqn import DQN, chosen
 from torch import Tensor
 
-from rlplug_core.batches import Transitions
+import rlplug_core as rl
 
 # %% [markdown]
 # Against chapter 1, who chooses changes, and nothing else:
@@ -28,8 +28,8 @@ from rlplug_core.batches import Transitions
 class DoubleDQN(DQN):
     """Deep Q-learning whose next action is chosen by the online network."""
 
-    def best(self, batch: Transitions, ahead: Tensor) -> Tensor:
-        values: Tensor = self.online(batch.next_obs)
+    def best(self, batch: rl.Transitions, ahead: Tensor) -> Tensor:
+        values: Tensor = self.q_network(batch.next_obs)
         return values.argmax(1)
 
 
@@ -52,9 +52,9 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
-# The same switch of the packaged algorithm, which has a name of its own, too, `ddqn`:
+# The packaged algorithm with one option, which also has the name `ddqn`:
 #
 #     rlplug run dqn CartPole-v1 --double
 

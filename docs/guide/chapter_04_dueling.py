@@ -15,23 +15,21 @@
 from __future__ import annotations
 
 import torch
-from chapter_03_prioritised import PrioritisedDQN
+from chapter_03_prioritized import PrioritizedDQN
 from gymnasium.spaces import Box, Discrete
 
-from rlplug_core.nets.modules import QNetwork
-from rlplug_core.nets.net import Net
-from rlplug_core.types import Spec
+import rlplug_core as rl
 
 # %% [markdown]
 # Against chapter 3 there is another network. The last hidden layer now belongs to each stream, the others are shared.
 
 
 # %%
-class DuelingDQN(PrioritisedDQN):
+class DuelingDQN(PrioritizedDQN):
     """Deep Q-learning with separate streams for the situation and the actions."""
 
-    def network(self) -> QNetwork:
-        return QNetwork(self.spec, self.config.net, dueling=True)
+    def network(self) -> rl.QNetwork:
+        return rl.QNetwork(self.spec, self.config.net, dueling=True)
 
 
 # %% [markdown]
@@ -42,8 +40,8 @@ class DuelingDQN(PrioritisedDQN):
 
 # %%
 def by_hand() -> None:
-    spec = Spec(Box(-1, 1, (4,)), Discrete(3), 1, "by hand")
-    network = QNetwork(spec, Net(hidden=(8, 8)), dueling=True)
+    spec = rl.Spec(Box(-1, 1, (4,)), Discrete(3), 1, "by hand")
+    network = rl.QNetwork(spec, rl.Net(hidden=(8, 8)), dueling=True)
     obs = torch.randn(5, 4)
     features = network.encoder(obs)
     assert network.value is not None
@@ -57,9 +55,9 @@ def by_hand() -> None:
 # %% [markdown]
 # The last line shows what V has become: the mean of the action values.
 #
-# ## What came out
+# ## The packaged algorithm
 #
-# The same switches of the packaged algorithm, of which the name `dueling-dqn` has dueling streams alone:
+# The packaged algorithm with the same options; the name `dueling-dqn` has only dueling streams:
 #
 #     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling
 

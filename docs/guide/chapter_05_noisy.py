@@ -11,28 +11,26 @@
 # descent makes Σ small; where nothing has been learned, noise stays and changes what is done. Each situation thus gets
 # its own amount of exploration, and no schedule has to be chosen.
 #
-# Drawing a number for each weight is dear. *Factorised* noise draws one for each input and each output, and takes
+# Drawing a number for each weight is slow. *Factorized* noise draws one for each input and each output, and takes
 # products: ε_W[j, i] = f(ε_j) f(ε_i) with f(x) = sgn(x) √|x|.
 
 # %%
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
-from chapter_01_dqn import chosen
+from chapter_01_dqn import DQNConfig, chosen
 from chapter_04_dueling import DuelingDQN
 from torch import Tensor
 
-from rlplug_core.batches import Transitions
-from rlplug_core.clock import Clock
-from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy
-from rlplug_core.nets.modules import QNetwork
+import rlplug_core as rl
 from rlplug_core.nets.noisy import NoisyLinear
-from rlplug_core.types import Result
 
 # %% [markdown]
 # In rlplug noise is an *argument* of a network, not a hidden state of it. Whoever calls the network owns the random
-# numbers: the agent draws for each step, and `update` draws for each batch. So a loss gives the same number each time
+# numbers: the agent draws for each step, and `learn` draws for each batch. So a loss gives the same number each time
 # it is computed, and a resumed run draws what the uninterrupted one would have drawn.
 #
 # Against chapter 4 the network is noisy, the agent acts by its noise, and each of the three uses of a network in the
@@ -46,30 +44,29 @@ TAKEN, AHEAD, CHOICE = range(3)
 class NoisyDQN(DuelingDQN):
     """Deep Q-learning that explores by noise on its weights."""
 
-    def network(self) -> QNetwork:
-        return QNetwork(self.spec, self.config.net, dueling=True, noisy="factorised")
+    def network(self) -> rl.QNetwork:
+        return rl.QNetwork(self.spec, self.config.net, dueling=True, noisy="factorized")
 
-    def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
-        return NoisyGreedy(self.online, self.online.draw, self.agent_seeds(rank), self.acting)
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
+        return rl.NoisyGreedy(self.q_network, self.q_network.draw, self.agent_seeds(rank), self.inference_backend)
 
-    def update(self, batch: Transitions, clock: Clock) -> Result:
-        batch.extras = batch.extras | self.draws(batch)
-        return super().update(batch, clock)
+    def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
+        return super().learn(replace(batch, share=None, extras=batch.extras | self.draws(batch)), now, clock)
 
-    def draws(self, batch: Transitions) -> dict[str, Tensor]:
+    def draws(self, batch: rl.Transitions) -> dict[str, Tensor]:
         """Random numbers for one loss."""
-        noise = np.stack([self.online.draw(self.generator) for _ in (TAKEN, AHEAD, CHOICE)])
+        noise = np.stack([self.q_network.draw(self.generator) for _ in (TAKEN, AHEAD, CHOICE)])
         return {"noise": torch.from_numpy(noise).to(self.device)}
 
-    def taken(self, batch: Transitions) -> Tensor:
-        return chosen(self.online(batch.obs, batch.extras["noise"][TAKEN]), batch.action)
+    def taken(self, batch: rl.Transitions) -> Tensor:
+        return chosen(self.q_network(batch.obs, batch.extras["noise"][TAKEN]), batch.action)
 
-    def ahead(self, batch: Transitions) -> Tensor:
-        values: Tensor = self.target(batch.next_obs, batch.extras["noise"][AHEAD])
+    def ahead(self, batch: rl.Transitions) -> Tensor:
+        values: Tensor = self.target_network(batch.next_obs, batch.extras["noise"][AHEAD])
         return values
 
-    def best(self, batch: Transitions, ahead: Tensor) -> Tensor:
-        values: Tensor = self.online(batch.next_obs, batch.extras["noise"][CHOICE])
+    def best(self, batch: rl.Transitions, ahead: Tensor) -> Tensor:
+        values: Tensor = self.q_network(batch.next_obs, batch.extras["noise"][CHOICE])
         return values.argmax(1)
 
 
@@ -82,7 +79,7 @@ class NoisyDQN(DuelingDQN):
 
 # %%
 def by_hand() -> None:
-    layer = NoisyLinear(2, 1, "factorised")
+    layer = NoisyLinear(2, 1, "factorized")
     x, noise = torch.tensor([3.0, -1.0]), torch.from_numpy(layer.draw(np.random.default_rng(0)))
     into, out = noise[:2], noise[2:]  # f is applied already
     weight = layer.weight + layer.weight_sigma * torch.outer(out, into)
@@ -94,11 +91,11 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
-# The same switches of the packaged algorithm, of which the name `noisy-dqn` has noisy layers alone:
+# The packaged algorithm with the same options; the name `noisy-dqn` has only noisy layers:
 #
-#     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling --noisy factorised
+#     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling --noisy factorized
 
 # %%
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from chapter_03_prioritised import PrioritisedConfig
+from chapter_03_prioritized import PrioritizedConfig
 from chapter_05_noisy import NoisyDQN
 
-from rlplug_core.config import Count
+import rlplug_core as rl
 
 # %% [markdown]
 # Against chapter 5 one number changes. The buffer keeps single steps and sums when a batch is drawn: `batch.reward` is
@@ -29,8 +29,8 @@ from rlplug_core.config import Count
 
 # %%
 @dataclass(frozen=True)
-class NStepConfig(PrioritisedConfig):
-    n_step: Count = 3  # rewards summed before bootstrapping
+class NStepConfig(PrioritizedConfig):
+    n_step: rl.Count = 3  # rewards summed before bootstrapping
 
 
 class NStepDQN(NoisyDQN):
@@ -68,11 +68,11 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
-# The same switches of the packaged algorithm, of which the name `nstep-dqn` has 3-step returns alone:
+# The packaged algorithm with the same options; the name `nstep-dqn` has only 3-step returns:
 #
-#     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling --noisy factorised --n-step 3
+#     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5 --dueling --noisy factorized --n-step 3
 
 # %%
 if __name__ == "__main__":

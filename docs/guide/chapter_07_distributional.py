@@ -8,7 +8,7 @@
 #
 # C51 (Bellemare et al., 2017, arXiv:1707.06887) puts probabilities p₁ … p₅₁ on 51 returns z₁ … z₅₁ at equal distances,
 # the *atoms*. The target distribution is that of the next state, shrunk by γ and shifted by r. Its atoms no longer lie
-# on the old ones, so Φ splits each probability between its two neighbours. Then the loss is a cross-entropy:
+# on the old ones, so Φ splits each probability between its two neighbors. Then the loss is a cross-entropy:
 #
 #     L = - Σᵢ (Φ (r + γ Z_target(s', a')))ᵢ log pᵢ(s, a)
 
@@ -23,10 +23,7 @@ from chapter_05_noisy import AHEAD, TAKEN
 from chapter_06_n_step import NStepConfig, NStepDQN
 from torch import Tensor
 
-from rlplug_core.batches import Transitions
-from rlplug_core.config import Several
-from rlplug_core.losses import categorical_projection
-from rlplug_core.nets.distributional import CategoricalQ
+import rlplug_core as rl
 
 # %% [markdown]
 # Against chapter 6 the loss looks at the `distribution` behind each action, [B, A, atoms], instead of its mean. Calling
@@ -38,13 +35,13 @@ from rlplug_core.nets.distributional import CategoricalQ
 class Distributional(NStepDQN):
     """Q-learning of distributions; a subclass says of which kind."""
 
-    def taken(self, batch: Transitions) -> Tensor:
+    def taken(self, batch: rl.Transitions) -> Tensor:
         """Z(s, a), [B, atoms]."""
-        return chosen(self.online.distribution(batch.obs, batch.extras["noise"][TAKEN]), batch.action)
+        return chosen(self.q_network.distribution(batch.obs, batch.extras["noise"][TAKEN]), batch.action)
 
-    def ahead(self, batch: Transitions) -> Tensor:
+    def ahead(self, batch: rl.Transitions) -> Tensor:
         """Z_target(s', ·), [B, A, atoms]."""
-        return self.target.distribution(batch.next_obs, batch.extras["noise"][AHEAD])
+        return self.target_network.distribution(batch.next_obs, batch.extras["noise"][AHEAD])
 
 
 # %% [markdown]
@@ -55,7 +52,7 @@ class Distributional(NStepDQN):
 # %%
 @dataclass(frozen=True)
 class C51Config(NStepConfig):
-    atoms: Several = 51  # returns that are told apart
+    n_atoms: rl.Several = 51  # returns that are told apart
     v_min: float = 0.0  # smallest return
     v_max: float = 100.0  # largest return
 
@@ -65,21 +62,21 @@ class C51(Distributional):
 
     Config = C51Config
     config: C51Config
-    online: CategoricalQ
+    q_network: rl.CategoricalQ
 
-    def network(self) -> CategoricalQ:
+    def network(self) -> rl.CategoricalQ:
         c = self.config
-        return CategoricalQ(self.spec, c.net, c.v_min, c.v_max, c.atoms, dueling=True, noisy="factorised")
+        return rl.CategoricalQ(self.spec, c.net, c.v_min, c.v_max, c.n_atoms, dueling=True, noisy="factorized")
 
-    def losses(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
         log_probability = self.taken(batch)
         following = self.following(batch).exp()
-        target = categorical_projection(following, batch.reward, batch.discount, self.online.support)
+        target = rl.categorical_projection(following, batch.reward, batch.discount, self.q_network.support)
         return -(target * log_probability).sum(1), self.error(target, log_probability.detach())
 
     def error(self, target: Tensor, log_probability: Tensor) -> Tensor:
         """How wrong the mean was [B], as in the chapters before."""
-        return ((target - log_probability.exp()) @ self.online.support).abs()
+        return ((target - log_probability.exp()) @ self.q_network.support).abs()
 
 
 # %% [markdown]
@@ -100,14 +97,14 @@ def by_hand() -> None:
         low = min(int(place), 9)
         slow[low] += p * (low + 1 - place)
         slow[low + 1] += p * (place - low)
-    fast = categorical_projection(probability.unsqueeze(0), reward, discount, support)[0]
+    fast = rl.categorical_projection(probability.unsqueeze(0), reward, discount, support)[0]
     print(f"mass {fast.sum():.3f}; the mean was {probability @ support:.3f} and is {fast @ support:.3f}")
     assert torch.allclose(fast, slow, atol=1e-5)
     assert torch.isclose(fast @ support, (reward + discount * (probability @ support))[0], atol=1e-4)
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
 # The packaged algorithm is `c51`, and the name has C51 alone. With every switch on, its loss is the same as here; but
 # its replay measures errors in another way, which is the change of the next chapter.

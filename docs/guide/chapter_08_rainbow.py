@@ -2,7 +2,7 @@
 # # 8. Rainbow
 #
 # Rainbow (Hessel et al., 2018, arXiv:1710.02298) asked whether the ideas of six papers go together. They do: double
-# Q-learning (chapter 2), prioritised replay (3), dueling streams (4), noisy layers (5), 3-step returns (6) and
+# Q-learning (chapter 2), prioritized replay (3), dueling streams (4), noisy layers (5), 3-step returns (6) and
 # distributions (7). So we have it all but for one detail. Replay still prefers transitions whose *mean* was far off,
 # though what is learned is a distribution, which can be wrong while its mean is right. Rainbow's priority is how far
 # the distribution is from its target:
@@ -50,7 +50,7 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
 # This is `rlplug run rainbow CartPole-v1`, bit for bit. That name has no code: it is a preset, `c51` with every switch
 # on, in `rlplug_algos/presets/rainbow.toml`. Which of the six ideas helps depends on the problem. Turn one off and

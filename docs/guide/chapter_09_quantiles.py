@@ -22,11 +22,8 @@ from chapter_06_n_step import NStepConfig
 from chapter_07_distributional import Distributional
 from torch import Tensor
 
-from rlplug_core.batches import Transitions
-from rlplug_core.config import Count
-from rlplug_core.losses import quantile_huber
-from rlplug_core.nets.distributional import QuantileQ, middles
-from rlplug_core.nets.modules import QNetwork
+import rlplug_core as rl
+from rlplug_core.nets.distributional import middles
 
 # %% [markdown]
 # We go back to what chapter 7 has in front of C51, and put quantiles where C51 was. The mean of equally likely
@@ -36,7 +33,7 @@ from rlplug_core.nets.modules import QNetwork
 # %%
 @dataclass(frozen=True)
 class QuantileConfig(NStepConfig):
-    quantiles: Count = 10  # of the distribution of returns
+    n_quantiles: rl.Count = 10  # of the distribution of returns
 
 
 class QuantileRainbow(Distributional):
@@ -45,19 +42,19 @@ class QuantileRainbow(Distributional):
     Config = QuantileConfig
     config: QuantileConfig
 
-    def network(self) -> QNetwork:
+    def network(self) -> rl.QNetwork:
         c = self.config
-        return QuantileQ(self.spec, c.net, dueling=True, noisy="factorised", atoms=c.quantiles)
+        return rl.QuantileQ(self.spec, c.net, dueling=True, noisy="factorized", atoms=c.n_quantiles)
 
-    def shares(self, batch: Transitions) -> Tensor:
+    def shares(self, batch: rl.Transitions) -> Tensor:
         """The shares τ at which the network is asked, [N] or [B, N]."""
-        return middles(self.config.quantiles).to(self.device)
+        return middles(self.config.n_quantiles).to(self.device)
 
-    def losses(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
         quantiles = self.taken(batch)
         target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * self.following(batch)
         error = (target.mean(1) - quantiles.detach().mean(1)).abs()
-        return quantile_huber(quantiles, self.shares(batch), target), error
+        return rl.quantile_huber(quantiles, self.shares(batch), target), error
 
 
 # %% [markdown]
@@ -81,13 +78,13 @@ def slow(quantiles: Tensor, shares: Tensor, targets: Tensor) -> Tensor:
 def by_hand() -> None:
     torch.manual_seed(0)
     quantiles, targets, shares = torch.randn(1, 5), 2 * torch.randn(1, 7), middles(5)
-    fast = quantile_huber(quantiles, shares, targets)[0]
+    fast = rl.quantile_huber(quantiles, shares, targets)[0]
     print(f"fast {fast:.4f}, slow {slow(quantiles[0], shares, targets[0]):.4f}")
     assert torch.isclose(fast, slow(quantiles[0], shares, targets[0]), atol=1e-5)
     found = torch.full((1, 3), 50.0, requires_grad=True)
     returns = torch.arange(101.0).unsqueeze(0)  # each from 0 to 100 as likely
     for _ in range(2_000):
-        loss = quantile_huber(found, torch.tensor([0.1, 0.5, 0.9]), returns).sum()
+        loss = rl.quantile_huber(found, torch.tensor([0.1, 0.5, 0.9]), returns).sum()
         (slope,) = torch.autograd.grad(loss, found)
         found = (found - slope).detach().requires_grad_()
     print("quantiles at 0.1, 0.5 and 0.9:", [round(number, 1) for number in found[0].tolist()])
@@ -95,12 +92,12 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
 # The packaged `qrdqn` with every switch on is this learner, bit for bit; `qrdqn` as it is has quantiles alone. Its
 # default is the paper's 200 of them, for larger problems than this.
 #
-#     rlplug run qrdqn CartPole-v1 --quantiles 10 --double --priority.alpha 0.5 --dueling --noisy factorised --n-step 3
+# `rlplug run qrdqn CartPole-v1 --n-quantiles 10 --double --priority.alpha 0.5 --dueling --noisy factorized --n-step 3`
 
 # %%
 if __name__ == "__main__":

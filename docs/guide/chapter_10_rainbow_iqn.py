@@ -28,11 +28,7 @@ from chapter_09_quantiles import QuantileConfig, QuantileRainbow
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from rlplug_core.batches import Transitions
-from rlplug_core.config import Count
-from rlplug_core.nets.distributional import ImplicitQ
-from rlplug_core.nets.net import Net
-from rlplug_core.types import Spec
+import rlplug_core as rl
 
 # %% [markdown]
 # Against chapter 9 the shares are drawn, together with the noise of chapter 5, and handed to the network. To act and to
@@ -42,9 +38,9 @@ from rlplug_core.types import Spec
 # %%
 @dataclass(frozen=True)
 class ImplicitConfig(QuantileConfig):
-    quantiles: Count = 8  # drawn for each transition (N)
-    target_quantiles: Count = 8  # drawn for what follows it (N')
-    acting_quantiles: Count = 8  # whose mean is an action's value (K)
+    n_quantiles: rl.Count = 8  # drawn for each transition (N)
+    n_target_quantiles: rl.Count = 8  # drawn for what follows it (N')
+    n_acting_quantiles: rl.Count = 8  # whose mean is an action's value (K)
 
 
 class RainbowIQN(QuantileRainbow):
@@ -52,30 +48,30 @@ class RainbowIQN(QuantileRainbow):
 
     Config = ImplicitConfig
     config: ImplicitConfig
-    online: ImplicitQ
-    target: ImplicitQ
+    q_network: rl.ImplicitQ
+    target_network: rl.ImplicitQ
 
-    def network(self) -> ImplicitQ:
+    def network(self) -> rl.ImplicitQ:
         c = self.config
-        return ImplicitQ(self.spec, c.net, c.acting_quantiles, dueling=True, noisy="factorised")
+        return rl.ImplicitQ(self.spec, c.net, c.n_acting_quantiles, dueling=True, noisy="factorized")
 
-    def draws(self, batch: Transitions) -> dict[str, Tensor]:
+    def draws(self, batch: rl.Transitions) -> dict[str, Tensor]:
         c = self.config
-        drawn = self.generator.random((len(batch.weight), c.quantiles + c.target_quantiles), dtype=np.float32)
+        drawn = self.generator.random((len(batch.weight), c.n_quantiles + c.n_target_quantiles), dtype=np.float32)
         shares = torch.from_numpy(drawn).to(self.device)
-        return super().draws(batch) | {"shares": shares[:, : c.quantiles], "ahead": shares[:, c.quantiles :]}
+        return super().draws(batch) | {"shares": shares[:, : c.n_quantiles], "ahead": shares[:, c.n_quantiles :]}
 
-    def shares(self, batch: Transitions) -> Tensor:
+    def shares(self, batch: rl.Transitions) -> Tensor:
         return batch.extras["shares"]
 
-    def taken(self, batch: Transitions) -> Tensor:
+    def taken(self, batch: rl.Transitions) -> Tensor:
         """Z(s, a; τ), [B, N]."""
         noise = batch.extras["noise"][TAKEN]
-        return chosen(self.online.distribution(batch.obs, noise, batch.extras["shares"]), batch.action)
+        return chosen(self.q_network.distribution(batch.obs, noise, batch.extras["shares"]), batch.action)
 
-    def ahead(self, batch: Transitions) -> Tensor:
+    def ahead(self, batch: rl.Transitions) -> Tensor:
         """Z_target(s', ·; τ'), [B, A, N']."""
-        return self.target.distribution(batch.next_obs, batch.extras["noise"][AHEAD], batch.extras["ahead"])
+        return self.target_network.distribution(batch.next_obs, batch.extras["noise"][AHEAD], batch.extras["ahead"])
 
 
 # %% [markdown]
@@ -86,8 +82,8 @@ class RainbowIQN(QuantileRainbow):
 
 # %%
 def by_hand() -> None:
-    spec = Spec(Box(-1, 1, (4,)), Discrete(3), 1, "by hand")
-    network = ImplicitQ(spec, Net(hidden=(8, 8)))
+    spec = rl.Spec(Box(-1, 1, (4,)), Discrete(3), 1, "by hand")
+    network = rl.ImplicitQ(spec, rl.Net(hidden=(8, 8)))
     obs, share = torch.randn(1, 4), 0.3
     cosines = torch.tensor([np.cos(np.pi * i * share) for i in range(64)], dtype=torch.float32)
     embedded = (network.embedding.weight @ cosines + network.embedding.bias).relu()
@@ -98,12 +94,12 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
 # The packaged `rainbow-iqn` with the settings of this guide is this learner, bit for bit. As it is, its preset for
 # CartPole has smaller layers, and epsilon in place of noise, which alone may choose one action for whole episodes.
 #
-#     rlplug run rainbow-iqn CartPole-v1 --warmup 0 --noisy factorised --lr 2.3e-3 --net.hidden 256,256
+#     rlplug run rainbow-iqn CartPole-v1 --random-steps 0 --noisy factorized --learning-rate 2.3e-3 --net.hidden 256,256
 #
 # You have now seen every idea in it: ten files, one in each.
 #

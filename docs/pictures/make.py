@@ -37,7 +37,7 @@ RUNS = [(algorithm, seed) for algorithm in ("a2c", "a3c", "ppo", "dqn") for seed
 PORT = 5123
 #: Columns of the list of runs that are switched off, and on.
 OFF = ("Dataset", "Source", "Models")
-ON = ("verdict/return_mean", "eval/return_mean", "algorithm", "seed", "total_steps")
+ON = ("final_eval/return_mean", "eval/return_mean", "algorithm", "seed", "total_timesteps")
 
 
 def main() -> None:
@@ -103,8 +103,8 @@ def typed(command: str, directory: Path) -> Iterator[bytes]:
 
 WIDTH, HEIGHT, MARGIN, TITLE = 8.4, 19, 14, 28
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-#: pyte's names of colours; it gives all others as hexadecimal numbers.
-COLOURS = {
+#: pyte's names of colors; it gives all others as hexadecimal numbers.
+COLORS = {
     "default": "#d0d0d0", "black": "#555555", "red": "#f07178", "green": "#a5d675", "brown": "#e6c86e",
     "blue": "#82aaff", "magenta": "#e05c9a", "cyan": "#7fd5d9", "white": "#f0f0f0",
 }  # fmt: skip
@@ -127,12 +127,12 @@ def drawn(screen: Any) -> str:
 
 
 def words(line: Any, y: int) -> Iterator[str]:
-    """A line's words of one colour, each at its column and of its width, so that any monospaced font keeps the grid."""
-    for (colour, bold), run in groupby(range(COLUMNS), key=lambda x: (line[x].fg, line[x].bold)):
+    """A line's words of one color, each at its column and of its width, so that any monospaced font keeps the grid."""
+    for (color, bold), run in groupby(range(COLUMNS), key=lambda x: (line[x].fg, line[x].bold)):
         columns = list(run)
         for word in re.finditer(r"\S+(?: \S+)*", "".join(line[x].data for x in columns)):
             x = MARGIN + (columns[0] + word.start()) * WIDTH
-            fill, weight = COLOURS.get(colour, f"#{colour}"), ' font-weight="bold"' if bold else ""
+            fill, weight = COLORS.get(color, f"#{color}"), ' font-weight="bold"' if bold else ""
             yield (
                 f'<text x="{x:.1f}" y="{MARGIN + TITLE + 10 + y * HEIGHT}" fill="{fill}"{weight} '
                 f'textLength="{len(word[0]) * WIDTH:.1f}" lengthAdjust="spacingAndGlyphs">{escape(word[0])}</text>'

@@ -9,8 +9,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "hooks.md"
-SOURCE = HERE.parents[1] / "rlplug-core" / "src" / "rlplug_core" / "hooks.py"
-BEGIN, END = "<!-- reference: from rlplug_core/hooks.py -->", "<!-- reference: end -->"
+SOURCE = HERE.parents[1] / "rlplug-core" / "src" / "rlplug_core" / "plugins" / "hook_specs.py"
+BEGIN, END = "<!-- reference: from rlplug_core/plugins/hook_specs.py -->", "<!-- reference: end -->"
 
 
 def specifications() -> Iterator[ast.FunctionDef]:

@@ -30,11 +30,11 @@ def test_parameters_change_only_where_an_episode_begins() -> None:
     agent = learner().agent()
     obs, clock = np.ones((2, 3), np.float32), Clock(1)
     start = agent.act(obs, np.ones(2, bool), agent.initial(2), clock)
-    same = agent.act(obs, np.zeros(2, bool), start.carry, clock)
-    other = agent.act(obs, np.array([True, False]), same.carry, clock)
-    np.testing.assert_array_equal(start.carry, same.carry)
-    assert not np.array_equal(other.carry[0], same.carry[0])
-    np.testing.assert_array_equal(other.carry[1], same.carry[1])
+    same = agent.act(obs, np.zeros(2, bool), start.recurrent_state, clock)
+    other = agent.act(obs, np.array([True, False]), same.recurrent_state, clock)
+    np.testing.assert_array_equal(start.recurrent_state, same.recurrent_state)
+    assert not np.array_equal(other.recurrent_state[0], same.recurrent_state[0])
+    np.testing.assert_array_equal(other.recurrent_state[1], same.recurrent_state[1])
 
 
 def test_without_exploring_the_mean_acts() -> None:

@@ -34,7 +34,7 @@ def test_it_pays_what_a_loop_over_rows_would() -> None:
     for action in ACTIONS:
         now, below = env.step(action), bare.step(action)
         for row in range(6):
-            cell = below.final[row].argmax()
+            cell = below.final_obs[row].argmax()
             visits[cell] += 1
             assert now.reward[row] == np.float32(-1 + 0.5 / np.sqrt(visits[cell]))
         assert now.episodes == below.episodes

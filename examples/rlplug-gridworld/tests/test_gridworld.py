@@ -46,7 +46,7 @@ def test_the_shortest_path_has_the_best_return_and_terminates(name: str) -> None
                 assert (episode.total, episode.length) == (-far[begun[episode.row]], far[begun[episode.row]])
             seen.add(episode.row)
             assert now.terminated[episode.row]
-            assert now.final[episode.row].argmax() == grid.goal
+            assert now.final_obs[episode.row].argmax() == grid.goal
             assert now.obs[episode.row].argmax() != grid.goal
         cells = now.obs.argmax(1)
 
@@ -73,7 +73,7 @@ def test_it_goes_on_from_its_state_in_a_fresh_environment(name: str) -> None:
     fresh.load_state_dict(env.state_dict())
     for action in actions[100:]:
         one, other = env.step(action), fresh.step(action)
-        for field in ("obs", "final", "reward", "terminated", "truncated", "first"):
+        for field in ("obs", "final_obs", "reward", "terminated", "truncated", "is_first"):
             np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
         assert one.episodes == other.episodes
 

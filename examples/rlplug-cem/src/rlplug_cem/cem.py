@@ -5,47 +5,45 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core import Config, Context
-from rlplug_core.batches import Rollout
-from rlplug_core.buffers.rollout import RolloutBuffer
-from rlplug_core.clock import Clock
-from rlplug_core.config import Count, NonNegative
-from rlplug_core.errors import UsageError
-from rlplug_core.types import Act, Array, Result, Spec, State
+import rlplug_core as rl
 
 
 @dataclass(frozen=True)
-class CEMConfig(Config):
-    population: Count = 32  # episodes, each with parameters of its own, between two updates of their distribution
-    elite: Count = 6  # the best of them, to which the distribution is fitted
-    noise: NonNegative = 0.1  # added to the elite's standard deviation, falls to 0 over the run
+class CEMConfig(rl.Config):
+    population: rl.Count = 32  # episodes, each with parameters of its own, between two updates of their distribution
+    elite: rl.Count = 6  # the best of them, to which the distribution is fitted
+    noise: rl.NonNegative = 0.1  # added to the elite's standard deviation, falls to 0 over the run
 
 
 class Perturbed:
     """Draws a row's parameters where its episode begins and carries them to its end; without exploring, the mean."""
 
-    def __init__(self, mean: Array, std: Array, spec: Spec, generator: np.random.Generator) -> None:
+    def __init__(self, mean: rl.Array, std: rl.Array, spec: rl.Spec, generator: np.random.Generator) -> None:
         self.mean, self.std, self.spec, self.generator = mean, std, spec, generator
 
-    def weights(self) -> State:
+    def weights(self) -> rl.State:
         return {"mean": self.mean}
 
-    def initial(self, rows: int) -> Array:
-        return np.tile(self.mean, (rows, 1, 1))
+    def initial(self, num_envs: int) -> rl.Array:
+        return np.tile(self.mean, (num_envs, 1, 1))
 
-    def act(self, obs: Array, first: Array, carry: Array, clock: Clock, explore: bool = True) -> Act:
-        if explore and first.any():
-            drawn = self.mean + self.std * self.generator.standard_normal(carry.shape, np.float32)
-            carry = np.where(first[:, None, None], drawn, carry)
+    def act(
+        self, obs: rl.Array, is_first: rl.Array, recurrent_state: rl.Array, clock: rl.Clock, explore: bool = True
+    ) -> rl.Act:
+        if explore and is_first.any():
+            drawn = self.mean + self.std * self.generator.standard_normal(recurrent_state.shape, np.float32)
+            recurrent_state = np.where(is_first[:, None, None], drawn, recurrent_state)
         # A 1 before each observation is for the bias.
-        outputs = (np.insert(obs.reshape(len(obs), 1, -1), 0, 1, -1) @ (carry if explore else self.mean[None]))[:, 0]
+        outputs = (
+            np.insert(obs.reshape(len(obs), 1, -1), 0, 1, -1) @ (recurrent_state if explore else self.mean[None])
+        )[:, 0]
         action = outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
-        return Act(action, carry, {"played": carry})
+        return rl.Act(action, recurrent_state, {"played": recurrent_state})
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> rl.State:
         return {"generator": self.generator.bit_generator.state}
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: rl.State) -> None:
         self.generator.bit_generator.state = state["generator"]
 
 
@@ -54,33 +52,35 @@ class CEM:
 
     Config, runners, actions = CEMConfig, ("sync",), ("Discrete", "Box")
 
-    def __init__(self, spec: Spec, config: CEMConfig, context: Context) -> None:
+    def __init__(self, spec: rl.Spec, config: CEMConfig, context: rl.Context) -> None:
         if not isinstance(spec.obs, spaces.Box) or not isinstance(spec.action, spaces.Discrete | spaces.Box):
-            raise UsageError(f"cem needs Box observations and Discrete or Box actions, not {spec.obs}, {spec.action}")
+            raise rl.UsageError(
+                f"cem needs Box observations and Discrete or Box actions, not {spec.obs}, {spec.action}"
+            )
         self.spec, self.config, self.seeds = spec, config, context.seeds
         self.mean = np.zeros((spaces.flatdim(spec.obs) + 1, spaces.flatdim(spec.action)), np.float32)
-        self.std, self.returns, self.finished = np.ones_like(self.mean), np.zeros(1), list[tuple[float, Array]]()
+        self.std, self.returns, self.finished = np.ones_like(self.mean), np.zeros(1), list[tuple[float, rl.Array]]()
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Perturbed:
         return Perturbed(self.mean, self.std, self.spec, self.seeds.child("agent", rank).generator())
 
-    def buffer(self) -> RolloutBuffer:
-        return RolloutBuffer(steps=32)
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(steps=32)
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def update(self, batch: rl.Rollout, clock: rl.Clock) -> rl.Result:
         for t, over in enumerate((batch.terminated | batch.truncated) & (batch.weight > 0)):
-            self.returns = np.where(batch.first[t], 0.0, self.returns) + batch.weight[t] * batch.reward[t]
+            self.returns = np.where(batch.is_first[t], 0.0, self.returns) + batch.weight[t] * batch.reward[t]
             self.finished += [(self.returns[n], batch.extras["played"][t, n].copy()) for n in np.flatnonzero(over)]
         if len(self.finished) < self.config.population:
-            return Result({})
+            return rl.Result({})
         elite = sorted(self.finished, key=lambda episode: -episode[0])[: self.config.elite]
         parameters, self.finished = np.stack([played for _, played in elite]), []
         self.mean[:], self.std[:] = parameters.mean(0), parameters.std(0) + self.config.noise * (1 - clock.progress)
-        return Result({"cem/elite_return": elite[-1][0], "cem/std": float(self.std.mean())})
+        return rl.Result({"cem/elite_return": elite[-1][0], "cem/std": float(self.std.mean())})
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> rl.State:
         return {name: getattr(self, name).copy() for name in ("mean", "std", "returns", "finished")}
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: rl.State) -> None:
         self.mean[:], self.std[:] = state["mean"], state["std"]
         self.returns, self.finished = state["returns"], list(state["finished"])

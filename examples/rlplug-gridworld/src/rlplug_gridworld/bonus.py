@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.config import Config, NonNegative
+from rlplug_core.config.options import Config, NonNegative
 from rlplug_core.errors import UsageError
+from rlplug_core.plugins.transform import Transform, with_reward
 from rlplug_core.protocols import Env
-from rlplug_core.transform import Transform, with_reward
 from rlplug_core.types import Array, State, Timestep
 
 
@@ -37,7 +37,7 @@ class VisitBonus(Transform):
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        cells = now.final.argmax(1)[now.valid]
+        cells = now.final_obs.argmax(1)[now.valid]
         order = np.argsort(cells, kind="stable")
         ordered = cells[order]
         # Each row's place among those that enter the same cell now.

@@ -17,37 +17,37 @@ class GridWorld:
     that what happens in a row does not depend on how many there are.
     """
 
-    def __init__(self, id: str, grid: Grid, rows: int) -> None:
+    def __init__(self, id: str, grid: Grid, num_envs: int) -> None:
         self.grid, self.starts = grid, grid.starts
         self.one_hot = np.eye(len(grid.moves), dtype=np.float32)
         seen = spaces.Box(0, 1, (len(grid.moves),), np.float32)
-        self.spec = Spec(seen, spaces.Discrete(len(DIRECTIONS)), rows, id)
-        self.never, self.always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
+        self.spec = Spec(seen, spaces.Discrete(len(DIRECTIONS)), num_envs, id)
+        self.never, self.always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
 
     def reset(self, seed: int) -> Timestep:
-        rows = self.spec.rows
-        self.generators = [Seeds(seed).child("row", row).generator() for row in range(rows)]
-        self.cell, self.age = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        self._begin(range(rows))
+        num_envs = self.spec.num_envs
+        self.generators = [Seeds(seed).child("row", row).generator() for row in range(num_envs)]
+        self.cell, self.age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self._begin(range(num_envs))
         obs = self.one_hot[self.cell]
-        reward = np.zeros(rows, np.float32)
+        reward = np.zeros(num_envs, np.float32)
         return Timestep(obs, obs, reward, self.never, self.never, self.always, self.never, (), False, 0)
 
     def step(self, action: Array) -> Timestep:
-        rows = self.spec.rows
+        num_envs = self.spec.num_envs
         self.cell = self.grid.moves[self.cell, action]
         self.age = self.age + 1
         terminated = self.cell == self.grid.goal
         truncated = (self.age >= self.grid.limit) & ~terminated
         over = terminated | truncated
-        obs = final = self.one_hot[self.cell]
+        obs = final_obs = self.one_hot[self.cell]
         episodes = [Episode(int(row), -float(self.age[row]), int(self.age[row])) for row in np.flatnonzero(over)]
         if episodes:
             self._begin([episode.row for episode in episodes])
             obs = self.one_hot[self.cell]
-        reward = np.full(rows, -1, np.float32)
+        reward = np.full(num_envs, -1, np.float32)
         return Timestep(
-            obs, final, reward, terminated, truncated, over, self.always, episodes, bool(episodes), rows
+            obs, final_obs, reward, terminated, truncated, over, self.always, episodes, bool(episodes), num_envs
         )  # fmt: skip
 
     def close(self) -> None:

@@ -15,10 +15,10 @@ class GridWorlds:
     def ids(self) -> Iterable[str]:
         return [f"gridworld/{name}" for name in GRIDS]
 
-    def make(self, id: str, rows: int) -> GridWorld:
+    def make(self, id: str, num_envs: int) -> GridWorld:
         """Raises UnknownEnv, with the nearest ids, for one that is not among `ids`."""
         grid = GRIDS.get(id.partition("/")[2])
         if grid is None:
             known = ", ".join(self.ids())
             raise UnknownEnv(f"no environment '{id}'{did_you_mean(id, self.ids())} (rlplug-gridworld has {known})")
-        return GridWorld(id, grid, rows)
+        return GridWorld(id, grid, num_envs)

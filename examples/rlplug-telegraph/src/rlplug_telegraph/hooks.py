@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplug_core.hooks import hookimpl
+from rlplug_core.plugins.hook_specs import hookimpl
 
 if TYPE_CHECKING:
     from rlplug_core import Run

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # 3. Prioritised replay
+# # 3. Prioritized replay
 #
-# Most of what is remembered teaches nothing new. Prioritised replay (Schaul et al., 2016, arXiv:1511.05952) draws
+# Most of what is remembered teaches nothing new. Prioritized replay (Schaul et al., 2016, arXiv:1511.05952) draws
 # transitions more often whose value was far off when they were last looked at:
 #
 #     P(i) = p_i^α / Σ_k p_k^α        with p_i = |δ_i| + a little, δ_i the error of transition i
@@ -23,33 +23,31 @@ import numpy as np
 from chapter_01_dqn import DQNConfig
 from chapter_02_double import DoubleDQN
 
-from rlplug_core.buffers.prioritised import PrioritisedReplay, Priority
+import rlplug_core as rl
 from rlplug_core.buffers.segments import SumTree
-from rlplug_core.config import Fraction, NonNegative
-from rlplug_core.schedules import linear
 
 # %% [markdown]
-# Against chapter 2 there is another buffer. The rest is in place since chapter 1: `update` returns the errors, which
+# Against chapter 2 there is another buffer. The rest is in place since chapter 1: `learn` returns the errors, which
 # the runner feeds back to the buffer, and `batch.mean` multiplies each loss by its weight.
 
 
 # %%
 @dataclass(frozen=True)
-class PrioritisedConfig(DQNConfig):
-    alpha: NonNegative = 0.5  # how strongly replay prefers large errors
-    beta: Fraction = 0.4  # how far importance weights make up for it at the beginning
+class PrioritizedConfig(DQNConfig):
+    alpha: rl.NonNegative = 0.5  # exponent of priorities: how strongly replay prefers large TD errors
+    beta: rl.Fraction = 0.4  # exponent of importance weights at the beginning; it rises to 1
 
 
-class PrioritisedDQN(DoubleDQN):
+class PrioritizedDQN(DoubleDQN):
     """Deep Q-learning on transitions whose values were far off."""
 
-    Config = PrioritisedConfig
-    config: PrioritisedConfig
+    Config = PrioritizedConfig
+    config: PrioritizedConfig
 
-    def buffer(self) -> PrioritisedReplay:
+    def buffer(self) -> rl.PrioritizedReplay:
         c, seeds = self.config, self.seeds.child("buffer")
-        priority = Priority(c.alpha, linear(c.beta, 1.0))
-        return PrioritisedReplay(c.capacity, self.pace(), c.n_step, c.gamma, seeds, self.device, priority)
+        priority = rl.Priority(c.alpha, rl.linear(c.beta, 1.0))
+        return rl.PrioritizedReplay(c.buffer_size, self.pace(), c.n_step, c.gamma, seeds, self.device, priority)
 
 
 # %% [markdown]
@@ -76,9 +74,9 @@ def by_hand() -> None:
 
 
 # %% [markdown]
-# ## What came out
+# ## The packaged algorithm
 #
-# The same switches of the packaged algorithm, of which the name `per-dqn` has prioritised replay alone:
+# The packaged algorithm with the same options; the name `per-dqn` has only prioritized replay:
 #
 #     rlplug run dqn CartPole-v1 --double --priority.alpha 0.5
 
@@ -87,4 +85,4 @@ if __name__ == "__main__":
     from lesson import lesson
 
     by_hand()
-    lesson("chapter_03_prioritised:PrioritisedDQN")
+    lesson("chapter_03_prioritized:PrioritizedDQN")
