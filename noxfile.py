@@ -24,7 +24,7 @@ WHEELS = ROOT / ".nox" / "wheelhouse"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 EXAMPLES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
-PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.100")
+PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "jsonschema>=4.20")
 #: Two tests at a time, since most wait for processes that they started; and which of them took longest.
 PARALLEL = ("-n", "2", "--dist", "worksteal", "--durations", "10")
 
@@ -65,7 +65,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(reuse_venv=False, requires=["build"])
 def types(session: nox.Session) -> None:
     """Check the sources with mypy, then the typing tests against the installed wheels alone."""
-    stubs = ("click>=8.2", "rich>=13.9", "types-psutil")
+    stubs = ("click>=8.2", "rich>=13.9", "types-psutil", "matplotlib", "pillow", "av", "optuna>=5,<6")
     install(session, PACKAGES[:3], "mypy", "pytest>=8.3", *stubs)
     with timed(session, checks):
         session.run("mypy", *SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
@@ -92,8 +92,10 @@ def tests_envs(session: nox.Session) -> None:
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
-    """Test rlplug-cli and what only all four packages together can show."""
-    test(session, "tests/cli", *PACKAGES)
+    """Test rlplug-cli and what only all four packages together can show, films, ONNX and Optuna among it."""
+    install(session, (*PACKAGES[:3], "rlplug-cli[video,onnx,tune]"), "onnxruntime", *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
 
 
 @nox.session(reuse_venv=False, requires=["build"])

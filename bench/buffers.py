@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from results import machine, revision, table, write_section
 
-from rlplug_core.buffers.prioritised import PrioritisedReplay
+from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
@@ -84,12 +84,12 @@ def main() -> None:
         draw = median(lambda made=buffer: made.draw(SIZE, CLOCK), asked.repeats)
         rows += [(f"uniform, {n}-step: add {ROWS} rows of (4,)", f"{add:.1f}", "")]
         rows += [(f"uniform, {n}-step: draw {SIZE}", f"{draw:.1f}", bar)]
-    chosen = PrioritisedReplay(asked.capacity, PACE, 3, 0.99, Seeds(0))
+    chosen = PrioritizedReplay(asked.capacity, PACE, 3, 0.99, Seeds(0))
     add = filled(chosen, vectors(asked.capacity // ROWS + 1))
     error = torch.rand(SIZE)
     both = median(lambda: chosen.feedback(chosen.draw(SIZE, CLOCK), Result({}, error)), asked.repeats)
-    rows += [(f"prioritised, 3-step: add {ROWS} rows of (4,)", f"{add:.1f}", "")]
-    rows += [(f"prioritised, 3-step: draw {SIZE} and take their priorities", f"{both:.1f}", "≤ 1,000 µs")]
+    rows += [(f"prioritized, 3-step: add {ROWS} rows of (4,)", f"{add:.1f}", "")]
+    rows += [(f"prioritized, 3-step: draw {SIZE} and take their priorities", f"{both:.1f}", "≤ 1,000 µs")]
     film = ReplayBuffer(20_000, PACE, 1, 0.99, Seeds(0))
     rows += [("stacks of four frames, 84 x 84: add one row", f"{filled(film, images(20_500)):.1f}", "≤ 30 µs")]
     found = table(["what", "µs, median", "bar"], rows)

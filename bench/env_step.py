@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
-from rlplug_envs.classic import _limit, _single, _vector, find
+from rlplug_envs.families.classic import _limit, _single, _vector, find
 from rlplug_envs.vector import Rows
 
 Run = Callable[[int], None]

@@ -26,32 +26,33 @@ import ours
 from peers import HERE, measured, peer_python
 from results import ROOT, interquartile_mean, machine, revision, table, write_section
 
-from rlplug_core.journal import read
-from rlplug_core.plan import Plan
-from rlplug_core.presets import resolve
-from rlplug_core.run import train
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.presets import resolve
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import train
 
 ENV = "HalfCheetah-v5"
 ALGORITHMS = ("sac", "td3")
 SIDES = ("stable-baselines3", "rlplug")
 #: The options that the comparison is about; the rest of `ours.options` only keeps a stopwatch undisturbed.
 COMPARED = (
-    "batch", "capacity", "critic_lr", "critics", "every", "gamma", "lr", "n_step", "net.activation", "net.hidden",
-    "noise", "policy_every", "sigma", "start", "tau", "updates", "warmup",
+    "action_noise", "batch_size", "buffer_size", "critic_learning_rate", "gamma", "gradient_steps", "learning_rate",
+    "learning_starts", "n_critics", "n_step", "net.activation", "net.hidden", "noise_sigma", "policy_delay",
+    "random_steps", "tau", "train_freq",
 )  # fmt: skip
 DRAWS = 20_000
 
 
 def rlplug(algorithm: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
-    """Train with the presets, and read the verdict on the best weights from the journal."""
-    run = {"seed": seed, "total_steps": given.steps, "threads": given.threads}
-    judging = {"eval_episodes": given.episodes, "verdict_episodes": given.verdict}
+    """Train with the presets, and read the final evaluation of the best weights from the journal."""
+    run = {"seed": seed, "total_timesteps": given.steps, "threads": given.threads}
+    judging = {"eval_episodes": given.episodes, "final_eval_episodes": given.verdict}
     values, _ = resolve(algorithm, ENV, {**run, **judging})
     check(algorithm, Plan.make(algorithm, ENV, values).flat)
     with tempfile.TemporaryDirectory() as directory:
         records = list(read(train(algorithm, ENV, values, out=directory, hooks=False).journal))
     means = [record.data["eval/return_mean"] for record in records if record.kind == "evaluation"]
-    (found,) = [record.data["return_mean"] for record in records if record.kind == "verdict"]
+    (found,) = [record.data["return_mean"] for record in records if record.kind == "final_eval"]
     return {"verdict": found, "evaluations": means}
 
 

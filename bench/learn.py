@@ -20,12 +20,12 @@ from typing import Any, Literal
 
 from results import ROOT, interquartile_mean, machine, revision, table
 
-from rlplug_core.journal import read
-from rlplug_core.plan import Plan
+from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import records
-from rlplug_core.presets import resolve
-from rlplug_core.run import Run, resume, train
-from rlplug_core.rundir import RunDirectory, group_of
+from rlplug_core.plugins.presets import resolve
+from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import Run, resume, train
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
 OUTCOMES = Path(__file__).with_name("learning.jsonl")
@@ -79,8 +79,8 @@ SEEDS = (1, 2, 3, 4, 5)
 RECALL = "rlplug_core.testing.envs:LongRecall"
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
 BRICKS: dict[str, dict[str, Any]] = {
-    "dqn": {"lr": 2.5e-4, "target_every": 500},
-    "rainbow": {"lr": 5e-4, "v_min": 0.0, "v_max": 20.0, "sigma": 0.1},
+    "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
+    "rainbow": {"learning_rate": 5e-4, "v_min": 0.0, "v_max": 20.0, "noisy_sigma": 0.1},
 }
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
@@ -136,7 +136,7 @@ GOALS = (
     Goal("crossq", "Pendulum-v1", 20_000, -170),
     Goal("trpo", "Pendulum-v1", 100_000, -200),
     Goal("dqn", "MountainCar-v0", 120_000),
-    *(Goal(name, "CartPole-v0", 10_000, 200, options=(("verdict_episodes", 1),), part="classic") for name in REPLAY),
+    *(Goal(name, "CartPole-v0", 10_000, 200, options=(("final_eval_episodes", 1),), part="classic") for name in REPLAY),
     *(
         Goal(name, PIXELS, 100_000, judge="interquartile mean", options=tuple(options.items()), part="pixels")
         for name, options in BRICKS.items()
@@ -186,7 +186,9 @@ def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
     """The options that the presets give, and the name of the run directory: one per configuration and seed."""
     values, _ = resolve(goal.algorithm, goal.env, {"seed": seed, **dict(goal.options)})
     plan = Plan.make(goal.algorithm, goal.env, values)
-    assert plan.options.total_steps == goal.steps, f"the preset of {goal.name} says {plan.options.total_steps} steps"
+    assert plan.options.total_timesteps == goal.steps, (
+        f"the preset of {goal.name} says {plan.options.total_timesteps} steps"
+    )
     group = group_of(goal.algorithm, goal.env, plan.flat)
     return values, Path(f"{goal.name.replace('/', '-')}-{group}-s{seed}")
 
@@ -204,7 +206,7 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
 
 def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     records = list(read(run.journal))
-    (verdict,) = [record.data["return_mean"] for record in records if record.kind == "verdict"]
+    (verdict,) = [record.data["return_mean"] for record in records if record.kind == "final_eval"]
     means = [(record.step, record.data["eval/return_mean"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
     seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION

@@ -28,11 +28,11 @@ from torch.optim.adam import adam
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
-from rlplug_core.plan import Plan
-from rlplug_core.presets import resolve
-from rlplug_core.products import linear
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.nets.products import linear
+from rlplug_core.plugins.presets import resolve
 from rlplug_core.seeds import Seeds
-from rlplug_core.settings import set_torch
 from rlplug_core.types import Spec
 
 #: HalfCheetah's spaces, and the sizes that are usual for it.
@@ -90,7 +90,7 @@ class Trained:
         for leaf in self.leaves:
             leaf.requires_grad = not frozen
 
-    def minimise(self, loss: Tensor) -> None:
+    def minimize(self, loss: Tensor) -> None:
         loss.backward(inputs=self.leaves)
         with torch.no_grad():
             adam(
@@ -127,13 +127,13 @@ def sac() -> Callable[[Transitions, Tensor], None]:
             soft = lowest(targets, batch.next_obs, action) - alpha * log_prob
             target = batch.reward + batch.discount * soft
         both = torch.cat([batch.obs, batch.action], 1)
-        critic.minimise(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
+        critic.minimize(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
         critic.freeze(True)
         action, log_prob = draw(batch.obs, noise[1])
         value = lowest(critics, batch.obs, action)
         critic.freeze(False)
         missing = temperature * (log_prob.detach() - ACTION)
-        actor.minimise((alpha * log_prob - value - missing).mean())
+        actor.minimize((alpha * log_prob - value - missing).mean())
         flat.lerp_(critic.flat, TAU)
 
     return update
@@ -154,13 +154,13 @@ def td3() -> Callable[[Transitions, Tensor], None]:
             first, second = (each(both).squeeze(1) for each in targets)
             target = batch.reward + batch.discount * torch.minimum(first, second)
         both = torch.cat([batch.obs, batch.action], 1)
-        critic.minimise(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
+        critic.minimize(sum(0.5 * (each(both).squeeze(1) - target).square().mean() for each in critics))
         count += 1
         if count % 2 == 0:
             critic.freeze(True)
             value = critics[0](torch.cat([batch.obs, policy(batch.obs).tanh()], 1))
             critic.freeze(False)
-            actor.minimise(-value.mean())
+            actor.minimize(-value.mean())
             flat_policy.lerp_(actor.flat, TAU)
             flat.lerp_(critic.flat, TAU)
 
@@ -180,7 +180,9 @@ def bare(make: Callable[[], Callable[[Transitions, Tensor], None]]) -> Callable[
 
 def ours(name: str) -> Callable[[Transitions], None]:
     """The learner's update, with what the presets say for HalfCheetah but the script's sizes."""
-    values, _ = resolve(name, "HalfCheetah-v5", {"net.hidden": [HIDDEN, HIDDEN], "lr": LR, "critic_lr": LR})
+    values, _ = resolve(
+        name, "HalfCheetah-v5", {"net.hidden": [HIDDEN, HIDDEN], "learning_rate": LR, "critic_learning_rate": LR}
+    )
     plan = Plan.make(name, "HalfCheetah-v5", values)
     box = spaces.Box(-np.inf, np.inf, (OBS,), np.float32), spaces.Box(-1, 1, (ACTION,), np.float32)
     learner: Any = plan.learner(Spec(*box, 1, "HalfCheetah-v5", ""), plan.config, Context(Seeds(1)))

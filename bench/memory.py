@@ -69,7 +69,7 @@ def role(process: psutil.Process, root: psutil.Process) -> str:
     words = " ".join(process.cmdline())
     if process == root:
         return "parent"
-    if "rlplug_cli.sender" in words:
+    if "rlplug_cli.mlflow.sender" in words:
         return "sender to MLflow"
     return "fork server" if process.ppid() == root.pid else "worker"
 

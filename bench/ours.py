@@ -15,46 +15,55 @@ sys.path.insert(0, str(Path(__file__).with_name("peers")))
 import measure
 
 import rlplug_core
-from rlplug_core.events import Progress
-from rlplug_core.journal import read
+from rlplug_core.loop.events import Progress
+from rlplug_core.runs.journal import read
 
 NEVER = 10**12
 #: Env steps beyond the timed ones: more than are made between two progress reports.
 SPARE = 30_000
-#: What is off on both sides while the clock runs: logs, evaluations, checkpoints, the verdict.
+#: What is off on both sides while the clock runs: logs, evaluations, checkpoints, the final evaluation.
 QUIET = {
-    "log_every": NEVER, "eval_every": NEVER, "checkpoint_every": NEVER, "verdict_episodes": 0, "eval_episodes": 20,
+    "log_every": NEVER, "eval_every": NEVER, "checkpoint_every": NEVER, "final_eval_episodes": 0, "eval_episodes": 20,
 }  # fmt: skip
-#: How a pair's settings are called in rlplug's options.
+#: How a pair's settings are called in rlplug's options: those of every pair, and those of some.
+EVERY = {"rows": "num_envs", "seed": "seed", "lr": "learning_rate", "gamma": "gamma"}
 NAMES = {
-    "a2c": {"rollout": "steps", "gae_lambda": "lam", "entropy": "entropy", "value": "value", "clip": "clip"},
-    "a3c": {"rollout": "steps", "entropy": "entropy", "value": "value", "clip": "clip", "workers": "workers"},
+    "a2c": {
+        "rollout": "n_steps", "gae_lambda": "gae_lambda", "entropy": "ent_coef", "value": "vf_coef",
+        "clip": "max_grad_norm",
+    },
+    "a3c": {
+        "rollout": "n_steps", "entropy": "ent_coef", "value": "vf_coef", "clip": "max_grad_norm", "workers": "workers",
+    },
     "ppo": {
-        "rollout": "steps", "batch": "batch", "epochs": "epochs", "gae_lambda": "lam", "entropy": "entropy",
-        "value": "value", "clip": "gradient_clip", "ratio_clip": "clip",
+        "rollout": "n_steps", "batch": "batch_size", "epochs": "n_epochs", "gae_lambda": "gae_lambda",
+        "entropy": "ent_coef", "value": "vf_coef", "clip": "max_grad_norm", "ratio_clip": "clip_range",
     },
     "dqn": {
-        "every": "every", "gradient_steps": "updates", "batch": "batch", "replay": "capacity",
-        "learning_starts": "start", "exploration_fraction": "epsilon_until", "exploration_final": "epsilon_end",
-        "clip": "gradient_clip",
+        "every": "train_freq", "gradient_steps": "gradient_steps", "batch": "batch_size", "replay": "buffer_size",
+        "learning_starts": "learning_starts", "exploration_fraction": "exploration_fraction",
+        "exploration_final": "exploration_final_eps", "clip": "max_grad_norm",
     },
 }  # fmt: skip
-NAMES["qrdqn"] = {**NAMES["dqn"], "quantiles": "quantiles"}
+NAMES["qrdqn"] = {**NAMES["dqn"], "quantiles": "n_quantiles"}
 NAMES["sac"] = {
-    "every": "every", "gradient_steps": "updates", "batch": "batch", "replay": "capacity", "tau": "tau",
-    "learning_starts": "start",
+    "every": "train_freq", "gradient_steps": "gradient_steps", "batch": "batch_size", "replay": "buffer_size",
+    "tau": "tau", "learning_starts": "learning_starts",
 }  # fmt: skip
-NAMES["td3"] = {**NAMES["sac"], "sigma": "sigma", "delay": "policy_every"}
+NAMES["td3"] = {**NAMES["sac"], "sigma": "noise_sigma", "delay": "policy_delay"}
 #: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
 FIXED: dict[str, dict[str, Any]] = {
-    "a2c": {"rule": "rmsprop", "standardise": False, "net.activation": "tanh", "runner": "sync"},
-    "a3c": {"rule": "rmsprop", "standardise": False, "net.activation": "tanh", "lam": 1.0, "runner": "async"},
-    "ppo": {"standardise": True, "net.activation": "tanh", "runner": "sync"},
+    "a2c": {"optimizer": "rmsprop", "normalize_advantage": False, "net.activation": "tanh", "runner": "sync"},
+    "a3c": {
+        "optimizer": "rmsprop", "normalize_advantage": False, "net.activation": "tanh", "gae_lambda": 1.0,
+        "runner": "async",
+    },
+    "ppo": {"normalize_advantage": True, "net.activation": "tanh", "runner": "sync"},
     "dqn": {"net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync"},
-}
+}  # fmt: skip
 FIXED["qrdqn"] = FIXED["dqn"]
-FIXED["sac"] = {"net.activation": "relu", "n_step": 1, "critics": 2, "policy_every": 1, "runner": "sync"}
-FIXED["td3"] = {"net.activation": "relu", "n_step": 1, "critics": 2, "noise": "gaussian", "runner": "sync"}
+FIXED["sac"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "policy_delay": 1, "runner": "sync"}
+FIXED["td3"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "action_noise": "gaussian", "runner": "sync"}
 
 
 def algorithm(pair: str) -> str:
@@ -66,14 +75,22 @@ def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
     """The settings of a pair as rlplug's options; some more steps than are timed, as reports come by wall time."""
     name = algorithm(pair)
     named = {ours: setting[theirs] for theirs, ours in NAMES[name].items()}
-    named |= {key: setting[key] for key in ("rows", "seed", "lr", "gamma")}
+    named |= {ours: setting[theirs] for theirs, ours in EVERY.items()}
     if name in ("dqn", "qrdqn"):  # the other side counts in env steps
-        named["target_every"] = setting["target_every"] * setting["gradient_steps"] // setting["every"]
+        copies = setting["target_every"] * setting["gradient_steps"] // setting["every"]
+        named["target_update_interval"] = copies
     if name in ("sac", "td3"):  # the other side has one number for both
-        named |= {"critic_lr": setting["lr"], "warmup": setting["learning_starts"]}
+        named |= {"critic_learning_rate": setting["lr"], "random_steps": setting["learning_starts"]}
     total = setting["warmup"] + setting["steps"] + setting.get("spare", SPARE)
     named["threads"] = measure.THREADS
-    return {**QUIET, **FIXED[name], **named, "anneal": False, "net.hidden": setting["hidden"], "total_steps": total}
+    return {
+        **QUIET,
+        **FIXED[name],
+        **named,
+        "anneal_lr": False,
+        "net.hidden": setting["hidden"],
+        "total_timesteps": total,
+    }
 
 
 class Stopwatch:

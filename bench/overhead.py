@@ -21,13 +21,13 @@ from results import machine, write_section
 from torch import nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.evaluate import Evaluation
-from rlplug_core.events import Events, Progress
-from rlplug_core.optimiser import flatten
-from rlplug_core.options import RunOptions
-from rlplug_core.plan import Plan
-from rlplug_core.runners.build import build
-from rlplug_core.settings import set_torch
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.learning.optimizer import flatten
+from rlplug_core.loop.build import build
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.events import Events, Progress
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.types import Result
 
 GAMMA, STEPS, ENTROPY, VALUE, CLIP, LR = 0.99, 5, 0.01, 0.5, 0.5, 7e-4
@@ -133,13 +133,16 @@ class Nothing:
 def framework(rows: int, total: int, learn: bool) -> float:
     """The same through rlplug's plan, runner and events; seconds for `total` vector steps."""
     never = 10**12
-    options = {"total_steps": total * rows, "rows": rows, "lam": 1.0, "steps": STEPS, "lr": LR}
+    options = {
+        "total_timesteps": total * rows, "num_envs": rows, "gae_lambda": 1.0, "n_steps": STEPS, "learning_rate": LR,
+    }  # fmt: skip
     plan = Plan.make("a2c", "CartPole-v1", options)
     clock = Clock(total * rows)
     runner = build(plan, clock)
     if not learn:
         runner.snapshot().update = lambda batch, clock: Result({})  # type: ignore[method-assign]
-    events = Events(runner, RunOptions(total_steps=total * rows, eval_every=never, checkpoint_every=never), Nothing())
+    run = RunOptions(total_timesteps=total * rows, eval_every=never, checkpoint_every=never)
+    events = Events(runner, run, Nothing())
     began = time.perf_counter()
     runner.run(events.poll)
     seconds = time.perf_counter() - began

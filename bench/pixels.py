@@ -24,14 +24,14 @@ class Bricks(Vector):
     obs = spaces.Box(0, 1, (4, SIZE, SIZE), np.uint8)
     scribbles = False
 
-    def __init__(self, rows: int) -> None:
-        super().__init__(rows)
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
         numbers = ("paddle", "x", "y", "dx", "dy", "last_x", "last_y", "last_action")
-        self.state |= {name: np.zeros(rows, np.int64) for name in numbers}
-        self.state["bricks"] = np.zeros((rows, SIZE, SIZE), bool)
+        self.state |= {name: np.zeros(num_envs, np.int64) for name in numbers}
+        self.state["bricks"] = np.zeros((num_envs, SIZE, SIZE), bool)
 
     def open(self, rows: Array) -> None:
-        s, side = self.state, self.generator.integers(0, 2, self.rows)
+        s, side = self.state, self.generator.integers(0, 2, self.num_envs)
         values = {"paddle": 4, "y": 3, "dy": 1, "last_y": 3, "last_action": 0}
         for name, value in values.items():
             s[name][rows] = value
@@ -41,8 +41,8 @@ class Bricks(Vector):
         s["bricks"][rows, BRICKS] = True
 
     def observe(self) -> Array:
-        s, every = self.state, np.arange(self.rows)
-        picture = np.zeros((self.rows, 4, SIZE, SIZE), np.uint8)
+        s, every = self.state, np.arange(self.num_envs)
+        picture = np.zeros((self.num_envs, 4, SIZE, SIZE), np.uint8)
         picture[every, 0, SIZE - 1, s["paddle"]] = 1
         picture[every, 1, s["y"], s["x"]] = 1
         picture[every, 2, s["last_y"], s["last_x"]] = 1
@@ -50,8 +50,8 @@ class Bricks(Vector):
         return picture
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        s, every = self.state, np.arange(self.rows)
-        sticky = self.generator.random(self.rows) < 0.1
+        s, every = self.state, np.arange(self.num_envs)
+        sticky = self.generator.random(self.num_envs) < 0.1
         s["last_action"] = np.where(sticky, s["last_action"], action)
         s["paddle"] = np.clip(s["paddle"] + np.array([0, -1, 1])[s["last_action"]], 0, SIZE - 1)
         s["last_x"], s["last_y"] = s["x"].copy(), s["y"].copy()

@@ -21,7 +21,7 @@ from typing import Any
 
 from results import machine, revision, table, write_section
 
-from rlplug_core.journal import Record, read
+from rlplug_core.runs.journal import Record, read
 
 #: The mean return over 100 episodes at which CartPole-v1 counts as solved (Gymnasium's reward threshold).
 SOLVED = 475.0
@@ -50,7 +50,7 @@ def solve(seed: int) -> dict[str, Any]:
 def outcome(records: Sequence[Record], started: float) -> dict[str, Any]:
     """What a journal says of a run whose process started at `started` (seconds since the epoch)."""
     passing = [r for r in records if r.kind == "evaluation" and r.data["eval/return_mean"] >= SOLVED]
-    (verdict,) = [r for r in records if r.kind == "verdict"]
+    (verdict,) = [r for r in records if r.kind == "final_eval"]
     first = passing[0] if passing else None
     return {
         "solved_s": first.time / 1000 - started if first else None,

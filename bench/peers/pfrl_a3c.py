@@ -102,12 +102,12 @@ def main() -> None:
         return OldGym(gym.make(setting["env"], disable_env_checker=True), 1000 * setting["seed"] + process)
 
     model = network(setting["hidden"], 4, 2, trunk=setting["tuned"])
-    optimiser = SharedRMSpropEpsInsideSqrt(
+    optimizer = SharedRMSpropEpsInsideSqrt(
         model.parameters(), lr=setting["lr"], eps=setting["rms_epsilon"], alpha=setting["rms_decay"]
     )
     agent = A3C(
         model,
-        optimiser,
+        optimizer,
         t_max=setting["rollout"],
         gamma=setting["gamma"],
         beta=setting["entropy"],

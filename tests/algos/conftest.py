@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rlplug_core.clock import Clock
-from rlplug_core.plan import Plan
-from rlplug_core.presets import resolve
-from rlplug_core.runners.build import build
-from rlplug_core.settings import torch_settings
+from rlplug_core.loop.build import build
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import torch_settings
+from rlplug_core.plugins.presets import resolve
 
 ENVS = "rlplug_core.testing.envs:"
 
@@ -36,18 +36,18 @@ def make_learner(algorithm: str, env: str, options: dict[str, Any]) -> Any:
 def make_runner(algorithm: str, env: str, options: dict[str, Any]) -> Any:
     """A runner ready for its first step."""
     plan = plan_of(algorithm, env, options)
-    return build(plan, Clock(plan.options.total_steps))
+    return build(plan, Clock(plan.options.total_timesteps))
 
 
 @pytest.fixture
 def learner() -> Callable[..., Any]:
-    """`learner("ppo", "Bandit", clip=0.1)`; a nested option is written `**{"net.hidden": []}`."""
+    """`learner("ppo", "Bandit", clip_range=0.1)`; a nested option is written `**{"net.hidden": []}`."""
     return lambda algorithm, env, **options: make_learner(algorithm, env, options)
 
 
 @pytest.fixture
 def trained() -> Callable[..., Any]:
-    """`trained("ppo", "Bandit", total_steps=1000)`: a runner that has run to its end, without a run directory."""
+    """`trained("ppo", "Bandit", total_timesteps=1000)`: a runner that has run to its end, without a run directory."""
 
     def train(algorithm: str, env: str, **options: Any) -> Any:
         runner = make_runner(algorithm, env, options)

@@ -6,12 +6,13 @@ And an algorithm that says what it sees in its own process.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
 
-from rlplug_algos.nstep_q import NStepQ
+from rlplug_algos.value.nstep_q import NStepQ
 from rlplug_core.batches import Rollout
 from rlplug_core.clock import Clock
 from rlplug_core.nets.encoders import MASK
@@ -33,7 +34,7 @@ class Mixed(Chain):
     def observe(self) -> Obs:
         place = self.state["place"]
         legal = np.stack([place % 2 == 0, np.ones_like(place)], -1).astype(np.int8)
-        return {"place": place + 4, "further": {"vector": np.zeros((self.rows, 2), np.float32)}, MASK: legal}
+        return {"place": place + 4, "further": {"vector": np.zeros((self.num_envs, 2), np.float32)}, MASK: legal}
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         assert ((action == 1) | (self.state["place"] % 2 == 0)).all(), "a forbidden action was taken"
@@ -54,7 +55,7 @@ class Late(Vector):
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         late = self.state["length"] >= 5
-        return late.astype(np.float64), np.zeros(self.rows, np.bool_), self.state["length"] + 1 >= 10
+        return late.astype(np.float64), np.zeros(self.num_envs, np.bool_), self.state["length"] + 1 >= 10
 
 
 class Shifted(Late):
@@ -72,7 +73,7 @@ class Scalar(Continuous):
     action = spaces.Box(-1, 1, (), np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        assert action.shape == (self.rows,)
+        assert action.shape == (self.num_envs,)
         return super().move(action[:, None])
 
 
@@ -85,15 +86,15 @@ class Far(Vector):
     obs = spaces.Box(2000, 4000, (1,), np.float32)
 
     def open(self, rows: Array) -> None:
-        seen = self.state.setdefault("x", np.zeros(self.rows))
-        seen[rows] = self.generator.uniform(-1, 1, self.rows)[rows]
+        seen = self.state.setdefault("x", np.zeros(self.num_envs))
+        seen[rows] = self.generator.uniform(-1, 1, self.num_envs)[rows]
 
     def observe(self) -> Array:
         return (1000 * (3 + self.state["x"][:, None])).astype(np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         right = action == (self.state["x"] > 0)
-        return right.astype(np.float64), np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return right.astype(np.float64), np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 class FarContinuous(Far):
@@ -104,7 +105,7 @@ class FarContinuous(Far):
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         taken = np.clip(action[:, 0], -1, 1)
         reward = -np.square(taken - self.state["x"] / 2)
-        return reward, np.ones(self.rows, np.bool_), np.zeros(self.rows, np.bool_)
+        return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
 class Rich(Late):
@@ -120,11 +121,11 @@ class WatchedQ(NStepQ):
 
     def build(self) -> None:
         super().build()
-        self.began = [parameter.clone() for parameter in self.target.parameters()]
+        self.began = [parameter.clone() for parameter in self.target_network.parameters()]
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
-        result = super().update(batch, clock)
-        pairs = zip(self.began, self.target.parameters(), strict=True)
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        result = super().learn(batch, now, clock)
+        pairs = zip(self.began, self.target_network.parameters(), strict=True)
         moved = torch.tensor(float(any(not torch.equal(old, new) for old, new in pairs)))
         return replace(result, metrics={**result.metrics, "target/moved": moved})
 

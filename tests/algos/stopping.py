@@ -15,37 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos import (
-    a2c,
-    a3c,
-    acer,
-    acer_continuous,
-    acktr,
-    c51,
-    crossq,
-    ddpg,
-    dqn,
-    iqn,
-    nstep_q,
-    ppo,
-    qrdqn,
-    sac,
-    sac_discrete,
-    td3,
-    tqc,
-    trpo,
-    vac,
-    vpg,
-    vqn,
-    vsarsa,
-)
-from rlplug_core.checkpoint import Checkpoints
+from rlplug_algos.off_policy import crossq, ddpg, sac, sac_discrete, td3, tqc
+from rlplug_algos.policy_gradient import a2c, acer, acer_continuous, acktr, ppo, trpo, vpg
+from rlplug_algos.value import c51, dqn, iqn, nstep_q, qrdqn, vqn, vsarsa
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
-from rlplug_core.run import Run, plan_of, resume, train
-from rlplug_core.rundir import RunDirectory
-from rlplug_core.runners.build import build
-from rlplug_core.settings import set_torch
+from rlplug_core.loop.build import build
+from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.run import Run, plan_of, resume, train
 from rlplug_core.testing import envs, panels
 
 
@@ -70,8 +49,8 @@ class Stop:
 class Counted:
     """Counts its updates."""
 
-    def update(self, batch: Any, clock: Clock) -> Any:
-        result = super().update(batch, clock)  # type: ignore[misc]
+    def learn(self, batch: Any, now: Any, clock: Clock) -> Any:
+        result = super().learn(batch, now, clock)  # type: ignore[misc]
         Stop.count("update")
         return result
 
@@ -80,7 +59,7 @@ class A2C(Counted, a2c.A2C):
     pass
 
 
-class A3C(Counted, a3c.A3C):
+class A3C(Counted, a2c.A2C):
     pass
 
 
@@ -136,7 +115,7 @@ class VPG(Counted, vpg.VPG):
     pass
 
 
-class VAC(Counted, vac.VAC):
+class VAC(Counted, a2c.A2C):
     pass
 
 
@@ -172,7 +151,7 @@ class CountedSteps:
     """Counts its steps, unless it is the environment of the evaluation."""
 
     def step(self, action: Any) -> Any:
-        if self.spec.rows != EVALUATION:  # type: ignore[attr-defined]
+        if self.spec.num_envs != EVALUATION:  # type: ignore[attr-defined]
             Stop.count("step")
         return super().step(action)  # type: ignore[misc]
 
@@ -202,105 +181,141 @@ class Panel(CountedSteps, panels.Panel):
 
 
 COMMON = {
-    "total_steps": 1200, "eval_every": 400, "eval_episodes": EVALUATION, "verdict_episodes": 0, "log_every": 120,
+    "total_timesteps": 1200, "eval_every": 400, "eval_episodes": EVALUATION, "final_eval_episodes": 0, "log_every": 120,
     "checkpoint_every": 5000, "seed": 3,
 }  # fmt: skip
-REPLAY = {"every": 8, "updates": 4, "start": 32, "batch": 16, "epsilon_until": 0.8, "target_every": 6}
-OFF_POLICY = {"every": 16, "updates": 3, "start": 32, "warmup": 40, "batch": 16, "net.hidden": [16], "capacity": 400}
-SCALED = {"net.normalise": True, "scale_rewards": True}
+REPLAY = {
+    "train_freq": 8,
+    "gradient_steps": 4,
+    "learning_starts": 32,
+    "batch_size": 16,
+    "exploration_fraction": 0.8,
+    "target_update_interval": 6,
+}
+OFF_POLICY = {
+    "train_freq": 16,
+    "gradient_steps": 3,
+    "learning_starts": 32,
+    "random_steps": 40,
+    "batch_size": 16,
+    "net.hidden": [16],
+    "buffer_size": 400,
+}
+SCALED = {"net.normalize_obs": True, "normalize_reward": True}
 RAINBOW = {
-    **REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorised",
-    "priority.alpha": 0.5, "net.hidden": [16, 16], "warmup": 60,
+    **REPLAY, "num_envs": 2, "buffer_size": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorized",
+    "priority.alpha": 0.5, "net.hidden": [16, 16], "random_steps": 60,
 }  # fmt: skip
 
 #: Name to algorithm, environment, options and stops. DQN learns in bursts of four updates: 185 to 188 at step 400,
 #: where an evaluation is due, 433 to 436 at step 896, when the ring has turned over twice, 585 to 588 at the last step.
 CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "a2c": (
-        "A2C", "Continuous", {"rows": 3, "steps": 4, "anneal": True},
+        "A2C", "Continuous", {"num_envs": 3, "n_steps": 4, "anneal_lr": True},
         [("update", 1), ("update", 50), ("step", 201)],
     ),
     "ppo": (
-        "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "kl_stop": 0.01},
+        "PPO", "Chain", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "n_epochs": 2, "target_kl": 0.01},
         [("update", 1), ("update", 7), ("step", 1), ("step", 139), ("step", 300)],
     ),
     "ppo-panel": (
-        "PPO", "Panel", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, "net.std": "state"},
+        "PPO", "Panel", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "n_epochs": 2, "net.std": "state"},
         [("update", 7), ("step", 139)],
     ),
-    "a2c-masked-dials": ("A2C", "MaskedDials", {"rows": 3, "steps": 4}, [("update", 50), ("step", 202)]),
+    "a2c-masked-dials": ("A2C", "MaskedDials", {"num_envs": 3, "n_steps": 4}, [("update", 50), ("step", 202)]),
     "ppo-recurrent": (
-        "PPO", "Recall", {"rows": 3, "steps": 48, "batch": 100, "epochs": 2, "memory": "lstm", "units": 16},
+        "PPO", "Recall",
+        {
+            "num_envs": 3, "n_steps": 48, "batch_size": 100, "n_epochs": 2, "recurrent_cell": "lstm",
+            "recurrent_hidden_size": 16,
+        },
         [("update", 1), ("update", 4), ("step", 3), ("step", 139)],
     ),
     "dqn": (
-        "DQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "n_step": 3, "double": True, "dueling": True},
+        "DQN", "Chain", {**REPLAY, "num_envs": 2, "buffer_size": 400, "n_step": 3, "double": True, "dueling": True},
         [*(("update", mark) for mark in (1, 2, 3, 4, 186, 434, 587)), ("step", 7)],
     ),
-    "dqn-masked": ("DQN", "Masked", {**REPLAY, "capacity": 2000, "store": "disk"}, [("update", 201), ("step", 610)]),
-    "rainbow": ("C51", "Masked", {**RAINBOW, "atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
+    "dqn-masked": (
+        "DQN", "Masked", {**REPLAY, "buffer_size": 2000, "buffer_storage": "disk"}, [("update", 201), ("step", 610)],
+    ),
+    "rainbow": ("C51", "Masked", {**RAINBOW, "n_atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
     "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
     "qrdqn": (
-        "QRDQN", "Chain", {**REPLAY, "rows": 2, "capacity": 400, "quantiles": 8, "priority.alpha": 0.6, "tau": 0.5},
+        "QRDQN", "Chain",
+        {**REPLAY, "num_envs": 2, "buffer_size": 400, "n_quantiles": 8, "priority.alpha": 0.6, "tau": 0.5},
         [("update", 434), ("step", 303)],
     ),
     "a3c-inline": (
-        "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5},
+        "A3C", "Chain", {"inline": True, "workers": 3, "num_envs": 2, "n_steps": 5},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
     "acer": (
-        "ACER", "Chain", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        "ACER", "Chain", {"num_envs": 2, "n_steps": 12, "buffer_size": 240, "learning_starts": 48, "replay_ratio": 3.0},
         [("update", 1), ("update", 7), ("update", 130), ("step", 201), ("step", 450)],
     ),
     "acer-continuous": (
-        "ContinuousACER", "Continuous", {"rows": 2, "steps": 12, "capacity": 240, "start": 48, "replays": 3.0},
+        "ContinuousACER", "Continuous",
+        {"num_envs": 2, "n_steps": 12, "buffer_size": 240, "learning_starts": 48, "replay_ratio": 3.0},
         [("update", 7), ("step", 450)],
     ),
     "acktr": (
-        "ACKTR", "Continuous", {"rows": 3, "steps": 4, "refresh": 7},
+        "ACKTR", "Continuous", {"num_envs": 3, "n_steps": 4, "kfac_update_interval": 7},
         [("update", 1), ("update", 60), ("step", 201)],
     ),
-    "trpo": ("TRPO", "Masked", {"rows": 2, "steps": 48, "batch": 16, "thin": 2}, [("update", 3), ("step", 301)]),
-    "vpg": ("VPG", "Chain", {"rows": 3, "steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
-    "vac": ("VAC", "Continuous", {"rows": 3}, [("update", 202), ("step", 201)]),
-    "vqn": ("VQN", "Masked", {"rows": 3, "anneal": True}, [("update", 201), ("step", 202)]),
+    "trpo": (
+        "TRPO", "Masked", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "sub_sampling_factor": 2},
+        [("update", 3), ("step", 301)],
+    ),
+    "vpg": ("VPG", "Chain", {"num_envs": 3, "n_steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
+    "vac": ("VAC", "Continuous", {"num_envs": 3}, [("update", 202), ("step", 201)]),
+    "vqn": ("VQN", "Masked", {"num_envs": 3, "anneal_lr": True}, [("update", 201), ("step", 202)]),
     "vsarsa": (
-        "VSarsa", "Masked", {"rows": 3, "noisy": "factorised"},
+        "VSarsa", "Masked", {"num_envs": 3, "noisy": "factorized"},
         [("update", 1), ("update", 201), ("step", 2), ("step", 202)],
     ),
     "nstep-q-inline": (
-        "NStepQ", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, "target_every": 3, "double": True},
+        "NStepQ", "Chain",
+        {"inline": True, "workers": 3, "num_envs": 2, "n_steps": 5, "target_update_interval": 3, "double": True},
         [("update", 1), ("update", 20), ("step", 2), ("step", 101)],
     ),
     "nstep-q-replay-inline": (
         "NStepQ", "Masked",
-        {"inline": True, "workers": 2, "rows": 2, "steps": 5, "target_every": 7, "replay": 1.5, "capacity": 60},
+        {
+            "inline": True, "workers": 2, "num_envs": 2, "n_steps": 5, "target_update_interval": 7, "replay_ratio": 1.5,
+            "buffer_size": 60,
+        },
         [("update", 9), ("update", 130), ("step", 101)],
     ),
     "nstep-q-replay-sync": (
-        "NStepQ", "Chain", {"runner": "sync", "rows": 2, "steps": 5, "replay": 2.0, "capacity": 100},
+        "NStepQ", "Chain", {"runner": "sync", "num_envs": 2, "n_steps": 5, "replay_ratio": 2.0, "buffer_size": 100},
         [("update", 10), ("update", 200), ("step", 303)],
     ),
     "ddpg": (
-        "DDPG", "Continuous", {**OFF_POLICY, "rows": 2, "noise": "ornstein-uhlenbeck"}, [("update", 6), ("step", 9)],
+        "DDPG", "Continuous", {**OFF_POLICY, "num_envs": 2, "action_noise": "ornstein-uhlenbeck"},
+        [("update", 6), ("step", 9)],
     ),
-    "td3": ("TD3", "Continuous", {**OFF_POLICY, "anneal": True, "store": "disk"}, [("update", 1), ("update", 62)]),
-    "sac": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
+    "td3": (
+        "TD3", "Continuous", {**OFF_POLICY, "anneal_lr": True, "buffer_storage": "disk"},
+        [("update", 1), ("update", 62)],
+    ),
+    "sac": ("SAC", "Continuous", {**OFF_POLICY, "num_envs": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
-    "sac-discrete": ("SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "warmup"}, [("update", 62)]),
+    "sac-discrete": (
+        "SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "random_steps"}, [("update", 62)],
+    ),
     "ppo-scaled": (
-        "PPO", "Chain", {"rows": 2, "steps": 48, "batch": 16, "epochs": 2, **SCALED, "popart": True},
+        "PPO", "Chain", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "n_epochs": 2, **SCALED, "popart": True},
         [("update", 1), ("update", 7), ("step", 139)],
     ),
-    "a2c-scaled": ("A2C", "Continuous", {"rows": 3, "steps": 4, **SCALED, "popart": True}, [("update", 50)]),
+    "a2c-scaled": ("A2C", "Continuous", {"num_envs": 3, "n_steps": 4, **SCALED, "popart": True}, [("update", 50)]),
     "a3c-scaled": (
-        "A3C", "Chain", {"inline": True, "workers": 3, "rows": 2, "steps": 5, **SCALED},
+        "A3C", "Chain", {"inline": True, "workers": 3, "num_envs": 2, "n_steps": 5, **SCALED},
         [("update", 20), ("step", 101)],
     ),
-    "dqn-scaled": ("DQN", "Masked", {**REPLAY, "net.normalise": True}, [("update", 2), ("step", 610)]),
-    "sac-scaled": ("SAC", "Continuous", {**OFF_POLICY, "rows": 2, "net.normalise": True}, [("update", 62)]),
-    "a3c-sync": ("A3C", "Chain", {"runner": "sync", "steps": 20}, [("step", 610)]),
+    "dqn-scaled": ("DQN", "Masked", {**REPLAY, "net.normalize_obs": True}, [("update", 2), ("step", 610)]),
+    "sac-scaled": ("SAC", "Continuous", {**OFF_POLICY, "num_envs": 2, "net.normalize_obs": True}, [("update", 62)]),
+    "a3c-sync": ("A3C", "Chain", {"runner": "sync", "n_steps": 20}, [("step", 610)]),
 }  # fmt: skip
 
 
@@ -343,7 +358,7 @@ def _next_actions(run: Run) -> list[list[float]]:
     """What the run would do in its next five vector steps (of its first worker)."""
     plan = plan_of(run)
     set_torch(1)
-    runner: Any = build(plan, Clock(plan.options.total_steps))
+    runner: Any = build(plan, Clock(plan.options.total_timesteps))
     _, components, _, _ = Checkpoints(run.directory.checkpoints_path).load(("final",))
     runner.load_state_dict(components)
     actor = runner.workers[0].actor if plan.runner == "async" else runner.actor

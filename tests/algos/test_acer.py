@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.batches import Cuts, Rollout, Samples
 from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.testing import envs
 from tests.reference import returns
 from tests.reference.returns import Moment
@@ -23,20 +23,20 @@ FAR = 1e9
 
 def bandit(learner: Callable[..., Any], logits: Tensor, values: Tensor, **options: Any) -> Any:
     """A learner whose policy and action values are these, and whose average policy has the same logits."""
-    made = learner("acer", "Bandit", entropy=0.0, value=0.0, **{"net.hidden": [], **options})
+    made = learner("acer", "Bandit", ent_coef=0.0, vf_coef=0.0, **{"net.hidden": [], **options})
     with torch.no_grad():
         for layer, bias in (
             (made.policy.outputs, logits),
-            (made.average.outputs, logits),
-            (made.values.advantage.linears[-1], values),
+            (made.average_policy.outputs, logits),
+            (made.q_network.advantage.linears[-1], values),
         ):
             layer.weight.zero_()
             layer.bias.copy_(bias)
     return made
 
 
-def one(action: int, advantage: float, behaviour: Tensor, target: float = 0.0) -> Samples:
-    extras = {"outputs": behaviour.log().unsqueeze(0)}
+def one(action: int, advantage: float, behavior: Tensor, target: float = 0.0) -> Samples:
+    extras = {"outputs": behavior.log().unsqueeze(0)}
     return Samples(
         torch.ones(1), None, torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]),
         torch.tensor([target]), extras,
@@ -44,16 +44,16 @@ def one(action: int, advantage: float, behaviour: Tensor, target: float = 0.0) -
 
 
 def gradient(made: Any, batch: Samples) -> Tensor:
-    (found,) = torch.autograd.grad(made.loss(batch)[0], made.policy.outputs.bias)
+    (found,) = torch.autograd.grad(made.loss(batch, made.config)[0], made.policy.outputs.bias)
     return found
 
 
 @pytest.mark.parametrize("action", [0, 1])
 @pytest.mark.parametrize("advantage", [-2.0, 3.0])
 def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any], action: int, advantage: float) -> None:
-    """With the behaviour's ratio 1 nothing is cut, nothing corrected: (π - 1_a) · A."""
+    """With the behavior's ratio 1 nothing is cut, nothing corrected: (π - 1_a) · A."""
     logits = torch.tensor([0.3, -0.4])
-    made, pi = bandit(learner, logits, torch.zeros(2), region=FAR), logits.softmax(0)
+    made, pi = bandit(learner, logits, torch.zeros(2), trust_region_delta=FAR), logits.softmax(0)
     expected = (pi - torch.eye(2)[action]) * advantage
     torch.testing.assert_close(gradient(made, one(action, advantage, pi)), expected)
 
@@ -62,7 +62,7 @@ def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any], 
 def test_truncation_is_corrected_by_the_expectation_over_actions(learner: Callable[..., Any], action: int) -> None:
     """Equation 9 written out: min(c, ρ) ∇log π(a) A + Σ_b π(b) (1 - c/ρ(b))⁺ ∇log π(b) (Q(b) - V), negated."""
     logits, values, c = torch.tensor([0.8, -0.2]), torch.tensor([1.0, 2.5]), 2.0
-    made = bandit(learner, logits, values, truncate=c, region=FAR)
+    made = bandit(learner, logits, values, max_importance_weight=c, trust_region_delta=FAR)
     pi, mu, advantage = logits.softmax(0), torch.tensor([0.2, 0.8]), 1.7
     value = float(pi @ values)
 
@@ -80,16 +80,16 @@ def test_truncation_is_corrected_by_the_expectation_over_actions(learner: Callab
 def test_region_holds_the_push_away_from_the_average_policy(learner: Callable[..., Any], region: float) -> None:
     """Equation 12: kᵀz <= δ with k the slope of KL(average || π) in the probabilities, by autograd."""
     logits = torch.tensor([0.8, -0.2])
-    made = bandit(learner, logits, torch.tensor([0.0, 0.0]), region=max(region, 1e-9))
+    made = bandit(learner, logits, torch.tensor([0.0, 0.0]), trust_region_delta=max(region, 1e-9))
     with torch.no_grad():
-        made.average.outputs.bias.copy_(torch.tensor([0.0, 0.9]))
+        made.average_policy.outputs.bias.copy_(torch.tensor([0.0, 0.9]))
     probs = logits.softmax(0).requires_grad_()
-    average = made.average.outputs.bias.softmax(0)
+    average = made.average_policy.outputs.bias.softmax(0)
     (slope,) = torch.autograd.grad((average * (average / probs).log()).sum(), probs)
     for advantage in (-5.0, 5.0):
         batch = one(0, advantage, logits.softmax(0))
         free = torch.eye(2)[0] * advantage / probs.detach()
-        found = made.ascent(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2))[0]
+        found = made.ascent(batch, probs.detach().unsqueeze(0), torch.zeros(1, 2), made.config)[0]
         assert float(slope @ found) <= region + 1e-4
         wanted = free - max(0.0, float(slope @ free - region) / float(slope @ slope)) * slope
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
@@ -112,17 +112,17 @@ def number(values: Tensor, at: int) -> float:
 
 def test_targets_are_retrace_by_definition(learner: Callable[..., Any]) -> None:
     """On a chain that the present policy did not walk, with truncations inside; per row, from torch's own softmax."""
-    behaved, made = learner("acer", "Chain", steps=40), learner("acer", "Chain", steps=40, seed=5)
+    behaved, made = learner("acer", "Chain", n_steps=40), learner("acer", "Chain", n_steps=40, seed=5)
     rollout = collected(behaved, envs.Chain(2))
     assert rollout.terminated.any()
     assert not rollout.terminated[3, 0]
     rollout.truncated[3, 0] = True
     rollout.cuts = Cuts(rollout.obs[20, 1:], np.array([3 * 2]), 1)
-    target = made.samples(rollout).target.reshape(40, 2)
+    target = made.retrace_targets(rollout, made.config).target.reshape(40, 2)
     for row in range(2):
         obs = torch.from_numpy(np.concatenate([rollout.obs[:, row], rollout.cuts.obs[:1]]))
         with torch.no_grad():
-            pi, q = made.policy(obs).softmax(-1), made.values(obs)
+            pi, q = made.policy(obs).softmax(-1), made.q_network(obs)
             mu = torch.from_numpy(rollout.extras["outputs"][:, row]).softmax(-1)
         state = (pi * q).sum(-1)
         action = torch.from_numpy(rollout.action[:, row])
@@ -143,27 +143,29 @@ def test_targets_are_retrace_by_definition(learner: Callable[..., Any]) -> None:
 
 def test_agent_sends_what_it_chose_from(learner: Callable[..., Any]) -> None:
     """And the batch's ratio is 1 as long as the policy is the same."""
-    made = learner("acer", "Masked", steps=6)
+    made = learner("acer", "Masked", n_steps=6)
     rollout = collected(made, envs.Masked(3))
-    batch = made.samples(rollout)
+    batch = made.retrace_targets(rollout, made.config)
     with torch.no_grad():
         torch.testing.assert_close(batch.extras["outputs"], made.policy(batch.obs), rtol=1e-4, atol=1e-5)
-    ascent = made.ascent(batch, made.policy(batch.obs).softmax(-1).detach(), made.values(batch.obs).detach())
+    ascent = made.ascent(
+        batch, made.policy(batch.obs).softmax(-1).detach(), made.q_network(batch.obs).detach(), made.config
+    )
     assert bool(torch.isfinite(ascent).all())
 
 
 def test_average_policy_follows_slowly(learner: Callable[..., Any]) -> None:
-    made = learner("acer", "Chain", average=0.75, lr=0.01)
-    before = [parameter.clone() for parameter in made.average.parameters()]
+    made = learner("acer", "Chain", average_policy_decay=0.75, learning_rate=0.01)
+    before = [parameter.clone() for parameter in made.average_policy.parameters()]
     made.update(collected(made, envs.Chain(2)), Clock(10_000))
-    for old, new, average in zip(before, made.policy.parameters(), made.average.parameters(), strict=True):
+    for old, new, average in zip(before, made.policy.parameters(), made.average_policy.parameters(), strict=True):
         torch.testing.assert_close(average, 0.75 * old + 0.25 * new)
         assert not torch.equal(average, old)
 
 
 def test_capacity_and_start_are_in_env_steps(learner: Callable[..., Any]) -> None:
     """Two rows of 10 steps are 20 env steps: 110 hold five rollouts, and replay starts with the third."""
-    made = learner("acer", "Chain", steps=10, capacity=110, start=41)
+    made = learner("acer", "Chain", n_steps=10, buffer_size=110, learning_starts=41)
     made.spec = envs.Chain(2).spec
     buffer = made.buffer()
     assert (buffer.capacity, buffer.start) == (5, 3)

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from rlplug_algos.acer_continuous import score, slope
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
+from rlplug_core.learning.gaussian import gaussian_kl_slope as slope
+from rlplug_core.learning.gaussian import gaussian_score as score
+from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.testing import envs
 
 FAR = 1e9
@@ -32,45 +33,45 @@ def test_score_and_slope_are_those_of_autograd() -> None:
 
 
 def batch_of(made: Any, count: int, shift: float = 0.0) -> Samples:
-    """Actions drawn around the present policy's mean; the behaviour's mean is shifted by so much."""
+    """Actions drawn around the present policy's mean; the behavior's mean is shifted by so much."""
     obs = torch.rand(count, 1)
     with torch.no_grad():
         outputs = made.policy(obs)
     action, drawn = (outputs[:, :1] + torch.randn(count, 1) * outputs[:, 1:].exp() for _ in range(2))
     then = outputs + torch.tensor([shift, 0.0])
-    extras = {"outputs": then, "drawn": drawn, "others": torch.randn(count, made.config.draws, 1)}
+    extras = {"outputs": then, "drawn": drawn, "others": torch.randn(count, made.config.n_action_samples, 1)}
     return Samples(torch.ones(count), None, obs, action, torch.randn(count), torch.randn(count), extras)
 
 
 def test_on_policy_gradient_is_the_policy_gradient(learner: Callable[..., Any]) -> None:
     """Ratio 1, nothing cut, a region that never binds: the gradient of -log π(a) · A."""
-    made = learner("acer-continuous", "Continuous", entropy=0.0, value=0.0, region=FAR)
+    made = learner("acer-continuous", "Continuous", ent_coef=0.0, vf_coef=0.0, trust_region_delta=FAR)
     batch, parameters = batch_of(made, 6), list(made.policy.parameters())
     loss = -(made.policy.head.log_prob(made.policy(batch.obs), batch.action) * batch.advantage).mean()
     wanted = torch.autograd.grad(loss, parameters)
-    for one, other in zip(torch.autograd.grad(made.loss(batch)[0], parameters), wanted, strict=True):
+    for one, other in zip(torch.autograd.grad(made.loss(batch, made.config)[0], parameters), wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
 def test_push_is_the_definition(learner: Callable[..., Any]) -> None:
     """Row by row: the cut weight at the action taken, the excess at the drawn one, then the projection."""
-    made = learner("acer-continuous", "Continuous", truncate=1.5, region=0.05)
+    made = learner("acer-continuous", "Continuous", max_importance_weight=1.5, trust_region_delta=0.05)
     batch, c = batch_of(made, 20, shift=1.0), 1.5
     with torch.no_grad():
-        for parameter in made.average.parameters():
+        for parameter in made.average_policy.parameters():
             parameter.add_(0.1)
-        outputs, average = made.policy(batch.obs), made.average(batch.obs)
+        outputs, average = made.policy(batch.obs), made.average_policy(batch.obs)
         weight = (made.head.log_prob(outputs, batch.action)
                   - made.head.log_prob(batch.extras["outputs"], batch.action)).exp()  # fmt: skip
-        centred = torch.randn(20)
-        found = made.push(batch, outputs, weight, centred)
+        centered = torch.randn(20)
+        found = made.ascent(batch, outputs, weight, centered, made.config)
     bound, cut = 0, 0
     for i in range(20):
         now, then = (Normal(part[i, 0], part[i, 1].exp()) for part in (outputs, batch.extras["outputs"]))
         action, drawn = batch.action[i, 0], batch.extras["drawn"][i, 0]
         taken, ratio = (math.exp(float(now.log_prob(x) - then.log_prob(x))) for x in (action, drawn))
         gain = min(c, taken) * batch.advantage[i] * score(outputs[i : i + 1], action.reshape(1, 1))[0]
-        gain = gain + max(0.0, 1 - c / ratio) * centred[i] * score(outputs[i : i + 1], drawn.reshape(1, 1))[0]
+        gain = gain + max(0.0, 1 - c / ratio) * centered[i] * score(outputs[i : i + 1], drawn.reshape(1, 1))[0]
         away = slope(average[i : i + 1], outputs[i : i + 1])[0]
         excess = max(0.0, float(gain @ away) - 0.05) / float(away @ away)
         bound, cut = bound + (excess > 0), cut + (taken > c)
@@ -79,16 +80,16 @@ def test_push_is_the_definition(learner: Callable[..., Any]) -> None:
     assert cut
 
 
-def test_dueling_advantages_are_centred_over_the_drawn_actions(learner: Callable[..., Any]) -> None:
-    made = learner("acer-continuous", "Continuous", draws=3)
+def test_dueling_advantages_are_centered_over_the_drawn_actions(learner: Callable[..., Any]) -> None:
+    made = learner("acer-continuous", "Continuous", n_action_samples=3)
     obs, others = torch.rand(4, 1), torch.randn(4, 3, 1)
-    each = [made.dueling({"obs": obs, "action": others[:, i], "others": others}) for i in range(3)]
+    each = [made.critic.advantage({"obs": obs, "action": others[:, i], "others": others}) for i in range(3)]
     torch.testing.assert_close(sum(each), torch.zeros(4), rtol=0, atol=1e-5)
 
 
 def test_targets_on_policy_are_returns_with_dueling_values(learner: Callable[..., Any]) -> None:
     """Episodes of one step: Retrace's target is the reward, and so is the return that no weight cuts."""
-    made = learner("acer-continuous", "Continuous", steps=6)
+    made = learner("acer-continuous", "Continuous", n_steps=6)
     clock, buffer = Clock(100), made.buffer()
     actor = Actor(envs.Continuous(2), Lane(made, made.agent(), buffer), clock)
     actor.reset(0)
@@ -97,10 +98,10 @@ def test_targets_on_policy_are_returns_with_dueling_values(learner: Callable[...
             buffer.add(step)
     rollout = next(iter(buffer.batches(clock)))
     assert rollout.terminated.all()
-    batch = made.samples(rollout)
+    batch = made.retrace_targets(rollout, made.config)
     np.testing.assert_allclose(batch.target, rollout.reward.ravel(), rtol=1e-5)
     with torch.no_grad():
-        value = made.critic(batch.obs)
+        value = made.critic.value(batch.obs)
         drawn, outputs = batch.extras["others"], made.policy(batch.obs)
     torch.testing.assert_close(batch.advantage, batch.target - value, rtol=1e-4, atol=1e-5)
     assert drawn.shape == (12, 5, 1)
@@ -111,8 +112,10 @@ def test_targets_on_policy_are_returns_with_dueling_values(learner: Callable[...
 
 def test_best_action_is_found(trained: Callable[..., Any]) -> None:
     """Act x / 2 where x is seen."""
-    options = {"rows": 8, "steps": 8, "start": 200, "capacity": 2_000, "gamma": 0.9, "lr": 2e-3, "entropy": 0.0,
-               "anneal": True, "net.hidden": [32], "total_steps": 12_000}  # fmt: skip
+    options = {
+        "num_envs": 8, "n_steps": 8, "learning_starts": 200, "buffer_size": 2_000, "gamma": 0.9, "learning_rate": 2e-3,
+        "ent_coef": 0.0, "anneal_lr": True, "net.hidden": [32], "total_timesteps": 12_000,
+    }  # fmt: skip
     made = trained("acer-continuous", "Continuous", **options).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rlplug_core.clock import Clock
-from rlplug_core.plan import Plan
-from rlplug_core.runners.build import build
+from rlplug_core.loop.build import build
+from rlplug_core.loop.plan import Plan
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
@@ -16,10 +16,17 @@ from rlplug_core.runners.build import build
 def test_a_step_size_that_falls_to_0_is_that_of_the_rollouts_beginning(algorithm: str, rollouts: int) -> None:
     """So the first is whole and the last not nothing: no rollout is collected in vain."""
     total = 3 * 8 * rollouts
-    options = {"rows": 3, "steps": 8, "anneal": True, "lr": 0.5, "total_steps": total, "runner": "sync"}
+    options = {
+        "num_envs": 3,
+        "n_steps": 8,
+        "anneal_lr": True,
+        "learning_rate": 0.5,
+        "total_timesteps": total,
+        "runner": "sync",
+    }
     runner: Any = build(Plan.make(algorithm, "rlplug_core.testing.envs:Chain", options), Clock(total))
     used: list[float] = []
-    rule = runner.learner.optim.rule
+    rule = runner.learner.optimizers[0].rule
     step = rule.step
 
     def seen(parameters: Any, gradient: Any, state: Any, lr: float) -> None:

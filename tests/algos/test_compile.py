@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from rlplug_algos.off_policy import OffPolicy
+from rlplug_core.algorithm import pure
 from tests.algos.conftest import make_runner
+from tests.algos.losses import q_arguments, q_draws
 from tests.algos.test_dqn_loss import random_transitions
 
 HEADERS = Path(sysconfig.get_path("include")) / "Python.h"
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "ppo": {"rows": 4, "steps": 32, "batch": 32, "epochs": 2, "total_steps": 256},
-    "acer": {"rows": 2, "steps": 16, "start": 0, "total_steps": 128},
-    "dqn": {"rows": 2, "start": 64, "batch": 32, "total_steps": 200, "double": True, "dueling": True},
+    "ppo": {"num_envs": 4, "n_steps": 32, "batch_size": 32, "n_epochs": 2, "total_timesteps": 256},
+    "acer": {"num_envs": 2, "n_steps": 16, "learning_starts": 0, "total_timesteps": 128},
+    "dqn": {
+        "num_envs": 2,
+        "learning_starts": 64,
+        "batch_size": 32,
+        "total_timesteps": 200,
+        "double": True,
+        "dueling": True,
+    },
 }
 
 #: Twelve updates and more, so that a graph for each would be seen.
 SCHEDULED: dict[str, dict[str, Any]] = {
     "ppo": {
-        "rows": 4, "steps": 32, "batch": 64, "epochs": 1, "total_steps": 128 * 12,
-        "clip": "cosine(0.3,0.01)", "entropy": "linear(0.1,0)", "value": "piecewise(0:0.5,0.5:1,1:0.1)",
+        "num_envs": 4, "n_steps": 32, "batch_size": 64, "n_epochs": 1, "total_timesteps": 128 * 12,
+        "clip_range": "cosine(0.3,0.01)", "ent_coef": "linear(0.1,0)", "vf_coef": "piecewise(0:0.5,0.5:1,1:0.1)",
     },
 }  # fmt: skip
 
@@ -35,14 +44,15 @@ SCHEDULED: dict[str, dict[str, Any]] = {
 def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algorithm: str) -> None:
     """Traced without a break, it gives what eager gives, noise and all, for one batch after another."""
     made = learner(
-        algorithm, "Chain", double=True, dueling=True, noisy="factorised", **{"net.hidden": [8, 8]},
+        algorithm, "Chain", double=True, dueling=True, noisy="factorized", **{"net.hidden": [8, 8]},
     )  # fmt: skip
     torch._dynamo.reset()
-    traced = torch.compile(made.loss, backend="eager", fullgraph=True)
+    traced = torch.compile(vars(type(made))["loss"].function, backend="eager", fullgraph=True)
     for _ in range(2):
         batch = random_transitions(16)
-        batch.extras = made.draws(batch)
-        (loss, _, error), (expected, _, expected_error) = traced(batch), made.loss(batch)
+        batch.extras = q_draws(made, batch)
+        given = q_arguments(made, batch)
+        (loss, _, error), (expected, _, expected_error) = traced(made, *given), made.loss(*given)
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(error, expected_error)
 
@@ -62,7 +72,7 @@ def test_compiled_run_equals_the_eager_one(
     counters = torch._dynamo.utils.counters
     assert counters["stats"]["unique_graphs"] == 1
     assert not counters["graph_break"]
-    torch.testing.assert_close(compiled.optim.flat, eager.optim.flat, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(compiled.optimizers[0].flat, eager.optimizers[0].flat, rtol=1e-3, atol=1e-5)
     assert compiled.state_dict().keys() == eager.state_dict().keys()
 
 
@@ -80,39 +90,54 @@ def test_a_compiled_loss_follows_its_schedules(
     torch._dynamo.utils.counters.clear()
     compiled = trained(algorithm, "Chain", **options, compile=True).snapshot()
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 3
-    torch.testing.assert_close(compiled.optim.flat, eager.optim.flat, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(compiled.optimizers[0].flat, eager.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
 def test_a_traced_loss_follows_its_schedules() -> None:
     """Traced twice: once for the first numbers, once for numbers that change; not once for every update."""
-    options: dict[str, Any] = {"rows": 4, "steps": 8, "batch": 32, "epochs": 2, "total_steps": 512, "lr": 1e-2}
-    moving = {"clip": "cosine(0.3,0.01)", "entropy": "linear(0.5,0)", "value": "piecewise(0:0.5,0.5:1,1:0.1)"}
+    options: dict[str, Any] = {
+        "num_envs": 4,
+        "n_steps": 8,
+        "batch_size": 32,
+        "n_epochs": 2,
+        "total_timesteps": 512,
+        "learning_rate": 1e-2,
+    }
+    moving = {
+        "clip_range": "cosine(0.3,0.01)",
+        "ent_coef": "linear(0.5,0)",
+        "vf_coef": "piecewise(0:0.5,0.5:1,1:0.1)",
+    }
 
     def weights(traced: bool, **more: Any) -> torch.Tensor:
         runner = make_runner("ppo", "Chain", {**options, **more})
         if traced:
             runner.learner.loss = torch.compile(runner.learner.loss, backend="eager", fullgraph=True)
         runner.run(lambda: None)
-        flat: torch.Tensor = runner.learner.optim.flat
+        flat: torch.Tensor = runner.learner.optimizers[0].flat
         return flat
 
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     assert torch.equal(weights(True, **moving), weights(False, **moving))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
-    assert not torch.equal(weights(False, **moving), weights(False, clip=0.3, entropy=0.5, value=0.5))
+    assert not torch.equal(weights(False, **moving), weights(False, clip_range=0.3, ent_coef=0.5, vf_coef=0.5))
 
 
 #: At least ten updates each.
 TRACED: dict[str, dict[str, Any]] = {
-    **{name: {"start": 20, "batch": 8, "total_steps": 40} for name in ("ddpg", "td3", "sac", "tqc")},
-    "crossq": {"start": 20, "batch": 8, "total_steps": 40, "critic_net.hidden": [8], "policy_every": 1},
-    "sac-discrete": {"start": 20, "batch": 8, "total_steps": 40},
-    "trpo": {"steps": 8, "batch": 8, "critic_epochs": 1, "total_steps": 160, "popart": True},
-    "acktr": {"steps": 8, "total_steps": 160},
-    "vpg": {"steps": 8, "total_steps": 320},
-    "ppo-recurrent": {"rows": 4, "steps": 4, "batch": 8, "epochs": 2, "units": 8, "total_steps": 256},
-    "acer-continuous": {"steps": 8, "start": 0, "replays": 1.0, "total_steps": 160},
+    **{name: {"learning_starts": 20, "batch_size": 8, "total_timesteps": 40} for name in ("ddpg", "td3", "sac", "tqc")},
+    "crossq": {
+        "learning_starts": 20, "batch_size": 8, "total_timesteps": 40, "critic_net.hidden": [8], "policy_delay": 1,
+    },
+    "sac-discrete": {"learning_starts": 20, "batch_size": 8, "total_timesteps": 40},
+    "trpo": {"n_steps": 8, "batch_size": 8, "n_critic_updates": 1, "total_timesteps": 160, "popart": True},
+    "acktr": {"n_steps": 8, "total_timesteps": 160},
+    "vpg": {"n_steps": 8, "total_timesteps": 320},
+    "ppo-recurrent": {
+        "num_envs": 4, "n_steps": 4, "batch_size": 8, "n_epochs": 2, "recurrent_hidden_size": 8, "total_timesteps": 256,
+    },
+    "acer-continuous": {"n_steps": 8, "learning_starts": 0, "replay_ratio": 1.0, "total_timesteps": 160},
 }  # fmt: skip
 OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
 
@@ -120,14 +145,18 @@ OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")
 @pytest.mark.parametrize("algorithm", TRACED)
 def test_what_is_compiled_is_whole_graphs(algorithm: str) -> None:
     """All that `--compile` compiles, traced without a break, gives the run that eager gives; not a graph per update."""
-    options = {"rows": 2, "net.hidden": [8], **TRACED[algorithm]}
+    options = {"num_envs": 2, "net.hidden": [8], **TRACED[algorithm]}
 
     def run(traced: bool) -> Any:
         runner = make_runner(algorithm, "Continuous" if algorithm in OF_BOXES else "Chain", options)
-        made, losses = runner.learner, ("loss", "policy_loss") if isinstance(runner.learner, OffPolicy) else ("loss",)
-        for name in losses if traced else ():
-            setattr(made, name, torch.compile(getattr(made, name), backend="eager", fullgraph=True))
+        made = runner.learner
+        losses = [part for part in vars(type(made)).values() if isinstance(part, pure)]
+        for loss in losses:
+            loss.compiled = torch.compile(loss.function, backend="eager", fullgraph=True) if traced else None
+        made.context = replace(made.context, compile=traced)
         runner.run(lambda: None)
+        for loss in losses:
+            loss.compiled = None
         assert runner.clock.updates >= 10
         return made, len(losses)
 

@@ -7,15 +7,15 @@ import pytest
 from rlplug_core.testing import Check, checks
 from tests.algos.test_options import ALGORITHMS
 
-SMALL = {"net.hidden": [16, 16], "batch": 16}
+SMALL = {"net.hidden": [16, 16], "batch_size": 16}
 #: Every name, and options where the defaults take long.
 NAMES: dict[str, dict[str, object]] = {
     "a2c": {}, "a3c": {}, "ppo": {}, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {}, "acer": {},
     "acer-continuous": {}, "acktr": {}, "trpo": {}, "vac": {}, "vpg": {},
     **dict.fromkeys(("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete"), SMALL),
-    "qrdqn": {**SMALL, "quantiles": 8},
-    "ppo-recurrent": {"net.hidden": [16], "units": 16, "steps": 32, "batch": 64},
+    "qrdqn": {**SMALL, "n_quantiles": 8},
+    "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 16, "n_steps": 32, "batch_size": 64},
 }  # fmt: skip
 EVERY = [
     pytest.param(check, id=f"{name}-{check}")

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 import torch
 
-from rlplug_core.checkpoint import Checkpoints
-from rlplug_core.run import train
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.run import train
 
 #: Algorithm, environment and options of a run whose every random source is used.
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "a2c": ("a2c", "Continuous", {"rows": 2}),
-    "ppo": ("ppo", "Masked", {"rows": 2, "steps": 32, "batch": 16, "epochs": 2}),
-    "dqn": ("dqn", "Masked", {"rows": 2, "start": 50, "batch": 16}),
+    "a2c": ("a2c", "Continuous", {"num_envs": 2}),
+    "ppo": ("ppo", "Masked", {"num_envs": 2, "n_steps": 32, "batch_size": 16, "n_epochs": 2}),
+    "dqn": ("dqn", "Masked", {"num_envs": 2, "learning_starts": 50, "batch_size": 16}),
     "rainbow-iqn": (
         "iqn",
         "Masked",
         {
-            "rows": 2,
-            "start": 50,
-            "batch": 16,
-            "noisy": "factorised",
+            "num_envs": 2,
+            "learning_starts": 50,
+            "batch_size": 16,
+            "noisy": "factorized",
             "priority.alpha": 0.5,
             "n_step": 3,
             "double": True,
@@ -32,20 +32,20 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "net.hidden": [16, 16],
         },
     ),
-    "a3c-inline": ("a3c", "Chain", {"inline": True, "workers": 2, "rows": 2, "steps": 5}),
+    "a3c-inline": ("a3c", "Chain", {"inline": True, "workers": 2, "num_envs": 2, "n_steps": 5}),
 }
 
 
 def outcome(trained: Callable[..., Any], name: str, **options: Any) -> tuple[torch.Tensor, list[Any], list[Any]]:
     """Final weights, all episodes, and the last observation."""
     algorithm, env, own = RUNS[name]
-    runner = trained(algorithm, env, **{"total_steps": 600, **own, **options})
+    runner = trained(algorithm, env, **{"total_timesteps": 600, **own, **options})
     actor = runner.workers[0].actor if name == "a3c-inline" else runner.actor
     episodes = [
         (steps, worker, episode.row, episode.total, episode.length) for steps, worker, episode in runner.episodes()
     ]
     obs = actor.obs["obs"] if isinstance(actor.obs, dict) else actor.obs
-    return runner.snapshot().optim.flat.clone(), episodes, obs.tolist()
+    return runner.snapshot().optimizers[0].flat.clone(), episodes, obs.tolist()
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -87,8 +87,8 @@ def test_evaluation_changes_nothing(tmp_path: Path, name: str) -> None:
     states = []
     for every in (25, 10**6):
         options = {
-            "total_steps": 300, "eval_every": every, "eval_episodes": 3, "checkpoint_every": 10**6,
-            "verdict_episodes": 0, **own,
+            "total_timesteps": 300, "eval_every": every, "eval_episodes": 3, "checkpoint_every": 10**6,
+            "final_eval_episodes": 0, **own,
         }  # fmt: skip
         run = train(algorithm, f"rlplug_core.testing.envs:{env}", options, out=tmp_path, name=str(every), hooks=False)
         _, components, _, _ = Checkpoints(run.path / "checkpoints").load(("final",))

@@ -11,17 +11,19 @@ import torch
 from torch import Tensor
 
 from rlplug_core.batches import Transitions
-from rlplug_core.losses import categorical_projection
+from rlplug_core.learning.losses import categorical_projection
+from rlplug_core.nets.q_networks import next_distribution
+from tests.algos.losses import q_draws, q_loss, q_losses, q_noise
 from tests.algos.test_dqn_loss import gradients, random_transitions, scatter, transitions
 from tests.reference import distributional
 
 SWITCHES = {
     "plain": {}, "double": {"double": True}, "dueling": {"dueling": True},
-    "all": {"double": True, "dueling": True, "noisy": "factorised"},
+    "all": {"double": True, "dueling": True, "noisy": "factorized"},
 }  # fmt: skip
 OWN: dict[str, dict[str, Any]] = {
-    "c51": {"atoms": 7, "v_min": -4.0, "v_max": 4.0}, "qrdqn": {"quantiles": 5, "kappa": 0.7},
-    "iqn": {"quantiles": 4, "target_quantiles": 3, "acting_quantiles": 6},
+    "c51": {"n_atoms": 7, "v_min": -4.0, "v_max": 4.0}, "qrdqn": {"n_quantiles": 5, "kappa": 0.7},
+    "iqn": {"n_quantiles": 4, "n_target_quantiles": 3, "n_acting_quantiles": 6},
 }  # fmt: skip
 BOTH = pytest.mark.parametrize(
     ("name", "switches"), [(name, switches) for name in OWN for switches in SWITCHES], ids=lambda value: str(value)
@@ -39,7 +41,7 @@ def made(learner: Callable[..., Any], name: str, switches: str) -> Any:
 def drawn(learner: Any, weight: Tensor | None = None, count: int = 16) -> Transitions:
     """Transitions with everything that `update` draws for their loss."""
     batch = random_transitions(count, weight)
-    batch.extras = learner.draws(batch)
+    batch.extras = q_draws(learner, batch)
     return batch
 
 
@@ -53,7 +55,7 @@ def distribution(learner: Any, network: Any, obs: Tensor, use: int, shares: Tens
 
 def best(learner: Any, obs: Tensor) -> int:
     """The action of the largest mean, under the network and the noise that choose."""
-    network, use = (learner.online, 2) if learner.config.double else (learner.target, 1)
+    network, use = (learner.q_network, 2) if learner.config.double else (learner.target_network, 1)
     outputs = distribution(learner, network, obs, use)
     means = outputs.exp() @ network.support if hasattr(network, "support") else outputs.mean(1)
     return int(means.argmax())
@@ -63,17 +65,17 @@ def row_loss(learner: Any, name: str, batch: Transitions, i: int) -> tuple[float
     """The loss and the error of one transition, by the slow references."""
     learner.drawn = batch.extras
     obs, following = batch.obs[i], batch.next_obs[i]
-    ahead = (learner.target, following, 1)
+    ahead = (learner.target_network, following, 1)
     choice, reward, discount = best(learner, following), float(batch.reward[i]), float(batch.discount[i])
     if name == "c51":
-        logs = distribution(learner, learner.online, obs, 0)[batch.action[i]]
+        logs = distribution(learner, learner.q_network, obs, 0)[batch.action[i]]
         probability = distribution(learner, *ahead)[choice].exp().tolist()
-        target = distributional.projection(probability, reward, discount, learner.online.support.tolist())
+        target = distributional.projection(probability, reward, discount, learner.q_network.support.tolist())
         loss = -sum(p * float(log) for p, log in zip(target, logs, strict=True))
         entropy = -sum(p * float(torch.tensor(p).log()) for p in target if p > 0)
         return loss, loss - entropy
     online_shares = batch.extras["shares"][i] if name == "iqn" else None
-    quantiles = distribution(learner, learner.online, obs, 0, online_shares)[batch.action[i]].tolist()
+    quantiles = distribution(learner, learner.q_network, obs, 0, online_shares)[batch.action[i]].tolist()
     target_shares = batch.extras["target_shares"][i] if name == "iqn" else None
     samples = [reward + discount * z for z in distribution(learner, *ahead, target_shares)[choice].tolist()]
     shares = [(k + 0.5) / len(quantiles) for k in range(len(quantiles))] if name == "qrdqn" else online_shares.tolist()
@@ -85,7 +87,7 @@ def row_loss(learner: Any, name: str, batch: Transitions, i: int) -> tuple[float
 def test_loss_and_error_equal_the_slow_ones(made: Any, name: str) -> None:
     batch = drawn(made)
     with torch.no_grad():
-        losses, errors, _ = made.losses(batch)
+        losses, errors = q_losses(made, batch)
         for i in range(len(batch.action)):
             loss, error = row_loss(made, name, batch, i)
             assert float(losses[i]) == pytest.approx(loss, rel=1e-3, abs=1e-4)
@@ -99,7 +101,7 @@ def test_rows_of_weight_0_change_no_gradient_and_weights_scale_it(made: Any) -> 
     garbage = batch.map(lambda tensor: tensor.clone())
     garbage.reward[weight == 0] += 100
     half = replace(batch, weight=0.5 * weight, share=None)
-    first, second, third = (gradients(made, made.loss(one)[0]) for one in (batch, garbage, half))
+    first, second, third = (gradients(made, q_loss(made, one)[0]) for one in (batch, garbage, half))
     assert any(bool(gradient.abs().sum() > 0) for gradient in first)
     for a, b, c in zip(first, second, third, strict=True):
         assert torch.equal(a, b)
@@ -111,12 +113,12 @@ def test_the_loss_draws_nothing_and_reaches_no_target(made: Any) -> None:
     """The same batch gives the same loss; the target has no gradients, every trained parameter has."""
     batch = drawn(made)
     state = made.generator.bit_generator.state
-    first, again = made.loss(batch)[0], made.loss(batch)[0]
+    first, again = q_loss(made, batch)[0], q_loss(made, batch)[0]
     assert torch.equal(first, again)
     assert made.generator.bit_generator.state == state
     first.backward()
-    assert all(parameter.grad is None for parameter in made.target.parameters())
-    moved = [name for name, parameter in made.online.named_parameters() if not parameter.grad.abs().sum()]
+    assert all(parameter.grad is None for parameter in made.target_network.parameters())
+    moved = [name for name, parameter in made.q_network.named_parameters() if not parameter.grad.abs().sum()]
     assert moved == []
 
 
@@ -128,10 +130,10 @@ def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: 
     seen = {"obs": torch.zeros(1, 3), "action_mask": torch.ones(1, 3, dtype=torch.int8)}
     ahead = {"obs": torch.zeros(1, 3), "action_mask": torch.tensor([[0, 1, 0]], dtype=torch.int8)}
     batch = transitions(seen, [0], [0.5], [0.9], ahead)
-    batch.extras = made.draws(batch)
+    batch.extras = q_draws(made, batch)
     losses = []
     for preferred in (2, 1):
-        for network in (made.online, made.target):
+        for network in (made.q_network, made.target_network):
             layer = network.advantage.linears[-1]
             with torch.no_grad():
                 layer.weight.zero_()
@@ -139,9 +141,16 @@ def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: 
                 table.zero_()
                 table[1] = torch.arange(table.shape[1]) / 4  # the atoms of one action differ from the others'
                 table[preferred, -1] += 5
-        following = made.following(batch)
+        if name == "iqn":
+            following = made.next_quantiles(batch, q_noise(made, batch), batch.extras["target_shares"], made.config)
+        else:
+            following = next_distribution(
+                made.q_network, made.target_network, batch, q_noise(made, batch)[1:], made.config.double
+            )
         losses.append(following)
-        chosen = made.target.distribution(ahead, *([None, batch.extras["target_shares"]] if name == "iqn" else []))
+        chosen = made.target_network.distribution(
+            ahead, *([None, batch.extras["target_shares"]] if name == "iqn" else [])
+        )
         torch.testing.assert_close(following, chosen[:, 1])
     assert not torch.equal(*losses)
 
@@ -149,14 +158,14 @@ def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: 
 def test_c51_of_a_terminal_transition_is_the_cross_entropy_to_its_reward(learner: Callable[..., Any]) -> None:
     made = learner("c51", "Chain", **{"net.hidden": []}, **OWN["c51"])
     batch = transitions(torch.eye(5)[[2]], [1], [0.5], [0.0], torch.eye(5)[[3]])
-    logs = made.online.distribution(batch.obs)[0, 1]
-    target = categorical_projection(torch.ones(1, 7) / 7, batch.reward, batch.discount, made.online.support)[0]
+    logs = made.q_network.distribution(batch.obs)[0, 1]
+    target = categorical_projection(torch.ones(1, 7) / 7, batch.reward, batch.discount, made.q_network.support)[0]
     assert target.count_nonzero() == 2
-    torch.testing.assert_close(made.loss(batch)[0], -(target * logs).sum())
+    torch.testing.assert_close(q_loss(made, batch)[0], -(target * logs).sum())
 
 
 def test_atoms_in_the_wrong_order_are_refused(learner: Callable[..., Any]) -> None:
-    from rlplug_core.errors import UsageError
+    from rlplug_core.errors import BadConfig
 
-    with pytest.raises(UsageError, match=r"v_min must be below v_max, and 1\.0 is not below 1\.0"):
+    with pytest.raises(BadConfig, match=r"v_min must be below v_max, and 1\.0 is not below 1\.0"):
         learner("c51", "Chain", v_min=1.0, v_max=1.0)

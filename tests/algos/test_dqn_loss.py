@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.testing.envs import Chain, Masked, Truncated, Vector
+from tests.algos.losses import q_loss, q_losses
 
 TABLE = {"net.hidden": []}
 
@@ -54,7 +55,7 @@ def set_table(network: Any, values: list[list[float]]) -> None:
 def scatter(learner: Any) -> None:
     """Give the target network weights of its own, so that it cannot be mistaken for the online one."""
     with torch.no_grad():
-        for parameter in learner.target.parameters():
+        for parameter in learner.target_network.parameters():
             parameter.copy_(torch.randn_like(parameter))
 
 
@@ -67,18 +68,18 @@ def reference(learner: Any, batch: Transitions) -> Tensor:
     losses = []
     for i in range(len(batch.action)):
         online_next, target_next = (
-            network(batch.next_obs[i : i + 1])[0].tolist() for network in (learner.online, learner.target)
+            network(batch.next_obs[i : i + 1])[0].tolist() for network in (learner.q_network, learner.target_network)
         )
         chooser = online_next if learner.config.double else target_next
         best = chooser.index(max(chooser))
         target = float(batch.reward[i]) + float(batch.discount[i]) * target_next[best]
-        value = learner.online(batch.obs[i : i + 1])[0, batch.action[i]]
+        value = learner.q_network(batch.obs[i : i + 1])[0, batch.action[i]]
         losses.append(batch.weight[i] * huber(value - target))
     return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
 
 
 def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, learner.optim.parameters))
+    return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
 
 
 @pytest.mark.parametrize("dueling", [False, True])
@@ -87,7 +88,7 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], doub
     made = learner("dqn", "Chain", double=double, dueling=dueling, **{"net.hidden": [16]})
     scatter(made)
     batch = random_transitions(40, torch.tensor([1.0, 0.0, 0.25, 2.0] * 10))
-    loss, expected = made.loss(batch)[0], reference(made, batch)
+    loss, expected = q_loss(made, batch)[0], reference(made, batch)
     torch.testing.assert_close(loss, expected)
     for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
@@ -97,39 +98,39 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], doub
 def test_double_chooses_by_the_online_network(learner: Callable[..., Any], double: bool, following: float) -> None:
     """In place 1 the online values prefer action 0, the target's value of which is -1; its best is 5."""
     made = learner("dqn", "Chain", double=double, **TABLE)
-    set_table(made.online, [[0.0, 0.0], [2.0, 1.0], *[[0.0, 0.0]] * 3])
-    set_table(made.target, [[0.0, 0.0], [-1.0, 5.0], *[[0.0, 0.0]] * 3])
+    set_table(made.q_network, [[0.0, 0.0], [2.0, 1.0], *[[0.0, 0.0]] * 3])
+    set_table(made.target_network, [[0.0, 0.0], [-1.0, 5.0], *[[0.0, 0.0]] * 3])
     batch = transitions(torch.eye(5)[[0]], [0], [0.5], [0.9], torch.eye(5)[[1]])
-    torch.testing.assert_close(made.loss(batch)[0], huber(torch.tensor(0.5 + 0.9 * following)))
+    torch.testing.assert_close(q_loss(made, batch)[0], huber(torch.tensor(0.5 + 0.9 * following)))
 
 
 def test_dueling_subtracts_the_mean_advantage(learner: Callable[..., Any]) -> None:
     made = learner("dqn", "Chain", dueling=True, **TABLE)
     with torch.no_grad():
-        made.online.value.linears[-1].weight.fill_(10.0)
-        made.online.value.linears[-1].bias.zero_()
-    set_table(made.online, [[1.0, 4.0]] * 5)
-    torch.testing.assert_close(made.online(torch.eye(5)[[0]]), torch.tensor([[8.5, 11.5]]))
+        made.q_network.value.linears[-1].weight.fill_(10.0)
+        made.q_network.value.linears[-1].bias.zero_()
+    set_table(made.q_network, [[1.0, 4.0]] * 5)
+    torch.testing.assert_close(made.q_network(torch.eye(5)[[0]]), torch.tensor([[8.5, 11.5]]))
 
 
 def test_gradient_of_one_transition_by_hand(learner: Callable[..., Any]) -> None:
     """Within the Huber loss's square the gradient is Q - target, beyond it is its sign; other entries get none."""
     for reward, wanted in ((0.5, -0.5), (7.0, -1.0), (-7.0, 1.0)):
         made = learner("dqn", "Chain", **TABLE)
-        set_table(made.online, [[0.0, 0.0]] * 5)
-        made.loss(transitions(torch.eye(5)[[2]], [1], [reward], [0.0], torch.eye(5)[[3]]))[0].backward()
+        set_table(made.q_network, [[0.0, 0.0]] * 5)
+        q_loss(made, transitions(torch.eye(5)[[2]], [1], [reward], [0.0], torch.eye(5)[[3]]))[0].backward()
         expected = torch.zeros(2, 5)
         expected[1, 2] = wanted
-        torch.testing.assert_close(made.online.advantage.linears[-1].weight.grad, expected)
+        torch.testing.assert_close(made.q_network.advantage.linears[-1].weight.grad, expected)
 
 
 @pytest.mark.parametrize(("loss", "wanted"), [("huber", [0.125, 6.5]), ("mse", [0.25, 49.0])])
 def test_the_error_is_huberised_or_squared(learner: Callable[..., Any], loss: str, wanted: list[float]) -> None:
     """Errors of 0.5 and 7; the priority is the error itself under both."""
     made = learner("dqn", "Chain", loss=loss, **TABLE)
-    set_table(made.online, [[0.0, 0.0]] * 5)
+    set_table(made.q_network, [[0.0, 0.0]] * 5)
     batch = transitions(torch.eye(5)[[2, 3]], [1, 0], [0.5, 7.0], [0.0, 0.0], torch.eye(5)[[3, 4]])
-    losses, error, _ = made.losses(batch)
+    losses, error = q_losses(made, batch)
     torch.testing.assert_close(losses, torch.tensor(wanted))
     torch.testing.assert_close(error, torch.tensor([0.5, 7.0]))
 
@@ -137,17 +138,17 @@ def test_the_error_is_huberised_or_squared(learner: Callable[..., Any], loss: st
 def test_no_gradient_reaches_the_target(learner: Callable[..., Any]) -> None:
     """Not its parameters, and with `double` not the online values of the next observation either."""
     made = learner("dqn", "Chain", double=True, **TABLE)
-    made.loss(transitions(torch.eye(5)[[0]], [0], [5.0], [0.9], torch.eye(5)[[1]]))[0].backward()
-    assert all(parameter.grad is None for parameter in made.target.parameters())
-    assert made.online.advantage.linears[-1].weight.grad[:, 1].abs().sum() == 0
-    assert made.online.advantage.linears[-1].weight.grad[0, 0] != 0
+    q_loss(made, transitions(torch.eye(5)[[0]], [0], [5.0], [0.9], torch.eye(5)[[1]]))[0].backward()
+    assert all(parameter.grad is None for parameter in made.target_network.parameters())
+    assert made.q_network.advantage.linears[-1].weight.grad[:, 1].abs().sum() == 0
+    assert made.q_network.advantage.linears[-1].weight.grad[0, 0] != 0
 
 
 @pytest.mark.parametrize("double", [False, True])
 def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], double: bool) -> None:
     """The mask in the next observation bounds the maximum; where the window ended it does not matter."""
     made = learner("dqn", "Masked", double=double, **TABLE)
-    for network in (made.online, made.target):
+    for network in (made.q_network, made.target_network):
         with torch.no_grad():
             network.advantage.linears[-1].weight.zero_()
             network.advantage.linears[-1].bias.copy_(torch.tensor([1.0, 2.0, 30.0]))
@@ -158,17 +159,17 @@ def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], double
     )
     errors = [1.0 - 0.5 * 2.0, 1.0 - 0.5 * 1.0, 1.0 - 0.0]
     expected = torch.stack([huber(torch.tensor(error)) for error in errors]).mean()
-    torch.testing.assert_close(made.loss(batch)[0], expected)
+    torch.testing.assert_close(q_loss(made, batch)[0], expected)
 
 
 def test_only_legal_actions_are_explored_and_preferred(learner: Callable[..., Any]) -> None:
     """Masked raises at a forbidden action; both legal ones of each row are tried."""
-    made = learner("dqn", "Masked", epsilon_start=1.0, epsilon_end=1.0)
+    made = learner("dqn", "Masked", exploration_initial_eps=1.0, exploration_final_eps=1.0)
     env = Masked(8)
     agent, now, tried = made.agent(), env.reset(1), set()
     agent.initial(8)
     for explore in [True] * 60 + [False] * 20:
-        action = agent.act(now.obs, now.first, None, Clock(100), explore).action
+        action = agent.act(now.obs, now.is_first, None, Clock(100), explore).action
         if explore:
             tried |= {(tuple(mask), int(a)) for mask, a in zip(now.obs["action_mask"], action, strict=True)}
         now = env.step(action)
@@ -176,17 +177,26 @@ def test_only_legal_actions_are_explored_and_preferred(learner: Callable[..., An
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize(("env", "rows"), [(Chain, 1), (Chain, 3), (Truncated, 2)])
+@pytest.mark.parametrize(("env", "num_envs"), [(Chain, 1), (Chain, 3), (Truncated, 2)])
 def test_batches_hold_n_step_transitions(
-    learner: Callable[..., Any], env: type[Vector], rows: int, n_step: int
+    learner: Callable[..., Any], env: type[Vector], num_envs: int, n_step: int
 ) -> None:
     """What DQN's buffer hands out after real acting, against a walk along the recorded steps of each row.
 
     Terminated and truncated both end a window; only terminated makes its discount 0.
     """
     gamma = 0.9
-    made = learner("dqn", env.__name__, n_step=n_step, gamma=gamma, start=40, capacity=300, batch=64, epsilon_end=1.0)
-    actor = Actor(env(rows), Lane(made, made.agent(), made.buffer()), Clock(10**6))
+    made = learner(
+        "dqn",
+        env.__name__,
+        n_step=n_step,
+        gamma=gamma,
+        learning_starts=40,
+        buffer_size=300,
+        batch_size=64,
+        exploration_final_eps=1.0,
+    )
+    actor = Actor(env(num_envs), Lane(made, made.agent(), made.buffer()), Clock(10**6))
     actor.reset(0)
     record: list[Any] = []
     for _ in range(60):
@@ -198,7 +208,7 @@ def test_batches_hold_n_step_transitions(
     (batch, *_) = actor.lane.buffer.batches(actor.clock)
     ends = set()
     for i, flat in enumerate(batch.index.tolist()):
-        t, row = divmod(flat, rows)
+        t, row = divmod(flat, num_envs)
         obs, action = record[t][0][row], record[t][1][row]
         total, factor = 0.0, 1.0
         for k in range(n_step):
@@ -226,7 +236,7 @@ def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any]) -> Non
         getattr(garbage, name)[weight == 0] = getattr(other, name)[weight == 0]
     garbage.reward[weight == 0] += 100
     kept = batch.take(torch.tensor([0, 2, 3, 5]))
-    first, second, third = (gradients(made, made.loss(b)[0]) for b in (batch, garbage, kept))
+    first, second, third = (gradients(made, q_loss(made, b)[0]) for b in (batch, garbage, kept))
     for a, b, c in zip(first, second, third, strict=True):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
@@ -237,25 +247,29 @@ def test_weights_keep_their_scale(learner: Callable[..., Any]) -> None:
     made = learner("dqn", "Chain")
     once = random_transitions(5, torch.full((5,), 0.25))
     twice = replace(once, weight=once.weight * 2, share=None)
-    for single, double in zip(gradients(made, made.loss(once)[0]), gradients(made, made.loss(twice)[0]), strict=True):
+    for single, double in zip(
+        gradients(made, q_loss(made, once)[0]), gradients(made, q_loss(made, twice)[0]), strict=True
+    ):
         torch.testing.assert_close(double, 2 * single)
 
 
 def test_target_is_copied_every_so_many_updates(learner: Callable[..., Any]) -> None:
-    made = learner("dqn", "Chain", target_every=3, lr=1e-2, **TABLE)
+    made = learner("dqn", "Chain", target_update_interval=3, learning_rate=1e-2, **TABLE)
     clock, copied = Clock(100), []
     for _ in range(7):
         made.update(random_transitions(8), clock)
         clock.updates += 1
-        pairs = zip(made.online.parameters(), made.target.parameters(), strict=True)
+        pairs = zip(made.q_network.parameters(), made.target_network.parameters(), strict=True)
         copied.append(all(torch.equal(online, target) for online, target in pairs))
     assert copied == [False, False, True, False, False, True, False]
 
 
 def test_epsilon_falls_and_stays(learner: Callable[..., Any]) -> None:
     """From all random to the end value after its share of the run; the greedy action is 1 here."""
-    made = learner("dqn", "Chain", epsilon_start=1.0, epsilon_end=0.1, epsilon_until=0.5, **TABLE)
-    set_table(made.online, [[0.0, 1.0]] * 5)
+    made = learner(
+        "dqn", "Chain", exploration_initial_eps=1.0, exploration_final_eps=0.1, exploration_fraction=0.5, **TABLE
+    )
+    set_table(made.q_network, [[0.0, 1.0]] * 5)
     agent, rows = made.agent(), 2000
     agent.initial(rows)
     obs, first = np.zeros((rows, 5), np.float32), np.zeros(rows, bool)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlplug_core.clock import Clock
-from rlplug_core.evaluate import evaluate
+from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing import envs, panels
 
 GAMMA = 0.9
@@ -19,26 +19,46 @@ LATE = f"{Path(__file__).with_name('probes.py')}:Late"
 PANELS = "rlplug_core.testing.panels"
 LATE_VALUES = GAMMA ** np.arange(5, -1, -1) / (1 - GAMMA)
 #: What suits these tiny problems.
-A2C = {"rows": 8, "steps": 5, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
-A3C = {**A2C, "workers": 2, "rows": 4, "inline": True}
+A2C = {
+    "num_envs": 8,
+    "n_steps": 5,
+    "learning_rate": 5e-3,
+    "anneal_lr": True,
+    "gamma": GAMMA,
+    "ent_coef": 0.0,
+    "total_timesteps": 12_000,
+}
+A3C = {**A2C, "workers": 2, "num_envs": 4, "inline": True}
 PPO = {
-    "rows": 8, "steps": 32, "batch": 64, "epochs": 4, "lr": 5e-3, "gamma": GAMMA, "lam": 0.9, "total_steps": 8_000,
+    "num_envs": 8, "n_steps": 32, "batch_size": 64, "n_epochs": 4, "learning_rate": 5e-3, "gamma": GAMMA,
+    "gae_lambda": 0.9, "total_timesteps": 8_000,
 }  # fmt: skip
 TRPO = {
-    "rows": 8, "steps": 32, "batch": 64, "critic_epochs": 4, "critic_lr": 5e-3, "gamma": GAMMA, "lam": 0.9,
-    "total_steps": 8_000,
+    "num_envs": 8, "n_steps": 32, "batch_size": 64, "n_critic_updates": 4, "critic_learning_rate": 5e-3, "gamma": GAMMA,
+    "gae_lambda": 0.9,
+    "total_timesteps": 8_000,
 }  # fmt: skip
 ACKTR = {
-    "rows": 8, "steps": 20, "gamma": GAMMA, "entropy": 0.0, "momentum": 0.5, "anneal": True, "total_steps": 12_000,
+    "num_envs": 8, "n_steps": 20, "gamma": GAMMA, "ent_coef": 0.0, "momentum": 0.5, "anneal_lr": True,
+    "total_timesteps": 12_000,
 }  # fmt: skip
-VPG = {"steps": 50, "lr": 5e-3, "anneal": True, "gamma": GAMMA, "entropy": 0.0, "total_steps": 12_000}
+VPG = {
+    "n_steps": 50,
+    "learning_rate": 5e-3,
+    "anneal_lr": True,
+    "gamma": GAMMA,
+    "ent_coef": 0.0,
+    "total_timesteps": 12_000,
+}
 ACER = {
-    "rows": 8, "steps": 8, "capacity": 2_000, "start": 200, "gamma": GAMMA, "lr": 2e-3, "anneal": True, "entropy": 0.0,
-    "total_steps": 6_000, "net.hidden": [32],
+    "num_envs": 8, "n_steps": 8, "buffer_size": 2_000, "learning_starts": 200, "gamma": GAMMA, "learning_rate": 2e-3,
+    "anneal_lr": True, "ent_coef": 0.0,
+    "total_timesteps": 6_000, "net.hidden": [32],
 }  # fmt: skip
 DQN = {
-    "rows": 4, "start": 200, "every": 4, "batch": 32, "lr": 2e-3, "anneal": True, "gamma": GAMMA, "target_every": 20,
-    "capacity": 5_000, "total_steps": 5_000, "net.hidden": [32], "epsilon_end": 0.2,
+    "num_envs": 4, "learning_starts": 200, "train_freq": 4, "batch_size": 32, "learning_rate": 2e-3, "anneal_lr": True,
+    "gamma": GAMMA, "target_update_interval": 20,
+    "buffer_size": 5_000, "total_timesteps": 5_000, "net.hidden": [32], "exploration_final_eps": 0.2,
 }  # fmt: skip
 ACTOR_CRITICS = [("a2c", A2C), ("a3c", A3C), ("ppo", PPO), ("trpo", TRPO), ("acktr", ACKTR), ("vpg", VPG)]
 EVERY = [*ACTOR_CRITICS, ("dqn", DQN), ("acer", ACER)]
@@ -70,7 +90,7 @@ def test_action_values_bootstrap_through_truncation(trained: Callable[..., Any],
     """Actions change nothing, so both are worth what the state is worth."""
     learner = trained("dqn", LATE, **{**DQN, **variant}).snapshot()
     with torch.no_grad():
-        found = learner.online(torch.eye(6)).numpy()
+        found = learner.q_network(torch.eye(6)).numpy()
     assert found == pytest.approx(np.stack([LATE_VALUES] * 2, 1), rel=0.02)
 
 
@@ -96,7 +116,7 @@ def test_action_values_of_the_chain(trained: Callable[..., Any], variant: dict[s
     if "n_step" in variant:
         return
     with torch.no_grad():
-        found = runner.snapshot().online(torch.eye(5)).numpy()
+        found = runner.snapshot().q_network(torch.eye(5)).numpy()
     places = np.arange(5)
     assert found[:, 1] == pytest.approx(GAMMA ** (4.0 - places), abs=0.03)
     assert found[1:, 0] == pytest.approx(GAMMA ** (6.0 - places[1:]), abs=0.03)
@@ -108,7 +128,7 @@ def test_gaussian_policy_finds_the_best_action(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     """Act x / 2 where x is seen; the spread falls as nothing rewards it."""
-    learner = trained(algorithm, "Continuous", **{**options, "total_steps": 20_000}).snapshot()
+    learner = trained(algorithm, "Continuous", **{**options, "total_timesteps": 20_000}).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():
         mean, log_std = learner.policy(seen).chunk(2, -1)
@@ -119,11 +139,11 @@ def test_gaussian_policy_finds_the_best_action(
 @pytest.mark.parametrize(("algorithm", "options"), EVERY, ids=[name for name, _ in EVERY])
 def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """Arm 1, and its value 0.9 within what the last pulls' noise allows."""
-    runner = trained(algorithm, "Bandit", **{**options, "total_steps": 4_000})
+    runner = trained(algorithm, "Bandit", **{**options, "total_timesteps": 4_000})
     learner, one = runner.snapshot(), torch.ones(1, 1)
     with torch.no_grad():
         if algorithm == "dqn":
-            assert learner.online(one)[0].tolist() == pytest.approx([0.1, 0.9], abs=0.1)
+            assert learner.q_network(one)[0].tolist() == pytest.approx([0.1, 0.9], abs=0.1)
         elif algorithm == "acer":
             assert learner.policy(one).softmax(-1)[0, 1] > 0.9
             assert learner.values(one)[0].tolist() == pytest.approx([0.1, 0.9], abs=0.15)
@@ -133,11 +153,11 @@ def test_better_arm_of_a_bandit(trained: Callable[..., Any], algorithm: str, opt
 
 
 @pytest.mark.parametrize(("algorithm", "options"), EVERY, ids=[name for name, _ in EVERY])
-def test_masks_are_kept_and_the_best_legal_action_is_learnt(
+def test_masks_are_kept_and_the_best_legal_action_is_learned(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
     """A forbidden action would raise in the environment; the best return is 4."""
-    runner = trained(algorithm, "Masked", **{**options, "total_steps": 4_000})
+    runner = trained(algorithm, "Masked", **{**options, "total_timesteps": 4_000})
     assert mean_return(runner, envs.Masked) == 4
 
 
@@ -147,7 +167,7 @@ def test_actions_of_several_choices(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any], env: type[envs.Vector]
 ) -> None:
     """Every one of them right; a forbidden one would raise in the environment."""
-    runner = trained(algorithm, f"{PANELS}:{env.__name__}", **{**options, "total_steps": 8_000})
+    runner = trained(algorithm, f"{PANELS}:{env.__name__}", **{**options, "total_timesteps": 8_000})
     assert mean_return(runner, env) == (4 if env is panels.MaskedDials else 1)
 
 
@@ -157,7 +177,7 @@ def test_actions_of_several_choices(
 )  # fmt: skip
 def test_actions_with_parts_of_every_kind(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
     """A point for each of three parts, from which levers take little."""
-    runner = trained(algorithm, f"{PANELS}:Panel", **{**options, "total_steps": 12_000})
+    runner = trained(algorithm, f"{PANELS}:Panel", **{**options, "total_timesteps": 12_000})
     assert mean_return(runner, panels.Panel) > 2.8
 
 
@@ -165,7 +185,7 @@ def test_actions_with_parts_of_every_kind(trained: Callable[..., Any], algorithm
 def test_a_deviation_of_the_state_learns_where_to_be_sure(
     trained: Callable[..., Any], algorithm: str, options: dict[str, Any]
 ) -> None:
-    options = {**options, "net.std": "state", "total_steps": 20_000}
+    options = {**options, "net.std": "state", "total_timesteps": 20_000}
     learner = trained(algorithm, "Continuous", **options).snapshot()
     seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
     with torch.no_grad():
@@ -176,6 +196,6 @@ def test_a_deviation_of_the_state_learns_where_to_be_sure(
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("dqn", DQN)], ids=["ppo", "dqn"])
-def test_images_are_learnt_from(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
-    runner = trained(algorithm, "Pixels", **{**options, "total_steps": 2_000, "lr": 1e-3})
+def test_images_are_learned_from(trained: Callable[..., Any], algorithm: str, options: dict[str, Any]) -> None:
+    runner = trained(algorithm, "Pixels", **{**options, "total_timesteps": 2_000, "learning_rate": 1e-3})
     assert mean_return(runner, envs.Pixels) == 1

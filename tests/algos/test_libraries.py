@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlplug_core import products
+from rlplug_core.nets import products
 from tests.algos.test_schedules import FOLLOWING, OFF, env_of, options_of
 
 REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
@@ -18,7 +18,7 @@ REPLAYED = ("c51", "iqn", "noisy-dqn", "qrdqn")
 def test_weights_are_those_of_the_other_library(
     trained: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {**options_of(algorithm), **(OFF if algorithm in REPLAYED else {}), "total_steps": 40}
+    options = {**options_of(algorithm), **(OFF if algorithm in REPLAYED else {}), "total_timesteps": 40}
     other = trained(algorithm, env_of(algorithm), **options).snapshot().state_dict()
     calls, product = list[int](), products._product
 

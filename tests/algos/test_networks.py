@@ -15,7 +15,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.encoders import ACTIVATIONS, Image
 from rlplug_core.nets.heads import SquashedGaussian
-from rlplug_core.nets.modules import Stream
+from rlplug_core.nets.q_networks import Stream
 from rlplug_core.testing import Check, checks
 from tests.algos.test_schedules import OFF, options_of
 
@@ -74,15 +74,15 @@ def test_every_algorithm_learns_through_a_network_of_ones_own(
     learner: Callable[..., Any], trained: Callable[..., Any], algorithm: str
 ) -> None:
     """After some updates every weight of it has moved, in the policy and in the critics."""
-    options: dict[str, Any] = {**said(algorithm, factory=OWN, hidden=[8]), "total_steps": 200, "rows": 4}
+    options: dict[str, Any] = {**said(algorithm, factory=OWN, hidden=[8]), "total_timesteps": 200, "num_envs": 4}
     if algorithm in ("a3c", "nstep-q"):
         options["inline"] = True
     if algorithm in (*CONTINUOUS, "c51", "dqn", "dueling-dqn", "iqn", "qrdqn", "sac-discrete", "acer"):
-        options |= {"start": 50}
+        options |= {"learning_starts": 50}
     if algorithm == "vpg":
-        options |= {"steps": 20}
+        options |= {"n_steps": 20}
     if algorithm in ("ppo", "ppo-recurrent", "trpo"):
-        options |= {"steps": 16}
+        options |= {"n_steps": 16}
     before = learner(algorithm, env(algorithm), **options)
     owns = [name for name, part in before.named_modules() if type(part).__name__ == "Own"]
     assert owns
@@ -149,11 +149,11 @@ def test_actions_through_a_tanh_carry_their_own_density(learner: Callable[..., A
 def test_what_is_not_trained_stays_and_the_rest_learns(
     trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str
 ) -> None:
-    """Of a network of one's own, whatever the optimiser."""
+    """Of a network of one's own, whatever the optimizer."""
     replay = OFF if algorithm in ("c51", "dqn", "dueling-dqn", "iqn", "qrdqn") else {}
     own = said(algorithm, factory=OWN.replace(":make", ":partly"))
-    rows = {"steps": 16, "batch": 16} if algorithm == "ppo-recurrent" else {}
-    options = {**options_of(algorithm), **replay, **rows, **own, "total_steps": 60}
+    rows = {"n_steps": 16, "batch_size": 16} if algorithm == "ppo-recurrent" else {}
+    options = {**options_of(algorithm), **replay, **rows, **own, "total_timesteps": 60}
     before = weights(learner(algorithm, env(algorithm), **options))
     after = weights(trained(algorithm, env(algorithm), **options).snapshot())
     assert {layer: before[layer] == after[layer] for layer in before} == {"frozen": True, "unused": True, "each": False}
@@ -171,8 +171,8 @@ BREAKABLE = ("seeding", "agents", "save-load", "resume", "fresh-process", "evalu
 SUBJECTS: dict[str, dict[str, Any]] = {
     "ppo": {**FACTORY, "net.shared": True},
     "a2c": {"net.shared": True, "net.layer_norm": True},
-    "dqn": {**FACTORY, "batch": 16},
-    "sac": {**FACTORY, "batch": 16, "net.hidden": [8]},
+    "dqn": {**FACTORY, "batch_size": 16},
+    "sac": {**FACTORY, "batch_size": 16, "net.hidden": [8]},
 }
 EVERY = [
     pytest.param(check, id=f"{name}-{check}")

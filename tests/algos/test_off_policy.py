@@ -13,15 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlplug_algos.sac import SAC
+from rlplug_algos.off_policy.sac import SAC
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
+from tests.algos.losses import critic_loss, draws, pairs, policy_loss
 
-SMALL = {"net.hidden": [16], "warmup": 0}
+SMALL = {"net.hidden": [16], "random_steps": 0}
 NAMES = ["ddpg", "td3", "sac"]
 
 
@@ -36,7 +37,7 @@ def transitions(count: int, weight: Tensor | None = None) -> Transitions:
 
 
 def with_draws(learner: Any, batch: Transitions) -> Transitions:
-    return replace(batch, share=None, extras=learner.draws(batch))
+    return replace(batch, share=None, extras=draws(learner, batch))
 
 
 def scatter(learner: Any) -> None:
@@ -73,8 +74,8 @@ def next_target(name: str, learner: Any, batch: Transitions, i: int) -> float:
         else:
             action = learner.target_policy(obs)
         if name == "td3":
-            noise = float(batch.extras["smoothing"][i]) * learner.config.smoothing
-            noise = max(-learner.config.smoothing_clip, min(learner.config.smoothing_clip, noise))
+            noise = float(batch.extras["smoothing"][i]) * learner.config.target_policy_noise
+            noise = max(-learner.config.target_noise_clip, min(learner.config.target_noise_clip, noise))
             action = torch.tensor([[max(-1.0, min(1.0, float(action) + noise))]])
         lowest = min(float(critic(obs, action)) for critic in learner.target_critics.members)
     return float(batch.reward[i]) + float(batch.discount[i]) * (lowest + bonus)
@@ -104,9 +105,9 @@ def test_losses_and_gradients_equal_the_reference(learner: Callable[..., Any], n
     made = learner(name, "Continuous", **SMALL)
     scatter(made)
     batch = with_draws(made, transitions(24, torch.tensor([1.0, 0.0, 0.25, 2.0] * 6)))
-    loss, expected = made.loss(batch)[0], reference(name, made, batch)
+    loss, expected = critic_loss(made, batch)[0], reference(name, made, batch)
     torch.testing.assert_close(loss, expected[0], rtol=1e-4, atol=1e-5)
-    policy = made.policy_loss(batch)[0]
+    policy = policy_loss(made, batch)[0]
     for ours, theirs, module in ((loss, expected[0], made.critics), (policy, expected[1], made.policy)):
         for got, wanted in zip(gradients(ours, module), gradients(theirs, module), strict=True):
             torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
@@ -122,8 +123,8 @@ def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str)
     for part in (garbage.obs, garbage.action, garbage.reward, garbage.next_obs):
         part[weight == 0] = 7.0
     kept = batch.take(torch.tensor([0, 2, 4]))
-    for loss, module in ((made.loss, made.critics), (made.policy_loss, made.policy)):
-        first, second, third = (gradients(loss(part)[0], module) for part in (batch, garbage, kept))
+    for loss, module in ((critic_loss, made.critics), (policy_loss, made.policy)):
+        first, second, third = (gradients(loss(made, part)[0], module) for part in (batch, garbage, kept))
         for a, b, c in zip(first, second, third, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
             torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
@@ -132,7 +133,7 @@ def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str)
 @pytest.mark.parametrize("name", NAMES)
 def test_each_loss_trains_its_own_networks(learner: Callable[..., Any], name: str) -> None:
     """The policy's loss goes through the critics and leaves them alone; no gradient is left over, targets get none."""
-    made = learner(name, "Continuous", policy_every=2, **SMALL)
+    made = learner(name, "Continuous", policy_delay=2, **SMALL)
     scatter(made)
     before, clock = copies(made), Clock(100)
     made.update(transitions(8), clock)
@@ -141,8 +142,8 @@ def test_each_loss_trains_its_own_networks(learner: Callable[..., Any], name: st
     made.update(transitions(8), clock)
     wanted = {"critics", "policy", "target_critics", "target_policy", "temperature"}
     assert moved(made, before) == wanted & set(dict(made.named_children()))
-    assert all(float(one.gradient.abs().max()) == 0 for one in made.optimisers)
-    assert all(parameter.grad is None for target, _ in made.pairs() for parameter in target.parameters())
+    assert all(float(one.gradient.abs().max()) == 0 for one in made.optimizers)
+    assert all(parameter.grad is None for target, _ in pairs(made) for parameter in target.parameters())
 
 
 def copies(learner: Any) -> dict[str, list[Tensor]]:
@@ -169,45 +170,50 @@ def test_td3_moves_policy_and_targets_every_second_time(learner: Callable[..., A
 
 def test_td3_smooths_the_target_by_clipped_noise(learner: Callable[..., Any]) -> None:
     """Beyond the clip all noise is the same; an action at the bound stays there."""
-    made = learner("td3", "Continuous", smoothing=0.2, smoothing_clip=0.5, **SMALL)
+    made = learner("td3", "Continuous", target_policy_noise=0.2, target_noise_clip=0.5, **SMALL)
     noise = torch.tensor([[-9.0], [-2.5], [-1.0], [0.0], [2.0], [2.5], [9.0]])
     batch = replace(transitions(7), share=None, extras={"smoothing": noise})
     with torch.no_grad():
         made.target_policy.outputs.weight.zero_()
-        for centre in (0.0, 0.9):
-            made.target_policy.outputs.bias.fill_(math.atanh(centre))
-            wanted = [min(1.0, centre + shift) for shift in (-0.5, -0.5, -0.2, 0.0, 0.4, 0.5, 0.5)]
-            assert made.next_action(batch).ravel().tolist() == pytest.approx(wanted, abs=1e-6)
+        for center in (0.0, 0.9):
+            made.target_policy.outputs.bias.fill_(math.atanh(center))
+            wanted = [min(1.0, center + shift) for shift in (-0.5, -0.5, -0.2, 0.0, 0.4, 0.5, 0.5)]
+            reached: list[Tensor] = []
+            hook = made.target_critics.register_forward_pre_hook(lambda module, given, to=reached: to.append(given[1]))
+            critic_loss(made, batch)
+            hook.remove()
+            assert reached[-1].ravel().tolist() == pytest.approx(wanted, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_targets_follow_by_polyak_averaging(learner: Callable[..., Any], name: str) -> None:
     """target <- (1 - tau) target + tau online, with the online weights after the step."""
-    made = learner(name, "Continuous", tau=0.25, policy_every=1, **SMALL)
+    made = learner(name, "Continuous", tau=0.25, policy_delay=1, **SMALL)
     scatter(made)
-    before = [[p.clone() for p in target.parameters()] for target, _ in made.pairs()]
-    places = [[p.data_ptr() for p in target.parameters()] for target, _ in made.pairs()]
+    before = [[p.clone() for p in target.parameters()] for target, _ in pairs(made)]
+    places = [[p.data_ptr() for p in target.parameters()] for target, _ in pairs(made)]
     made.update(transitions(8), Clock(100))
-    for (target, online), olds in zip(made.pairs(), before, strict=True):
+    for (target, online), olds in zip(pairs(made), before, strict=True):
         for now, fast, old in zip(target.parameters(), online.parameters(), olds, strict=True):
             torch.testing.assert_close(now, 0.75 * old + 0.25 * fast)
-    assert places == [[p.data_ptr() for p in target.parameters()] for target, _ in made.pairs()]
+    assert places == [[p.data_ptr() for p in target.parameters()] for target, _ in pairs(made)]
 
 
 @pytest.mark.parametrize(("aim", "direction"), [(5.0, 1), (-50.0, -1)])
 def test_temperature_moves_the_entropy_to_its_target(learner: Callable[..., Any], aim: float, direction: int) -> None:
     """It rises while the entropy is below the target, and falls above it."""
-    made = learner("sac", "Continuous", target_entropy=aim, lr=0.1, **SMALL)
+    made = learner("sac", "Continuous", target_entropy=aim, learning_rate=0.1, **SMALL)
     made.update(transitions(8), Clock(100))
     assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
 
 
 def test_temperature_can_be_fixed_and_its_target_follows_the_dimensions(learner: Callable[..., Any]) -> None:
-    made = learner("sac", "Continuous", automatic=False, temperature=0.3, **SMALL)
+    made = learner("sac", "Continuous", autotune=False, ent_coef=0.3, **SMALL)
     made.update(transitions(8), Clock(100))
-    assert float(made.temperature()) == pytest.approx(0.3)
+    assert float(made.temperature(made.config.ent_coef)) == pytest.approx(0.3)
     box = spaces.Box(-1, 1, (2, 3), np.float32)
-    assert SAC(Spec(box, box, 1, "here"), SAC.Config(), Context(Seeds(0))).aim() == -6
+    sac = SAC(Spec(box, box, 1, "here"), SAC.Config(), Context(Seeds(0)))
+    assert sac.head.dims == 6  # of which the target entropy is the negative
 
 
 def test_actions_without_bounds_are_refused() -> None:

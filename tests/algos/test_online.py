@@ -17,9 +17,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_algos.nstep_q import shared_out
-from rlplug_algos.vsarsa import PairBuffer
+from rlplug_core.acting.epsilon_greedy import of_action
+from rlplug_core.acting.explorer import shared_out
 from rlplug_core.batches import Rollout, Samples
+from rlplug_core.buffers.pairs import PairBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Step
 from tests.algos.conftest import make_learner, make_runner
@@ -41,6 +42,17 @@ GAMMAS = st.sampled_from([0.0, 0.5, 0.9, 1.0])
 NOISES: st.SearchStrategy[tuple[int, ...]] = st.sampled_from([(), (111, 222, 333)])
 
 
+def told_targets(made: Any, rollout: Rollout, clock: Clock, noise: Any = (None, None, None)) -> Any:
+    """The targets of an online learner at a moment of the clock."""
+    extra = (clock,) if type(made).__name__ == "VSarsa" else ()
+    return made.td_target(rollout, [*noise, None, None, None][:3], made.config, *extra)
+
+
+def noisy(values: Any) -> Any:
+    """A stand-in for a forward pass, which the noise on the weights shifts."""
+    return lambda obs, noise: values(obs) if noise is None else values(obs, noise)
+
+
 def table(obs: Array, shift: int = 0) -> Array:
     """Made-up values [B, ACTIONS] of observations [B, 1]."""
     return np.stack([value(obs[:, 0] * (action + 1) + shift) for action in range(ACTIONS)], -1).astype(np.float32)
@@ -57,11 +69,13 @@ def told(made: Any, story: Story, noise: tuple[int, ...] = ()) -> list[tuple[Arr
 
     `noise` stands in for that on the weights: it shifts the table.
     """
-    made.values, buffer, found = table, made.buffer(), []
+    made.predict_q, buffer, found = noisy(table), made.buffer(), []
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
-            found.append((rollout.obs.copy(), rollout.weight.copy(), made.targets(rollout, Clock(100, 50), noise)))
+            found.append(
+                (rollout.obs.copy(), rollout.weight.copy(), told_targets(made, rollout, Clock(100, 50), noise))
+            )
     return found
 
 
@@ -85,8 +99,8 @@ def test_nstep_q_sums_rewards_and_asks_the_target_network(
     story: Story, gamma: float, steps: int, double: bool, noise: tuple[int, ...]
 ) -> None:
     """The rewards to the end of the rollout or episode, then the target network's value, of whose best action…"""
-    made = make_learner("nstep-q", "Bandit", {"gamma": gamma, "steps": steps, "double": double})
-    made.target_values = lambda obs, shift=0: table(obs, 1000 + shift)
+    made = make_learner("nstep-q", "Bandit", {"gamma": gamma, "n_steps": steps, "double": double})
+    made.predict_target_q = noisy(lambda obs, shift=0: table(obs, 1000 + shift))
     shift, choice = (1000 + noise[1], noise[2]) if noise else (1000, 0)
 
     def best(obs: int) -> float:
@@ -106,9 +120,9 @@ def test_nstep_q_sums_rewards_and_asks_the_target_network(
 @given(stories(st.integers(4, 16)), GAMMAS, st.integers(1, 4))
 def test_replayed_rollouts_get_targets_of_the_present_networks(story: Story, gamma: float, steps: int) -> None:
     """Each batch, fresh or kept, against the moments it is of and the values at the time it is handed out."""
-    options = {"gamma": gamma, "steps": steps, "replay": 2.0, "capacity": 3 * steps * story.rows}
+    options = {"gamma": gamma, "n_steps": steps, "replay_ratio": 2.0, "buffer_size": 3 * steps * story.num_envs}
     made = make_learner("nstep-q", "Bandit", options)
-    made.spec = replace(made.spec, rows=story.rows)
+    made.spec = replace(made.spec, num_envs=story.num_envs)
     buffer, handed = made.buffer(), 0
     windows = [
         [moments[begin : begin + steps] for moments in story.moments] for begin in range(0, len(story), steps)
@@ -116,10 +130,10 @@ def test_replayed_rollouts_get_targets_of_the_present_networks(story: Story, gam
     for step in story.steps():
         buffer.add(step)
         for rollout in buffer.batches(Clock(100)):
-            made.target_values, now = partial(table, shift=handed), handed
+            made.predict_target_q, now = noisy(partial(table, shift=handed)), handed
             handed += 1
             (window,) = (each for each in windows if each[0][0].obs == rollout.obs[0, 0, 0])
-            found = made.targets(rollout, Clock(100))
+            found = told_targets(made, rollout, Clock(100))
             for which, moments in enumerate(window):
                 for time, target in returns.n_step(moments, lambda obs: max(row(obs, now)), gamma).items():  # noqa: B023
                     assert found[time, which] == pytest.approx(target, rel=1e-4, abs=1e-4)
@@ -129,7 +143,7 @@ def test_replayed_rollouts_get_targets_of_the_present_networks(story: Story, gam
 
 def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[..., Any]) -> None:
     """Whatever stands in them, the gradient is the same."""
-    made = learner("nstep-q", "Bandit", steps=4, replay=3.0, **{"net.hidden": [8]})
+    made = learner("nstep-q", "Bandit", n_steps=4, replay_ratio=3.0, **{"net.hidden": [8]})
 
     def gradients(garbage: float) -> list[torch.Tensor]:
         buffer, found = made.buffer(), []
@@ -140,9 +154,11 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[...,
             action, after = never.astype(np.int64), np.ones((2, 1), np.float32)
             buffer.add(Step(obs, action, reward, after, never, never, never, ~absent, False, {}, None))
             for rollout in buffer.batches(Clock(100)):
-                target = made.targets(rollout, Clock(100))
-                loss = made.loss(rollout.samples(target, target, made.device))[0]
-                found.append(torch.cat([part.ravel() for part in torch.autograd.grad(loss, made.optim.parameters)]))
+                target = told_targets(made, rollout, Clock(100))
+                loss = made.loss(rollout.samples(target, target, made.device), None, made.config)[0]
+                found.append(
+                    torch.cat([part.ravel() for part in torch.autograd.grad(loss, made.optimizers[0].parameters)])
+                )
         return found
 
     clean, dirty = gradients(0.0), gradients(1e6)
@@ -155,22 +171,22 @@ def test_absent_rows_of_a_replayed_rollout_change_nothing(learner: Callable[...,
 @pytest.mark.parametrize("options", [{"runner": "sync"}, {"inline": True, "workers": 2}], ids=["sync", "async"])
 def test_replay_adds_updates_and_changes_no_other(trained: Callable[..., Any], options: dict[str, Any]) -> None:
     """A ratio too small to ever draw gives the bits of none; one of 2, about three updates per rollout."""
-    common = {"rows": 2, "steps": 5, "total_steps": 2_000, **options}
-    plain, never, often = (trained("nstep-q", "Chain", replay=ratio, **common) for ratio in (0.0, 1e-12, 2.0))
-    assert torch.equal(plain.snapshot().optim.flat, never.snapshot().optim.flat)
+    common = {"num_envs": 2, "n_steps": 5, "total_timesteps": 2_000, **options}
+    plain, never, often = (trained("nstep-q", "Chain", replay_ratio=ratio, **common) for ratio in (0.0, 1e-12, 2.0))
+    assert torch.equal(plain.snapshot().optimizers[0].flat, never.snapshot().optimizers[0].flat)
     assert plain.clock.updates == never.clock.updates == 200
     assert often.clock.updates == pytest.approx(600, abs=4 * (2 * 200) ** 0.5)
 
 
 def test_workers_replay_apart(learner: Callable[..., Any]) -> None:
     """Each draws from a generator of its own, and keeps whole rollouts, one at least."""
-    made = learner("nstep-q", "Chain", steps=10, replay=1.0, capacity=39)
+    made = learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=39)
     first = made.buffer()
     made.context = replace(made.context, rank=1)
     second = made.buffer()
     assert first.capacity == 3
     assert first.generator.integers(1 << 60) != second.generator.integers(1 << 60)
-    assert learner("nstep-q", "Chain", steps=10, replay=1.0, capacity=1).buffer().capacity == 1
+    assert learner("nstep-q", "Chain", n_steps=10, replay_ratio=1.0, buffer_size=1).buffer().capacity == 1
 
 
 def greedily(by: list[float]) -> list[float]:
@@ -191,8 +207,8 @@ def evenly(by: list[float]) -> list[float]:
 
 #: Ways to explore, halfway through a run, with the probabilities that they come to.
 WAYS: list[tuple[dict[str, Any], Callable[[list[float]], list[float]]]] = [
-    ({"epsilon_end": 0.0, "epsilon_until": 1.0}, greedily), ({"temperature": 2.0}, softly),
-    ({"temperature": 2.0, "warmup": 51}, evenly),
+    ({"exploration_final_eps": 0.0, "exploration_fraction": 1.0}, greedily), ({"softmax_temperature": 2.0}, softly),
+    ({"softmax_temperature": 2.0, "random_steps": 51}, evenly),
 ]  # fmt: skip
 
 
@@ -207,7 +223,7 @@ def sarsa(moments: list[Moment], time: int, gamma: float, chances: Any, noise: t
     return moment.reward + gamma * values[after.obs % ACTIONS]
 
 
-@pytest.mark.parametrize(("options", "chances"), WAYS, ids=["epsilon", "softmax", "warmup"])
+@pytest.mark.parametrize(("options", "chances"), WAYS, ids=["epsilon", "softmax", "random_steps"])
 @settings(max_examples=60, deadline=None)
 @given(story=STORIES, gamma=GAMMAS, noise=NOISES)
 def test_vsarsa_looks_at_the_action_that_followed(
@@ -262,11 +278,11 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], name
     weight = torch.tensor([1.0, 0.0, 0.25, 2.0, 1.0, 0.0])
     obs, action, target = torch.eye(5)[torch.arange(rows) % 5], torch.arange(rows) % 2, 3 * torch.randn(rows)
     batch = samples(obs, action, target, weight)
-    found = made.loss(batch)[0]
-    errors = [ERRORS[loss](made.online(obs[i : i + 1])[0, action[i]] - float(target[i])) for i in range(rows)]
+    found = made.loss(batch, None, made.config)[0]
+    errors = [ERRORS[loss](made.q_network(obs[i : i + 1])[0, action[i]] - float(target[i])) for i in range(rows)]
     expected = torch.stack([w * error for w, error in zip(weight, errors, strict=True)]).sum() / 4
     torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(each, made.optim.parameters) for each in (found, expected)]
+    gradients = [torch.autograd.grad(each, made.optimizers[0].parameters) for each in (found, expected)]
     for got, wanted in zip(*gradients, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
 
@@ -279,7 +295,7 @@ DOUBLE = pytest.mark.parametrize(
     ("name", "switches"), [*((name, {}) for name in ONLINE), ("nstep-q", {"double": True})], ids=[*ONLINE, "double"]
 )
 #: Options that make a rollout of one step.
-ONE = {"vqn": {}, "vsarsa": {}, "nstep-q": {"steps": 1}}
+ONE = {"vqn": {}, "vsarsa": {}, "nstep-q": {"n_steps": 1}}
 
 
 def rollout_of_steps_like(made: Any, step: Step) -> Rollout:
@@ -291,25 +307,25 @@ def rollout_of_steps_like(made: Any, step: Step) -> Rollout:
             return rollout  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("kind", ["factorised", "independent"])
+@pytest.mark.parametrize("kind", ["factorized", "independent"])
 @DOUBLE
 def test_an_update_draws_noise_for_each_use_of_a_network_anew(
     learner: Callable[..., Any], name: str, switches: dict[str, bool], kind: str
 ) -> None:
     """In turn from the learner's own numbers: for the values that learn, what follows, and the choice there."""
-    made = learner(name, "Chain", noisy=kind, sigma=2.0, dueling=True, gamma=0.5, **ONE[name], **switches)
-    target = made.target if name == "nstep-q" else made.online
+    made = learner(name, "Chain", noisy=kind, noisy_sigma=2.0, dueling=True, gamma=0.5, **ONE[name], **switches)
+    target = made.target_network if name == "nstep-q" else made.q_network
     if name == "nstep-q":
         scatter(made)
     state = made.generator.bit_generator.state
-    noise = [torch.from_numpy(made.online.draw(made.generator)) for _ in range(3)]
+    noise = [torch.from_numpy(made.q_network.draw(made.generator)) for _ in range(3)]
     made.generator.bit_generator.state = state
     action, reward, eye = np.array([0, 1, 0, 1, 0]), np.arange(5, dtype=np.float32), np.eye(5, dtype=np.float32)
     never = np.zeros(5, bool)
     step = Step(eye, action, reward, eye[::-1].copy(), never, ~never, never, ~never, True, {}, None)
     with torch.no_grad():
-        now, after = made.online(torch.eye(5), noise[0]), target(torch.eye(5).flip(0), noise[1])
-        by = made.online(torch.eye(5).flip(0), noise[2]) if switches or name == "vsarsa" else after
+        now, after = made.q_network(torch.eye(5), noise[0]), target(torch.eye(5).flip(0), noise[1])
+        by = made.q_network(torch.eye(5).flip(0), noise[2]) if switches or name == "vsarsa" else after
     squares = [float(reward[i] + 0.5 * after[i, by[i].argmax()] - now[i, action[i]]) ** 2 for i in range(5)]
     result = made.update(rollout_of_steps_like(made, step), Clock(100))
     assert float(result.metrics["loss/value"]) == pytest.approx(sum(squares) / 5, rel=1e-4)
@@ -343,7 +359,16 @@ def test_a_cut_where_nothing_is_legal_keeps_its_value(
     learner: Callable[..., Any], name: str, switches: dict[str, bool]
 ) -> None:
     """Bootstrapped from what all actions are worth: 2, 10 and 30; not from what stands for a forbidden one."""
-    made = learner(name, "Masked", epsilon_start=0.5, epsilon_end=0.5, gamma=0.5, **BIASED, **ONE[name], **switches)
+    made = learner(
+        name,
+        "Masked",
+        exploration_initial_eps=0.5,
+        exploration_final_eps=0.5,
+        gamma=0.5,
+        **BIASED,
+        **ONE[name],
+        **switches,
+    )
     bias(made)
     never, mask = np.zeros(2, bool), np.array([[0, 0, 0], [1, 1, 0]], np.int8)
     obs = {"obs": np.zeros((2, 3), np.float32), "action_mask": mask}
@@ -351,35 +376,43 @@ def test_a_cut_where_nothing_is_legal_keeps_its_value(
     expected = [1 + 0.5 * 30, 1 + 0.5 * 10]
     if name == "vsarsa":
         expected = [1 + 0.5 * (30 + 14) / 2, 1 + 0.5 * (10 + 6) / 2]
-    assert made.targets(rollout_of_steps_like(made, step), Clock(100)).tolist() == [pytest.approx(expected)]
+    assert told_targets(made, rollout_of_steps_like(made, step), Clock(100)).tolist() == [pytest.approx(expected)]
 
 
 @DOUBLE
 def test_forbidden_actions_are_no_successors(learner: Callable[..., Any], name: str, switches: dict[str, bool]) -> None:
     """Only action 0 is legal next, whatever the others are worth."""
-    made = learner(name, "Masked", epsilon_start=0.5, epsilon_end=0.5, **BIASED, **switches)
+    made = learner(name, "Masked", exploration_initial_eps=0.5, exploration_final_eps=0.5, **BIASED, **switches)
     bias(made)
     obs = {"obs": np.zeros((4, 3), np.float32), "action_mask": np.array([[1, 0, 0]] * 4, np.int8)}
-    values = made.values(obs)
-    value = made.best(obs) if name != "vsarsa" else made.explorer.expected(values, values, Clock(100))
+    values = made.predict_q(obs, None)
+    if name == "vsarsa":
+        value = made.explorer.expected(values, values, Clock(100))
+    elif name == "vqn":
+        value = values.max(-1)
+    else:
+        later = made.predict_target_q(obs, None)
+        value = of_action(later, (values if made.config.double else later).argmax(-1))
     assert value == pytest.approx([2.0] * 4)
 
 
-@pytest.mark.parametrize("way", [{}, {"temperature": 1.0}, {"noisy": "factorised", "warmup": 50}], ids=str)
+@pytest.mark.parametrize(
+    "way", [{}, {"softmax_temperature": 1.0}, {"noisy": "factorized", "random_steps": 50}], ids=str
+)
 @pytest.mark.parametrize("name", ONLINE)
 def test_only_legal_actions_are_tried(trained: Callable[..., Any], name: str, way: dict[str, Any]) -> None:
     """Masked raises at a forbidden one."""
-    runner = trained(name, "Masked", runner="sync", rows=4, total_steps=400, epsilon_end=0.5, **way)
+    runner = trained(name, "Masked", runner="sync", num_envs=4, total_timesteps=400, exploration_final_eps=0.5, **way)
     assert runner.clock.updates > 10
 
 
 @pytest.mark.parametrize("name", ONLINE)
 @pytest.mark.parametrize("env", ["Chain", "Truncated", "Masked"])
 def test_one_inline_worker_is_the_synchronous_runner(trained: Callable[..., Any], name: str, env: str) -> None:
-    options = {"rows": 2, "total_steps": 500, "lr": 1e-2}
+    options = {"num_envs": 2, "total_timesteps": 500, "learning_rate": 1e-2}
     sync = trained(name, env, runner="sync", **options)
     inline = trained(name, env, runner="async", inline=True, workers=1, **options)
-    assert torch.equal(sync.snapshot().optim.flat, inline.snapshot().optim.flat)
+    assert torch.equal(sync.snapshot().optimizers[0].flat, inline.snapshot().optimizers[0].flat)
     assert sync.clock.updates == inline.clock.updates > 20
     assert [e for *_, e in sync.episodes()] == [e for *_, e in inline.episodes()]
 
@@ -387,9 +420,17 @@ def test_one_inline_worker_is_the_synchronous_runner(trained: Callable[..., Any]
 def test_workers_share_one_target_network(trained: Callable[..., Any]) -> None:
     """It holds what the first worker last copied, and not what it holds now; the others see the same memory."""
     runner = trained(
-        "nstep-q", "Chain", inline=True, workers=3, rows=2, steps=2, target_every=5, total_steps=12 * 6, lr=0.01
+        "nstep-q",
+        "Chain",
+        inline=True,
+        workers=3,
+        num_envs=2,
+        n_steps=2,
+        target_update_interval=5,
+        total_timesteps=12 * 6,
+        learning_rate=0.01,
     )
-    targets = [worker.learner.target for worker in runner.workers]
+    targets = [worker.learner.target_network for worker in runner.workers]
     assert [worker.clock.updates for worker in runner.workers] == [6, 6, 6]
     for one, *others in zip(*(target.parameters() for target in targets), strict=True):
         assert {other.data_ptr() for other in others} == {one.data_ptr()}
@@ -400,7 +441,7 @@ def test_workers_share_one_target_network(trained: Callable[..., Any]) -> None:
     first.update(rollout_of(runner.workers[0]), Clock(100, 0, 4))
     after = list(target.parameters())
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
-    for copied, online in zip(after, first.online.parameters(), strict=True):
+    for copied, online in zip(after, first.q_network.parameters(), strict=True):
         assert torch.equal(copied, online)
 
 
@@ -415,10 +456,20 @@ def rollout_of(worker: Any) -> Rollout:
 
 def test_worker_processes_share_one_target_network() -> None:
     """It lies in shared memory: the second worker, who never copies, sees it move, and so does the parent."""
-    options = {"workers": 2, "rows": 2, "steps": 2, "target_every": 5, "lr": 0.01, "total_steps": 10**9}
+    options = {
+        "workers": 2,
+        "num_envs": 2,
+        "n_steps": 2,
+        "target_update_interval": 5,
+        "learning_rate": 0.01,
+        "total_timesteps": 10**9,
+    }
     runner = make_runner(WATCHED, "Chain", options)
-    before, deadline = [parameter.clone() for parameter in runner.master.target.parameters()], monotonic() + PATIENCE
-    assert all(parameter.is_shared() for parameter in runner.master.target.parameters())
+    before, deadline = (
+        [parameter.clone() for parameter in runner.master.target_network.parameters()],
+        monotonic() + PATIENCE,
+    )
+    assert all(parameter.is_shared() for parameter in runner.master.target_network.parameters())
 
     def poll() -> None:
         assert monotonic() < deadline, "a worker never saw the target move"
@@ -429,12 +480,23 @@ def test_worker_processes_share_one_target_network() -> None:
         runner.run(poll)
     finally:
         runner.close()
-    assert any(not torch.equal(old, new) for old, new in zip(before, runner.master.target.parameters(), strict=True))
+    assert any(
+        not torch.equal(old, new) for old, new in zip(before, runner.master.target_network.parameters(), strict=True)
+    )
 
 
 def test_only_the_first_worker_copies(trained: Callable[..., Any]) -> None:
-    runner = trained("nstep-q", "Chain", inline=True, workers=2, steps=2, target_every=5, total_steps=8, lr=0.01)
-    target = runner.workers[0].learner.target
+    runner = trained(
+        "nstep-q",
+        "Chain",
+        inline=True,
+        workers=2,
+        n_steps=2,
+        target_update_interval=5,
+        total_timesteps=8,
+        learning_rate=0.01,
+    )
+    target = runner.workers[0].learner.target_network
     before = [parameter.clone() for parameter in target.parameters()]
     runner.workers[1].learner.update(rollout_of(runner.workers[1]), Clock(100, 0, 4))
     assert all(torch.equal(old, new) for old, new in zip(before, target.parameters(), strict=True))
@@ -463,7 +525,7 @@ def test_who_comes_first_comes_by_chance() -> None:
 
 
 def test_every_worker_reaches_its_epsilon_at_the_same_share_of_the_run(learner: Callable[..., Any]) -> None:
-    made = learner("nstep-q", "Chain", epsilon_start=0.9, epsilon_until=0.4)
+    made = learner("nstep-q", "Chain", exploration_initial_eps=0.9, exploration_fraction=0.4)
     for rank, end in enumerate(ends(made, 6)):
         epsilon = made.agent(rank, 6).epsilon
         found = [epsilon(progress) for progress in (0.0, 0.2, 0.4, 0.7)]
@@ -471,4 +533,4 @@ def test_every_worker_reaches_its_epsilon_at_the_same_share_of_the_run(learner: 
 
 
 def test_without_other_values_all_workers_end_alike(learner: Callable[..., Any]) -> None:
-    assert set(ends(learner("nstep-q", "Chain", epsilon_others=[]), 20)) == {0.1}
+    assert set(ends(learner("nstep-q", "Chain", exploration_final_eps_others=[]), 20)) == {0.1}

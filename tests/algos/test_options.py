@@ -15,20 +15,20 @@ import gymnasium.spaces as spaces
 import numpy as np
 import pytest
 
-from rlplug_algos.a2c import A2C
-from rlplug_algos.a3c import A3C
-from rlplug_algos.dqn import DQN
-from rlplug_algos.ppo import PPO
-from rlplug_algos.sac import SAC
+from rlplug_algos.off_policy.sac import SAC
+from rlplug_algos.policy_gradient.a2c import A2C
+from rlplug_algos.policy_gradient.ppo import PPO
+from rlplug_algos.value.dqn import DQN
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.config import Option, convert, flatten, parse, schema
+from rlplug_core.config.parse import convert, parse
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import Option, flatten, schema
 from rlplug_core.errors import BadConfig, UsageError
-from rlplug_core.options import RunOptions
+from rlplug_core.loop.build import build
 from rlplug_core.plugins import indexing, records
+from rlplug_core.plugins.presets import flat, preset
 from rlplug_core.plugins.records import Record
-from rlplug_core.presets import flat, preset
-from rlplug_core.runners.build import build
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 from tests.algos.conftest import plan_of
@@ -37,7 +37,7 @@ from tests.algos.conftest import plan_of
 ENTRIES = metadata.distribution("rlplug-algos").entry_points.select(group="rlplug.algorithms")
 ALGORITHMS: dict[str, Any] = {entry.name: entry.load() for entry in ENTRIES}
 #: One name for each class.
-CLASSES = {name: cls for name, cls in ALGORITHMS.items() if cls.__module__ == f"rlplug_algos.{name.replace('-', '_')}"}
+CLASSES = {name: cls for name, cls in ALGORITHMS.items() if cls.__module__.rpartition(".")[2] == name.replace("-", "_")}
 OPTIONS = [(name, option) for name, algorithm in CLASSES.items() for option in schema(algorithm.Config)]
 PRESETS = Path(str(resources.files("rlplug_algos"))) / "presets"
 
@@ -75,8 +75,9 @@ def test_every_config_converts(algorithm: str) -> None:
 
 #: Short, and with everything on that other options belong to.
 BUSY = {
-    "start": 64, "batch": 16, "steps": 8, "every": 16, "target_every": 2, "replay": 1.0, "priority.alpha": 0.5,
-    "noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8], "memory": "gru",
+    "learning_starts": 64, "batch_size": 16, "n_steps": 8, "train_freq": 16, "target_update_interval": 2,
+    "replay_ratio": 1.0, "priority.alpha": 0.5,
+    "action_noise": "ornstein-uhlenbeck", "net.hidden": [8], "critic_net.hidden": [8], "recurrent_cell": "gru",
 }  # fmt: skip
 #: Read only where there are convolutions; of `channels` it is asked whether there are any.
 OF_IMAGES = {f"{net}.{name}" for net in ("net", "critic_net") for name in ("kernels", "strides")}
@@ -107,7 +108,7 @@ def test_every_option_is_read_by_someone(algorithm: str) -> None:
     names = {option.name for option in schema(ALGORITHMS[algorithm].Config)}
     busy = {name: value for name, value in BUSY.items() if name in names}
     env = "Chain" if "Discrete" in ALGORITHMS[algorithm].actions else "Continuous"
-    plan, read = plan_of(algorithm, env, {**busy, "inline": True, "total_steps": 300}), set[str]()
+    plan, read = plan_of(algorithm, env, {**busy, "inline": True, "total_timesteps": 300}), set[str]()
     watched(plan.config, "", read)
     runner = build(plan, Clock(300))
     runner.run(lambda: None)
@@ -116,7 +117,10 @@ def test_every_option_is_read_by_someone(algorithm: str) -> None:
     assert names - read - OF_IMAGES == set()
 
 
-@pytest.mark.parametrize(("algorithm", "name"), [("crossq", "tau"), ("sac-discrete", "warmup"), ("vac", "lam")])
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [("crossq", "tau"), ("sac-discrete", "random_steps"), ("trpo", "learning_rate")],
+)
 def test_options_that_would_do_nothing_are_not_there(algorithm: str, name: str) -> None:
     with pytest.raises(BadConfig, match=f"{algorithm} has no option '{name}'"):
         convert(ALGORITHMS[algorithm].Config, {name: 1}, algorithm)
@@ -145,12 +149,23 @@ def norms(learner: Any) -> dict[str, float]:
         ("noisy-dqn", {"net.output_gain": 0.5}, r"noisy layers begin as .* leave net.output_gain at none"),
         ("crossq", {"critic_net.std": "state"}, r"leave critic_net.std at free"),
         ("crossq", {"critic_net.output_gain": 0.5}, r"critic_net.output_gain at none"),
-        ("ppo", {"units": 64}, r"^units are those of a memory; give --memory gru or lstm too"),
-        *((one, {"standardise": True, "steps": 1}, r"alone in its batch .* more --rows") for one in ("a2c", "vac")),
-        ("ppo", {"batch": 1}, r"alone in its batch .* --no-standardise"),
-        ("trpo", {"steps": 1}, r"alone in its batch .* --steps"),
+        (
+            "ppo",
+            {"recurrent_hidden_size": 64},
+            r"^recurrent_hidden_size is of a recurrent cell; give --recurrent-cell gru or lstm too",
+        ),
         *(
-            (one, {"automatic": False, "target_entropy": -1.0}, r"^target_entropy is .* learns none; leave it at none")
+            (one, {"normalize_advantage": True, "n_steps": 1}, r"alone in its batch .* more --num-envs")
+            for one in ("a2c", "vac")
+        ),
+        ("ppo", {"batch_size": 1}, r"alone in its batch .* --no-normalize-advantage"),
+        ("trpo", {"n_steps": 1}, r"alone in its batch .* --n-steps"),
+        *(
+            (
+                one,
+                {"autotune": False, "target_entropy": -1.0},
+                r"target_entropy is kept by autotune, which is off; leave it at none",
+            )
             for one in ("sac-discrete", "crossq")
         ),
     ],
@@ -195,7 +210,11 @@ def test_search_ranges_hold_the_default(algorithm: str) -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "own"),
-    [("c51", {"atoms"}), ("qrdqn", {"quantiles", "kappa"}), ("iqn", {"quantiles", "target_quantiles", "kappa"})],
+    [
+        ("c51", {"n_atoms"}),
+        ("qrdqn", {"n_quantiles", "kappa"}),
+        ("iqn", {"n_quantiles", "n_target_quantiles", "kappa"}),
+    ],
 )
 def test_distributional_algorithms_search_what_is_theirs_too(algorithm: str, own: set[str]) -> None:
     of = {
@@ -214,7 +233,7 @@ BOX = spaces.Box(-1, 1, (2,), np.float32)
         (DQN, BOX, "Discrete"), (DQN, spaces.MultiDiscrete([2, 3]), "Discrete"),
         (SAC, spaces.Discrete(2), "Box"),
         (SAC, spaces.Dict({"lever": BOX}), "Box"),
-        *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, A3C, PPO)),
+        *((cls, spaces.Text(3), "Discrete, MultiDiscrete, MultiBinary, Box or Dict") for cls in (A2C, PPO)),
     ],
 )  # fmt: skip
 def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.Space[Any], needs: str) -> None:
@@ -230,7 +249,7 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
 
 
 def test_wrong_action_space_is_found_before_anything_is_written(tmp_path: Path) -> None:
-    from rlplug_core.run import train
+    from rlplug_core.runs.run import train
 
     with pytest.raises(UsageError, match="DQN needs Discrete actions"):
         train("dqn", "rlplug_core.testing.envs:Continuous", out=tmp_path / "runs", hooks=False)
@@ -262,6 +281,6 @@ def test_presets_name_existing_options_with_fitting_values(path: Path) -> None:
 
 def test_presets_are_found_by_algorithm_and_environment() -> None:
     """By the user's words, through the installed package."""
-    assert preset("dqn", "CartPole-v1")["every"] == 256
+    assert preset("dqn", "CartPole-v1")["train_freq"] == 256
     assert preset("ppo", "Pendulum-v1") != preset("ppo", "CartPole-v1")
-    assert "every" not in preset("dqn", "Unknown-v0")
+    assert "train_freq" not in preset("dqn", "Unknown-v0")

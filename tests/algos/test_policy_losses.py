@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Normal
 
-from rlplug_algos.ppo import PPO
-from rlplug_core.actor import Actor, Lane
+from rlplug_algos.policy_gradient.ppo import PPO
 from rlplug_core.batches import Samples
 from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.testing.envs import Chain
 
 #: All whose loss is that of A2C or PPO.
@@ -64,7 +64,7 @@ def policy_loss(learner: Any, log_prob: Tensor, old_log_prob: Tensor, advantage:
     """The part of the loss in which A2C and PPO differ, for one sample."""
     if not isinstance(learner, PPO):
         return -log_prob * advantage
-    ratio, clip = (log_prob - old_log_prob).exp(), learner.config.clip
+    ratio, clip = (log_prob - old_log_prob).exp(), learner.config.clip_range
     if advantage >= 0:
         return -advantage * min(ratio, torch.tensor(1 + clip))
     return -advantage * max(ratio, torch.tensor(1 - clip))
@@ -78,22 +78,22 @@ def reference(learner: Any, batch: Samples) -> Tensor:
         log_prob, old = over.log_prob(batch.action[i]).sum(), batch.extras["log_prob"][i]
         value_loss = (learner.critic(batch.obs[i : i + 1])[0] - batch.target[i]) ** 2
         loss = policy_loss(learner, log_prob, old, batch.advantage[i])
-        loss = loss + config.value * value_loss - config.entropy * over.entropy().sum()
+        loss = loss + config.vf_coef * value_loss - config.ent_coef * over.entropy().sum()
         losses.append(batch.weight[i] * loss)
     return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
 
 
 def gradients(learner: Any, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, learner.optim.parameters))
+    return list(torch.autograd.grad(loss, learner.optimizers[0].parameters))
 
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
 @pytest.mark.parametrize("algorithm", POLICIES)
 def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], algorithm: str, env: str) -> None:
-    made = learner(algorithm, env, entropy=0.3, value=0.7, standardise=False)
+    made = learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False)
     weight = torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0])
     batch = random_samples(env, 7, weight)
-    loss, expected = made.loss(batch)[0], reference(made, batch)
+    loss, expected = made.loss(batch, made.config)[0], reference(made, batch)
     torch.testing.assert_close(loss, expected)
     for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
@@ -103,13 +103,13 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], algo
 @pytest.mark.parametrize("advantage", [-2.0, 3.0])
 def test_policy_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], action: int, advantage: float) -> None:
     """d/dz of -log softmax(z)[a] · A is (π - 1_a) · A: here by hand, with π from the logits."""
-    made = learner("a2c", "Bandit", entropy=0.0, value=0.0, **{"net.hidden": []})
+    made = learner("a2c", "Bandit", ent_coef=0.0, vf_coef=0.0, **{"net.hidden": []})
     logits = torch.tensor([0.3, -0.4])
     with torch.no_grad():
         made.policy.outputs.weight.zero_()
         made.policy.outputs.bias.copy_(logits)
     batch = samples(torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]))
-    made.loss(batch)[0].backward()
+    made.loss(batch, made.config)[0].backward()
     pi = 1 / (1 + torch.exp(logits[1] - logits[0]))
     chosen = torch.tensor([1.0 - action, float(action)])
     torch.testing.assert_close(made.policy.outputs.bias.grad, (torch.stack([pi, 1 - pi]) - chosen) * advantage)
@@ -117,37 +117,37 @@ def test_policy_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], acti
 
 def test_entropy_bonus_pulls_towards_uniform(learner: Callable[..., Any]) -> None:
     """dH/dz_i = -π_i (log π_i + H), and the loss subtracts the bonus."""
-    made = learner("a2c", "Bandit", entropy=0.5, value=0.0, **{"net.hidden": []})
+    made = learner("a2c", "Bandit", ent_coef=0.5, vf_coef=0.0, **{"net.hidden": []})
     logits = torch.tensor([1.0, 0.0])
     with torch.no_grad():
         made.policy.outputs.weight.zero_()
         made.policy.outputs.bias.copy_(logits)
     batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.zeros(1))
-    made.loss(batch)[0].backward()
+    made.loss(batch, made.config)[0].backward()
     pi = logits.softmax(0)
     entropy = -(pi * pi.log()).sum()
     torch.testing.assert_close(made.policy.outputs.bias.grad, 0.5 * pi * (pi.log() + entropy))
 
 
 def test_value_gradient_by_hand(learner: Callable[..., Any]) -> None:
-    made = learner("a2c", "Bandit", entropy=0.0, value=0.5, **{"net.hidden": []})
+    made = learner("a2c", "Bandit", ent_coef=0.0, vf_coef=0.5, **{"net.hidden": []})
     with torch.no_grad():
         made.critic.output.weight.zero_()
         made.critic.output.bias.fill_(0.25)
     batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.zeros(1), torch.tensor([2.0]))
-    made.loss(batch)[0].backward()
+    made.loss(batch, made.config)[0].backward()
     torch.testing.assert_close(made.critic.output.bias.grad, torch.tensor([0.5 * 2 * (0.25 - 2.0)]))
 
 
-def test_standardised_advantages_leave_out_rows_of_weight_0(learner: Callable[..., Any]) -> None:
-    made = learner("a2c", "Chain", standardise=True)
+def test_standardized_advantages_leave_out_rows_of_weight_0(learner: Callable[..., Any]) -> None:
+    made = learner("a2c", "Chain", normalize_advantage=True)
     batch = random_samples("Chain", 6, torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 0.0]))
     counted = batch.advantage[batch.weight > 0]
     by_hand = random_samples("Chain", 6, batch.weight)
     by_hand.obs, by_hand.action, by_hand.target = batch.obs, batch.action, batch.target
     by_hand.advantage = (batch.advantage - counted.mean()) / counted.std()
-    plain = learner("a2c", "Chain", standardise=False)
-    torch.testing.assert_close(made.loss(batch)[0], plain.loss(by_hand)[0])
+    plain = learner("a2c", "Chain", normalize_advantage=False)
+    torch.testing.assert_close(made.loss(batch, made.config)[0], plain.loss(by_hand, plain.config)[0])
 
 
 CLIP = 0.2
@@ -167,7 +167,15 @@ def test_clipping_stops_only_the_gain(
 
     Where it follows, d/dz of -ratio · A is ratio · A · (π - 1_a).
     """
-    made = learner("ppo", "Bandit", clip=CLIP, entropy=0.0, value=0.0, standardise=False, **{"net.hidden": []})
+    made = learner(
+        "ppo",
+        "Bandit",
+        clip_range=CLIP,
+        ent_coef=0.0,
+        vf_coef=0.0,
+        normalize_advantage=False,
+        **{"net.hidden": []},
+    )
     logits, action = torch.tensor([0.3, -0.4]), 1
     with torch.no_grad():
         made.policy.outputs.weight.zero_()
@@ -175,7 +183,7 @@ def test_clipping_stops_only_the_gain(
     pi = logits.softmax(0)
     before = pi[action].log().reshape(1) - torch.tensor([ratio]).log()
     batch = samples(torch.ones(1, 1), torch.tensor([action]), torch.tensor([advantage]), log_prob=before)
-    loss = made.loss(batch)[0]
+    loss = made.loss(batch, made.config)[0]
     loss.backward()
     chosen = torch.tensor([0.0, 1.0])
     torch.testing.assert_close(made.policy.outputs.bias.grad, ratio * advantage * (pi - chosen) * follows)
@@ -190,7 +198,7 @@ def test_value_clipping_takes_the_larger_error(
     learner: Callable[..., Any], before: float, target: float, clip: float | None
 ) -> None:
     """V = 0.5 now; beyond the clip, the gradient is 0 where the clipped value is the worse one."""
-    made = learner("ppo", "Bandit", entropy=0.0, value=1.0, value_clip=clip, **{"net.hidden": []})
+    made = learner("ppo", "Bandit", ent_coef=0.0, vf_coef=1.0, clip_range_vf=clip, **{"net.hidden": []})
     with torch.no_grad():
         made.critic.output.weight.zero_()
         made.critic.output.bias.fill_(0.5)
@@ -199,7 +207,7 @@ def test_value_clipping_takes_the_larger_error(
     error, clipped = (0.5 - target) ** 2, 0.0
     if clip is not None:
         clipped = (before + max(-clip, min(clip, 0.5 - before)) - target) ** 2
-    loss, metrics = made.loss(batch)
+    loss, metrics = made.loss(batch, made.config)
     assert float(metrics["loss/value"]) == pytest.approx(max(error, clipped))
     (gradient,) = torch.autograd.grad(loss, made.critic.output.bias)
     if clip is None or error > clipped:
@@ -212,13 +220,13 @@ def test_value_clipping_is_in_units_of_values_with_popart(learner: Callable[...,
     """A hundred times the rewards have the same loss in units."""
     found = []
     for size in (1.0, 100.0):
-        made = learner("ppo", "Bandit", popart=True, value_clip=0.2, entropy=0.0, **{"net.hidden": []})
+        made = learner("ppo", "Bandit", popart=True, clip_range_vf=0.2, ent_coef=0.0, **{"net.hidden": []})
         made.critic.absorb(samples(torch.ones(2, 1), torch.tensor([0, 0]), torch.zeros(2), torch.tensor([-size, size])))
         with torch.no_grad():
             made.critic.output.linear.weight.zero_()
             made.critic.output.linear.bias.fill_(0.5)
         batch = samples(torch.ones(1, 1), torch.tensor([0]), torch.tensor([size]), torch.tensor([0.6 * size]))
-        found.append(float(made.loss(batch)[1]["loss/value"]) / size**2)
+        found.append(float(made.loss(batch, made.config)[1]["loss/value"]) / size**2)
     assert found == pytest.approx([0.64, 0.64])  # from -0.4 no further than to -0.2, where 0.6 is the target
 
 
@@ -229,25 +237,32 @@ def test_kl_is_schulmans_estimator(learner: Callable[..., Any]) -> None:
     with torch.no_grad():
         now = torch.stack([distribution(made.policy, batch.obs[i]).log_prob(batch.action[i]) for i in range(6)])
     batch.extras["log_prob"] = now.clone()
-    assert made.loss(batch)[1]["loss/kl"] == pytest.approx(0.0, abs=1e-6)
+    assert made.loss(batch, made.config)[1]["loss/kl"] == pytest.approx(0.0, abs=1e-6)
     batch.extras["log_prob"] = now - torch.tensor([0.5, 9.0, -0.3, 0.1, 0.0, -9.0])
     moved = [0.5, -0.3, 0.1, 0.0]
     by_hand = sum(math.exp(x) - 1 - x for x in moved) / 4
-    assert made.loss(batch)[1]["loss/kl"] == pytest.approx(by_hand, rel=1e-4)
+    assert made.loss(batch, made.config)[1]["loss/kl"] == pytest.approx(by_hand, rel=1e-4)
 
 
 @pytest.mark.parametrize(("limit", "updates"), [(None, 12), (1e9, 12), (1e-12, 3)])
 def test_kl_stop_ends_the_epochs(learner: Callable[..., Any], limit: float | None, updates: int) -> None:
     """Four epochs of three minibatches; with a limit that any change exceeds, one epoch."""
-    made = learner("ppo", "Chain", steps=12, batch=4, epochs=4, kl_stop=limit, lr=1e-2)
+    made = learner("ppo", "Chain", n_steps=12, batch_size=4, n_epochs=4, target_kl=limit, learning_rate=1e-2)
     rollout, clock = collect(made, 12)
     made.update(rollout, clock)
-    assert made.optim.state["steps"] == updates
+    assert made.optimizers[0].state["steps"] == updates
 
 
 def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[..., Any]) -> None:
     """Two epochs of three minibatches, drawn from the learner's own generator: each row once per epoch."""
-    options = {"steps": 12, "batch": 4, "epochs": 2, "standardise": False, "lam": 1.0, "lr": 1e-2}
+    options = {
+        "n_steps": 12,
+        "batch_size": 4,
+        "n_epochs": 2,
+        "normalize_advantage": False,
+        "gae_lambda": 1.0,
+        "learning_rate": 1e-2,
+    }
     made, probe = learner("ppo", "Chain", **options), learner("ppo", "Chain", **options)
     rollout, clock = collect(made, 12)
     value, advantage = returns_by_hand(made, rollout, 12)
@@ -264,26 +279,26 @@ def test_ppo_update_is_the_reference_on_shuffled_minibatches(learner: Callable[.
         assert sorted(order) == list(range(12))
         for start in (0, 4, 8):
             picked = batch.take(torch.from_numpy(order[start : start + 4]))
-            probe.optim.minimise(reference(probe, picked), clock, age=12)
-    torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-3, atol=1e-5)
+            probe.optimizers[0].minimize(reference(probe, picked), clock, age=12)
+    torch.testing.assert_close(made.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
 def test_a2c_update_is_one_gradient_step_on_n_step_returns(learner: Callable[..., Any]) -> None:
-    made, probe = learner("a2c", "Chain", steps=8, lam=1.0), learner("a2c", "Chain", steps=8, lam=1.0)
+    made, probe = learner("a2c", "Chain", n_steps=8, gae_lambda=1.0), learner("a2c", "Chain", n_steps=8, gae_lambda=1.0)
     rollout, clock = collect(made, 8)
     value, advantage = returns_by_hand(made, rollout, 8)
     obs, action = torch.from_numpy(rollout.obs[:8, 0]), torch.from_numpy(rollout.action[:, 0])
     batch = samples(obs, action, advantage, advantage + value)
     made.update(rollout, clock)
-    probe.optim.minimise(reference(probe, batch), clock, age=8)
-    torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-4, atol=1e-6)
+    probe.optimizers[0].minimize(reference(probe, batch), clock, age=8)
+    torch.testing.assert_close(made.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize("algorithm", POLICIES)
-def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algorithm: str, standardise: bool) -> None:
+def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algorithm: str, standardize: bool) -> None:
     """Neither what stands in them nor whether they are there."""
-    made = learner(algorithm, "Chain", steps=2, standardise=standardise, entropy=0.1)
+    made = learner(algorithm, "Chain", n_steps=2, normalize_advantage=standardize, ent_coef=0.1)
     weight = torch.tensor([1.0, 0.0, 1.0, 2.0, 0.0, 0.5])
     batch, other = random_samples("Chain", 6, weight), random_samples("Chain", 6, weight)
     kept = batch.take(torch.tensor([0, 2, 3, 5]))
@@ -291,7 +306,7 @@ def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algori
     for name in ("obs", "action", "advantage", "target"):
         getattr(garbage, name)[weight == 0] = 7 * getattr(other, name)[weight == 0] if name != "action" else 1
     garbage.extras["log_prob"][weight == 0] = -9.0
-    first, second, third = (gradients(made, made.loss(b)[0]) for b in (batch, garbage, kept))
+    first, second, third = (gradients(made, made.loss(b, made.config)[0]) for b in (batch, garbage, kept))
     for a, b, c in zip(first, second, third, strict=True):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-6)
@@ -301,18 +316,20 @@ def test_rows_of_weight_0_change_no_gradient(learner: Callable[..., Any], algori
 @pytest.mark.parametrize("algorithm", POLICIES)
 def test_weights_keep_their_scale(learner: Callable[..., Any], algorithm: str) -> None:
     """Twice the weight is twice the gradient: importance weights are never divided by their sum."""
-    made = learner(algorithm, "Chain", standardise=False)
+    made = learner(algorithm, "Chain", normalize_advantage=False)
     once = random_samples("Chain", 5, torch.full((5,), 0.25))
     twice = replace(once, weight=once.weight * 2, share=None)
-    pairs = zip(gradients(made, made.loss(once)[0]), gradients(made, made.loss(twice)[0]), strict=True)
+    pairs = zip(
+        gradients(made, made.loss(once, made.config)[0]), gradients(made, made.loss(twice, made.config)[0]), strict=True
+    )
     for single, double in pairs:
         torch.testing.assert_close(double, 2 * single)
 
 
 @pytest.mark.parametrize("algorithm", [name for name in POLICIES if name != "vpg"])  # whose rollouts have any length
 def test_rows_of_weight_0_change_no_update(learner: Callable[..., Any], algorithm: str) -> None:
-    """Through targets, minibatches and optimiser: an invalid row may hold anything finite."""
-    options = {"steps": 12} | ({"batch": 4, "epochs": 2} if algorithm == "ppo" else {})
+    """Through targets, minibatches and optimizer: an invalid row may hold anything finite."""
+    options = {"n_steps": 12} | ({"batch_size": 4, "n_epochs": 2} if algorithm == "ppo" else {})
     weights = []
     for filling in (0.0, 5.0):
         made = learner(algorithm, "Chain", **options)
@@ -321,7 +338,7 @@ def test_rows_of_weight_0_change_no_update(learner: Callable[..., Any], algorith
         rollout.weight[after_end], rollout.whole = 0, False
         rollout.obs[after_end], rollout.reward[after_end], rollout.action[after_end] = filling, filling, filling > 0
         made.update(rollout, clock)
-        weights.append(made.optim.flat.clone())
+        weights.append(made.optimizers[0].flat.clone())
     assert torch.equal(*weights)
 
 

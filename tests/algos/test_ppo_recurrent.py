@@ -11,19 +11,28 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from rlplug_core.actor import Actor, Lane
+from rlplug_core.acting.recurrent import MemoryAgent
 from rlplug_core.batches import Rollout
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig
-from rlplug_core.evaluate import evaluate
-from rlplug_core.recurrent import MemoryAgent
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing.envs import LongRecall, Recall
 from rlplug_core.types import Array, tree_map
 from tests.reference.memory import Random, seen_by, slowly
 
 RANDOM = f"{Random.__module__}:{Random.__name__}"
 #: A learner whose loss has all its parts, for rollouts of eight steps.
-SMALL = {"steps": 8, "batch": 24, "epochs": 1, "entropy": 0.3, "value": 0.7, "units": 5, "net.hidden": [6], "lr": 1e-2}
+SMALL = {
+    "n_steps": 8,
+    "batch_size": 24,
+    "n_epochs": 1,
+    "ent_coef": 0.3,
+    "vf_coef": 0.7,
+    "recurrent_hidden_size": 5,
+    "net.hidden": [6],
+    "learning_rate": 1e-2,
+}
 
 
 @pytest.fixture(params=["gru", "lstm"])
@@ -36,7 +45,7 @@ def rollouts(made: Any, env: Any, count: int) -> Iterator[tuple[Rollout, Clock]]
     buffer = made.buffer()
     actor = Actor(env, Lane(made, made.agent(), buffer), Clock(10**6))
     actor.reset(3)
-    for _ in range(count * made.config.steps):
+    for _ in range(count * made.config.n_steps):
         for _, step in actor.step():
             buffer.add(step)
         for rollout in buffer.batches(actor.clock):
@@ -56,45 +65,45 @@ def advantages(made: Any, rollout: Rollout) -> tuple[Array, Array]:
             after = successor[step, row] if ended else following
             after = 0.0 if rollout.terminated[step, row] else after
             delta = rollout.reward[step, row] + c.gamma * after - value[step, row]
-            running = delta + (0.0 if ended else c.gamma * c.lam * running)
+            running = delta + (0.0 if ended else c.gamma * c.gae_lambda * running)
             found[step, row], following = running, value[step, row]
     return found, found + value
 
 
-def reference(made: Any, rollout: Rollout, rows: list[int], advantage: Array, target: Array) -> Tensor:
+def reference(made: Any, rollout: Rollout, num_envs: list[int], advantage: Array, target: Array) -> Tensor:
     """The loss of these rows, sample by sample."""
     c, policy = made.config, made.policy
     steps, losses = len(rollout.reward), []
     features = policy.encoder(torch.from_numpy(rollout.obs[:steps].reshape(-1, 3))).unflatten(0, (steps, -1))
-    before = tree_map(torch.from_numpy, rollout.carry)
-    remembered = slowly(policy.memory, features, rollout.first, rollout.weight > 0, before)
-    for row in rows:
+    before = tree_map(torch.from_numpy, rollout.recurrent_state)
+    remembered = slowly(policy.memory, features, rollout.is_first, rollout.weight > 0, before)
+    for row in num_envs:
         for step in np.flatnonzero(rollout.weight[:, row]):
             after = {part: remembered[part][step][row] for part in policy.memory.parts}
             over = Categorical(logits=policy.policy.outputs(after["h"]))
             old = float(rollout.extras["log_prob"][step, row])
             ratio = (over.log_prob(torch.tensor(rollout.action[step, row])) - old).exp()
             gain = float(advantage[step, row])
-            bounded = ratio.clamp(1 - c.clip, 1 + c.clip)
+            bounded = ratio.clamp(1 - c.clip_range, 1 + c.clip_range)
             error = (made.critic(after) - float(target[step, row])) ** 2
-            losses.append(-torch.min(ratio * gain, bounded * gain) + c.value * error - c.entropy * over.entropy())
+            losses.append(-torch.min(ratio * gain, bounded * gain) + c.vf_coef * error - c.ent_coef * over.entropy())
     return torch.stack(losses).mean()
 
 
 def gradients(made: Any, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, made.optim.parameters))
+    return list(torch.autograd.grad(loss, made.optimizers[0].parameters))
 
 
 def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memory: str) -> None:
     """Rollouts with truncations, terminations and absent rows in the window, the later ones from the middle on."""
-    made = learner("ppo", RANDOM, memory=memory, standardise=False, **SMALL)
+    made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
     seen = np.zeros(3)
     for rollout, _ in rollouts(made, Random(3), 4):
-        batch, (advantage, target) = made.samples(rollout), advantages(made, rollout)
+        batch, (advantage, target) = made.advantages(rollout, made.config), advantages(made, rollout)
         counts = (rollout.weight > 0).ravel()
         for found, expected in ((batch.advantage, advantage), (batch.target, target)):
             np.testing.assert_allclose(found.numpy()[counts], expected.ravel()[counts], atol=1e-5)
-        loss, slow = made.loss(batch)[0], reference(made, rollout, [0, 1, 2], advantage, target)
+        loss, slow = made.loss(batch, made.config)[0], reference(made, rollout, [0, 1, 2], advantage, target)
         torch.testing.assert_close(loss, slow)
         for one, other in zip(gradients(made, loss), gradients(made, slow), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
@@ -104,64 +113,64 @@ def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memo
 
 def test_the_clip_stops_what_the_first_epoch_cannot_reach(learner: Callable[..., Any], memory: str) -> None:
     """After large steps of the weights many ratios are beyond it; the loss is still the reference's."""
-    made = learner("ppo", RANDOM, memory=memory, standardise=False, **SMALL)
+    made = learner("ppo", RANDOM, recurrent_cell=memory, normalize_advantage=False, **SMALL)
     ((rollout, _),) = rollouts(made, Random(3), 1)
-    batch, (advantage, target) = made.samples(rollout), advantages(made, rollout)
+    batch, (advantage, target) = made.advantages(rollout, made.config), advantages(made, rollout)
     with torch.no_grad():
-        made.optim.flat.add_(torch.randn_like(made.optim.flat))
-    loss, slow = made.loss(batch)[0], reference(made, rollout, [0, 1, 2], advantage, target)
+        made.optimizers[0].flat.add_(torch.randn_like(made.optimizers[0].flat))
+    loss, slow = made.loss(batch, made.config)[0], reference(made, rollout, [0, 1, 2], advantage, target)
     torch.testing.assert_close(loss, slow)
-    assert float(made.loss(batch)[1]["loss/kl"]) > 0.05
+    assert float(made.loss(batch, made.config)[1]["loss/kl"]) > 0.05
 
 
 def test_update_is_the_reference_on_whole_rows_in_random_order(learner: Callable[..., Any], memory: str) -> None:
     """Two epochs of three rows, two at a time: the one that is left over waits, by the learner's own generator."""
-    options = {**SMALL, "memory": memory, "batch": 20, "epochs": 2, "standardise": False}
+    options = {**SMALL, "recurrent_cell": memory, "batch_size": 20, "n_epochs": 2, "normalize_advantage": False}
     made, probe = learner("ppo", RANDOM, **options), learner("ppo", RANDOM, **options)
     for rollout, clock in rollouts(made, Random(3), 2):
         found = advantages(probe, rollout)
         made.update(rollout, clock)
         for _ in range(2):
             chosen = probe.generator.permutation(3)[:2].tolist()
-            probe.optim.minimise(reference(probe, rollout, chosen, *found), clock, age=24)
-        torch.testing.assert_close(made.optim.flat, probe.optim.flat, rtol=1e-3, atol=1e-5)
+            probe.optimizers[0].minimize(reference(probe, rollout, chosen, *found), clock, age=24)
+        torch.testing.assert_close(made.optimizers[0].flat, probe.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
 def test_what_absent_rows_hold_changes_no_update(learner: Callable[..., Any], memory: str) -> None:
     """In the middle of episodes too: two learners that differ in it are the same to the bit after four updates."""
     weights = []
     for filling in (0.0, 9.0):
-        made = learner("ppo", RANDOM, memory=memory, **{**SMALL, "batch": 16, "epochs": 2})
+        made = learner("ppo", RANDOM, recurrent_cell=memory, **{**SMALL, "batch_size": 16, "n_epochs": 2})
         for rollout, clock in rollouts(made, Random(3, filling=filling), 4):
             assert not rollout.whole
             made.update(rollout, clock)
-        weights.append(made.optim.flat.clone())
+        weights.append(made.optimizers[0].flat.clone())
     assert torch.equal(*weights)
 
 
 def test_the_name_is_the_switch(learner: Callable[..., Any]) -> None:
     named, switched, plain = (
         learner("ppo-recurrent", "Chain"),
-        learner("ppo", "Chain", memory="gru"),
+        learner("ppo", "Chain", recurrent_cell="gru"),
         learner("ppo", "Chain"),
     )
     assert named.config == switched.config
     assert isinstance(named.agent(), MemoryAgent)
     assert not isinstance(plain.agent(), MemoryAgent)
-    assert torch.equal(named.optim.flat, switched.optim.flat)
+    assert torch.equal(named.optimizers[0].flat, switched.optimizers[0].flat)
 
 
 def test_a_minibatch_without_room_for_a_row_is_one_clear_sentence(learner: Callable[..., Any]) -> None:
     with pytest.raises(BadConfig) as caught:
-        learner("ppo", "Chain", memory="lstm", steps=64, batch=63)
+        learner("ppo", "Chain", recurrent_cell="lstm", n_steps=64, batch_size=63)
     assert str(caught.value) == (
-        "ppo: with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 "
-        "steps; give --batch 64 or more, or --steps 63 or fewer"
+        "with a memory minibatches are made of whole rows, and one of 63 samples has no room for a row of 64 "
+        "steps; give --batch-size 64 or more, or --n-steps 63 or fewer"
     )
 
 
 #: What suits so little: whole episodes in each row.
-QUICK = {"rows": 32, "steps": 24, "batch": 768, "lr": 3e-3, "total_steps": 8_192}
+QUICK = {"num_envs": 32, "n_steps": 24, "batch_size": 768, "learning_rate": 3e-3, "total_timesteps": 8_192}
 
 
 def recalled(trained: Callable[..., Any], env: type[Recall], **options: Any) -> float:
@@ -175,8 +184,8 @@ def test_without_memory_the_cue_is_forgotten(trained: Callable[..., Any]) -> Non
 
 
 def test_a_gru_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
-    assert recalled(trained, LongRecall, memory="gru") > 0.95
+    assert recalled(trained, LongRecall, recurrent_cell="gru") > 0.95
 
 
 def test_an_lstm_recalls_a_cue(trained: Callable[..., Any]) -> None:
-    assert recalled(trained, Recall, memory="lstm", steps=10, batch=160, total_steps=4_096) > 0.95
+    assert recalled(trained, Recall, recurrent_cell="lstm", n_steps=10, batch_size=160, total_timesteps=4_096) > 0.95

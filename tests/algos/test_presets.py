@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from rlplug_core.clock import Clock
-from rlplug_core.plan import Plan
+from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import records
-from rlplug_core.plugins.presets import chain
-from rlplug_core.presets import resolve
+from rlplug_core.plugins.preset_files import chain
+from rlplug_core.plugins.presets import resolve
 from rlplug_core.testing.envs import LongRecall
 from rlplug_core.types import Spec, tree_map
 
@@ -46,9 +46,9 @@ def tables() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("algorithm", "env"), sorted(set(tables())))
 def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, env: str) -> None:
     plan = Plan.make(algorithm, env, resolve(algorithm, env, {})[0])
-    learner = plan.make_learner(Spec(*SPACES[env], plan.options.rows, env))
-    agent, (seen, acted), rows, clock = learner.agent(), SPACES[env], plan.options.rows, Clock(1)
-    obs = tree_map(lambda value: np.stack([value] * rows), seen.sample())
-    act = agent.act(obs, np.ones(rows, bool), agent.initial(rows), clock)
-    assert act.action.shape == (rows, *acted.shape)
+    learner = plan.make_learner(Spec(*SPACES[env], plan.options.num_envs, env))
+    agent, (seen, acted), num_envs, clock = learner.agent(), SPACES[env], plan.options.num_envs, Clock(1)
+    obs = tree_map(lambda value: np.stack([value] * num_envs), seen.sample())
+    act = agent.act(obs, np.ones(num_envs, bool), agent.initial(num_envs), clock)
+    assert act.action.shape == (num_envs, *acted.shape)
     assert not list(learner.buffer().batches(clock)), "there is nothing to learn from before the first step"

@@ -15,51 +15,57 @@ import numpy as np
 import pytest
 import torch
 
-from rlplug_algos.value import ValueLearner
-from rlplug_algos.vqn import VQN
 from rlplug_core.testing.tabular import Drift, Fork, Tabular, Trap
 from rlplug_core.types import Array
 from tests.algos.test_options import ALGORITHMS
 
 GAMMA = 0.9
-SHARED = {"gamma": GAMMA, "net.hidden": [], "anneal": True, "epsilon_start": 1.0, "epsilon_end": 0.3}
+SHARED = {
+    "gamma": GAMMA,
+    "net.hidden": [],
+    "anneal_lr": True,
+    "exploration_initial_eps": 1.0,
+    "exploration_final_eps": 0.3,
+}
 REPLAY = {
-    **SHARED, "rows": 32, "start": 512, "batch": 128, "every": 32, "updates": 4, "capacity": 20_000, "lr": 3e-2,
-    "target_every": 20, "total_steps": 12_000,
+    **SHARED, "num_envs": 32, "learning_starts": 512, "batch_size": 128, "train_freq": 32, "gradient_steps": 4,
+    "buffer_size": 20_000, "learning_rate": 3e-2,
+    "target_update_interval": 20, "total_timesteps": 12_000,
 }  # fmt: skip
-#: Who explores by noise stops when it has learnt enough of it, so random actions go on; and importance weights make up
+#: Who explores by noise stops when it has learned enough of it, so random actions go on; and importance weights make up
 #: for priorities from the beginning, as chance would be weighed wrong otherwise.
-NOISY, PRIORITISED = {"warmup": REPLAY["total_steps"]}, {"priority.beta": 1.0}
+NOISY, PRIORITIZED = {"random_steps": REPLAY["total_timesteps"]}, {"priority.beta": 1.0}
 #: Whatever is earned, returns on this support lead to others on it: none is cut off, so the mean is kept.
-ATOMS = {"v_min": 0.0, "v_max": 3.2, "atoms": 33, "lr": 5e-2}
-IMPLICIT = {"net.hidden": [32, 32], "lr": 1e-2, "acting_quantiles": 8, "batch": 64}
-ONLINE = {**SHARED, "rows": 64, "lr": 2e-2, "total_steps": 80_000}
+ATOMS = {"v_min": 0.0, "v_max": 3.2, "n_atoms": 33, "learning_rate": 5e-2}
+IMPLICIT = {"net.hidden": [32, 32], "learning_rate": 1e-2, "n_acting_quantiles": 8, "batch_size": 64}
+ONLINE = {**SHARED, "num_envs": 64, "learning_rate": 2e-2, "total_timesteps": 80_000}
 WORKERS = {
-    **ONLINE, "rows": 32, "workers": 2, "inline": True, "lr": 1e-2, "target_every": 10, "total_steps": 60_000,
-    "epsilon_others": [],
+    **ONLINE, "num_envs": 32, "workers": 2, "inline": True, "learning_rate": 1e-2, "target_update_interval": 10,
+    "total_timesteps": 60_000,
+    "exploration_final_eps_others": [],
 }  # fmt: skip
 #: Name to the options that suit processes in which every action matters; whoever adds a name adds a line.
 LEARNERS: dict[str, dict[str, Any]] = {
-    "dqn": REPLAY, "ddqn": REPLAY, "dueling-dqn": REPLAY, "per-dqn": {**REPLAY, **PRIORITISED},
-    "noisy-dqn": {**REPLAY, **NOISY}, "c51": {**REPLAY, **ATOMS}, "qrdqn": {**REPLAY, "quantiles": 16},
-    "iqn": {**REPLAY, **IMPLICIT}, "vqn": ONLINE, "nstep-q": {**WORKERS, "steps": 1},
+    "dqn": REPLAY, "ddqn": REPLAY, "dueling-dqn": REPLAY, "per-dqn": {**REPLAY, **PRIORITIZED},
+    "noisy-dqn": {**REPLAY, **NOISY}, "c51": {**REPLAY, **ATOMS}, "qrdqn": {**REPLAY, "n_quantiles": 16},
+    "iqn": {**REPLAY, **IMPLICIT}, "vqn": ONLINE, "nstep-q": {**WORKERS, "n_steps": 1},
 }  # fmt: skip
 #: And those that sum rewards.
 SUMMING: dict[str, dict[str, Any]] = {
     "nstep-dqn": REPLAY,
-    "rainbow": {**REPLAY, **NOISY, **PRIORITISED, **ATOMS, "v_max": 4.0, "atoms": 26},
-    "rainbow-iqn": {**REPLAY, **NOISY, **PRIORITISED, **IMPLICIT},
-    "nstep-q": {**WORKERS, "steps": 3, "replay": 1.0, "epsilon_end": 0.6},
+    "rainbow": {**REPLAY, **NOISY, **PRIORITIZED, **ATOMS, "v_max": 4.0, "n_atoms": 26},
+    "rainbow-iqn": {**REPLAY, **NOISY, **PRIORITIZED, **IMPLICIT},
+    "nstep-q": {**WORKERS, "n_steps": 3, "replay_ratio": 1.0, "exploration_final_eps": 0.6},
 }
 PROCESSES = {"trap": Trap, "drift": Drift}
 
 
 def found(runner: Any, process: type[Tabular]) -> np.ndarray[Any, Any]:
-    """The action values [S, A] that were learnt of the states that are not terminal."""
+    """The action values [S, A] that were learned of the states that are not terminal."""
     learner = runner.snapshot()
     seen = torch.eye(len(process.terminal))[torch.from_numpy(~process.terminal)]
     with torch.no_grad():
-        values: np.ndarray[Any, Any] = learner.online(seen).numpy()
+        values: np.ndarray[Any, Any] = learner.q_network(seen).numpy()
     return values
 
 
@@ -84,10 +90,10 @@ def test_best_action_values_are_reached(trained: Callable[..., Any], name: str, 
     assert error(runner, process) < 0.01
 
 
-#: What online learners share with those that replay; noise needs random steps, as it stops when it has learnt enough.
+#: What online learners share with those that replay; noise needs random steps, as it stops when it has learned enough.
 WAYS: dict[str, dict[str, Any]] = {
-    "softmax": {"temperature": 1.0}, "huber": {"loss": "huber"},
-    "noisy": {"noisy": "independent", "warmup": ONLINE["total_steps"]},
+    "softmax": {"softmax_temperature": 1.0}, "huber": {"loss": "huber"},
+    "noisy": {"noisy": "independent", "random_steps": ONLINE["total_timesteps"]},
 }  # fmt: skip
 
 
@@ -102,7 +108,7 @@ def test_sums_of_rewards_reach_them_where_later_actions_do_not_matter(trained: C
 
 
 def test_every_value_based_name_is_here() -> None:
-    named = {name for name, cls in ALGORITHMS.items() if issubclass(cls, ValueLearner | VQN)}
+    named = {name for name, cls in ALGORITHMS.items() if cls.__module__.startswith("rlplug_algos.value.")}
     assert named == LEARNERS.keys() | SUMMING.keys() | {"vsarsa"}
 
 
@@ -114,7 +120,11 @@ def test_sarsa_reaches_the_values_of_the_policy_that_explores(
 
     Actions are drawn at random, and so are the values: other seeds were 0.008 off in the first and 0.02 in the second.
     """
-    runner = trained("vsarsa", where(process), **{**ONLINE, "epsilon_start": 0.3, "lr": 1e-2, "total_steps": 160_000})
+    runner = trained(
+        "vsarsa",
+        where(process),
+        **{**ONLINE, "exploration_initial_eps": 0.3, "learning_rate": 1e-2, "total_timesteps": 160_000},
+    )
     assert error(runner, process, epsilon=0.3) < bar
     assert error(runner, process) > 0.1
 
@@ -122,7 +132,13 @@ def test_sarsa_reaches_the_values_of_the_policy_that_explores(
 @pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
 def test_sarsa_reaches_the_best_values_as_exploration_ends(trained: Callable[..., Any], process: type[Tabular]) -> None:
     """Of the best actions: the others are taken no more, so their values stay those of a policy that is gone."""
-    options = {**ONLINE, "lr": 5e-2, "epsilon_start": 0.5, "epsilon_end": 0.0, "epsilon_until": 0.6}
+    options = {
+        **ONLINE,
+        "learning_rate": 5e-2,
+        "exploration_initial_eps": 0.5,
+        "exploration_final_eps": 0.0,
+        "exploration_fraction": 0.6,
+    }
     values, wanted = found(trained("vsarsa", where(process), **options), process), process.values(GAMMA)
     wanted = wanted[~process.terminal]
     assert values.argmax(-1).tolist() == wanted.argmax(-1).tolist()
@@ -140,7 +156,7 @@ def test_a_cut_that_is_taken_for_an_end_falls_into_the_trap(
         return reward, terminated | truncated, truncated
 
     monkeypatch.setattr(Trap, "move", mistaken)
-    runner = trained("vqn", where(Trap), **{**LEARNERS["vqn"], "total_steps": 40_000})
+    runner = trained("vqn", where(Trap), **{**LEARNERS["vqn"], "total_timesteps": 40_000})
     assert Trap.values(GAMMA)[0].argmax() == 1
     assert found(runner, Trap)[0].argmax() == 0
     assert error(runner, Trap) > 0.5

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlplug_core.checkpoint import Checkpoints
-from rlplug_core.journal import read
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.journal import read
 from tests.algos.test_options import ALGORITHMS
 
 SCRIPT = Path(__file__).with_name("stopping.py")
@@ -95,7 +95,7 @@ def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
 
 @pytest.mark.parametrize(("case", "what", "mark"), STOPS)
 def test_resumed_run_ends_in_the_same_state(root: Path, case: str, what: str, mark: int) -> None:
-    """Weights, optimisers, buffer, environments, generators, clock, best return: every bit of the final checkpoint."""
+    """Weights, optimizers, buffer, environments, generators, clock, best return: every bit of the final checkpoint."""
     assert differences(final_state(root / f"{case}-whole"), final_state(root / f"{case}-{what}-{mark}")) == []
 
 

@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlplug_algos.off_policy.tqc import pooled
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
+from tests.algos.losses import critic_loss, draws, pairs, policy_loss
 
 SMALL = {"net.hidden": [16]}
 
@@ -33,7 +35,7 @@ def continuous(count: int, weight: Tensor | None = None) -> Transitions:
 
 
 def with_draws(learner: Any, batch: Transitions) -> Transitions:
-    return replace(batch, share=None, extras=learner.draws(batch))
+    return replace(batch, share=None, extras=draws(learner, batch))
 
 
 def scatter(learner: Any) -> None:
@@ -60,13 +62,13 @@ def tqc_reference(learner: Any, batch: Transitions) -> Tensor:
             atoms = [
                 float(z) for one in learner.target_critics.members for z in one(batch.next_obs[i : i + 1], action)[0]
             ]
-            kept = sorted(atoms)[: len(atoms) - c.critics * c.drop]
+            kept = sorted(atoms)[: len(atoms) - c.n_critics * c.top_quantiles_to_drop_per_net]
             bonus = float(learner.temperature.log.exp() * log_prob)
             targets = [float(batch.reward[i]) + float(batch.discount[i]) * (z - bonus) for z in kept]
         terms = []
         for one in learner.critics.members:
             for m, quantile in enumerate(one(batch.obs[i : i + 1], batch.action[i : i + 1])[0]):
-                share = (2 * m + 1) / (2 * c.quantiles)
+                share = (2 * m + 1) / (2 * c.n_quantiles)
                 terms += [abs(share - float(y < quantile)) * huber(y - quantile) for y in targets]
         losses.append(batch.weight[i] * torch.stack(terms).mean())
     return torch.stack(losses).sum() / max(1, int((batch.weight > 0).sum()))
@@ -74,24 +76,25 @@ def tqc_reference(learner: Any, batch: Transitions) -> Tensor:
 
 @pytest.mark.parametrize(("critics", "drop"), [(2, 0), (2, 2), (3, 1)])
 def test_tqc_drops_the_top_of_all_quantiles(learner: Callable[..., Any], critics: int, drop: int) -> None:
-    made = learner("tqc", "Continuous", critics=critics, quantiles=5, drop=drop, **SMALL)
+    made = learner("tqc", "Continuous", n_critics=critics, n_quantiles=5, top_quantiles_to_drop_per_net=drop, **SMALL)
     scatter(made)
     batch = with_draws(made, continuous(8, torch.tensor([1.0, 0.0, 0.25, 2.0] * 2)))
-    loss, expected = made.loss(batch)[0], tqc_reference(made, batch)
-    assert made.target(batch).shape == (8, critics * (5 - drop))
+    loss, expected = critic_loss(made, batch)[0], tqc_reference(made, batch)
+    assert made.truncated_target(batch, batch.extras["next_noise"], made.config).shape == (8, critics * (5 - drop))
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
     for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
     mean = torch.stack([one(batch.obs, batch.action).mean(1) for one in made.critics.members]).mean(0)
-    torch.testing.assert_close(made.value(batch, batch.action), mean)
+    torch.testing.assert_close(pooled(made.critics(batch.obs, batch.action)).mean(1), mean)
 
 
 def test_tqc_refuses_to_drop_everything(learner: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="drop is 5 of 5 quantiles and leaves none; set a lower --drop"):
-        learner("tqc", "Continuous", quantiles=5, drop=5)
+    sentence = "tqc: top_quantiles_to_drop_per_net 5 leaves none of 5 quantiles; set a lower one"
+    with pytest.raises(UsageError, match=sentence):
+        learner("tqc", "Continuous", n_quantiles=5, top_quantiles_to_drop_per_net=5)
 
 
-def test_crossq_normalises_both_observations_together(learner: Callable[..., Any]) -> None:
+def test_crossq_normalizes_both_observations_together(learner: Callable[..., Any]) -> None:
     """The values of (s, a) depend on what s' is, through the moments; the bootstrap gets no gradient of its own."""
     made = learner("crossq", "Continuous", **SMALL)
     scatter(made)
@@ -101,9 +104,9 @@ def test_crossq_normalises_both_observations_together(learner: Callable[..., Any
     obs, actions = torch.cat([batch.obs, batch.next_obs]), torch.cat([batch.action, action])
     weight = torch.cat([torch.ones(16), (batch.discount > 0).float()])
     values = torch.stack([one(obs, actions, weight) for one in made.critics.members])
-    soft = values[:, 16:].detach().amin(0) - made.temperature() * log_prob
+    soft = values[:, 16:].detach().amin(0) - made.temperature(made.config.ent_coef) * log_prob
     expected = (0.5 * (values[:, :16] - (batch.reward + batch.discount * soft)) ** 2).sum(0).mean()
-    loss = made.loss(batch)[0]
+    loss = critic_loss(made, batch)[0]
     torch.testing.assert_close(loss, expected)
     for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
@@ -111,14 +114,14 @@ def test_crossq_normalises_both_observations_together(learner: Callable[..., Any
 
 def test_crossq_absorbs_moments_when_the_update_ends(learner: Callable[..., Any]) -> None:
     """The critics' at every update, the policy's when it learns; there are no targets."""
-    made, clock, found = learner("crossq", "Continuous", policy_every=2, **SMALL), Clock(100), []
+    made, clock, found = learner("crossq", "Continuous", policy_delay=2, **SMALL), Clock(100), []
     for _ in range(4):
         made.update(continuous(8), clock)
         clock.updates += 1
         norms = (made.critics[0].layers.norms[0], made.policy.encoder.norms[0])
         found.append(tuple(int(norm.updates) for norm in norms))
     assert found == [(1, 0), (2, 1), (3, 1), (4, 2)]
-    assert made.pairs() == []
+    assert pairs(made) == []
 
 
 def masked(count: int, weight: Tensor | None = None) -> Transitions:
@@ -159,7 +162,7 @@ def test_discrete_losses_sum_over_legal_actions(learner: Callable[..., Any]) -> 
     made = learner("sac-discrete", "Masked", **SMALL)
     scatter(made)
     batch = masked(12, torch.tensor([1.0, 0.0, 0.25, 2.0] * 3))
-    ours, theirs = (made.loss(batch)[0], made.policy_loss(batch)[0]), discrete_reference(made, batch)
+    ours, theirs = (critic_loss(made, batch)[0], policy_loss(made, batch)[0]), discrete_reference(made, batch)
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(ours[1].squeeze(), theirs[1], rtol=1e-4, atol=1e-5)
     for one, other, module in zip(ours, theirs, (made.critics, made.policy), strict=True):
@@ -178,8 +181,10 @@ def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str)
     garbage.reward[weight == 0] = 70.0
     for obs in (garbage.obs, garbage.next_obs):
         (obs["obs"] if discrete else obs)[weight == 0] = 7.0
-    for loss, module in ((made.loss, made.critics), (made.policy_loss, made.policy)):
-        for a, b in zip(gradients(loss(batch)[0], module), gradients(loss(garbage)[0], module), strict=True):
+    for loss, module in ((critic_loss, made.critics), (policy_loss, made.policy)):
+        for a, b in zip(
+            gradients(loss(made, batch)[0], module), gradients(loss(made, garbage)[0], module), strict=True
+        ):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
@@ -187,22 +192,24 @@ def test_rows_of_weight_0_change_nothing(learner: Callable[..., Any], name: str)
 def test_discrete_temperature_moves_the_entropy_to_its_target(
     learner: Callable[..., Any], aim: float, direction: int
 ) -> None:
-    made = learner("sac-discrete", "Masked", target_entropy=aim, lr=0.1, **SMALL)
+    made = learner("sac-discrete", "Masked", target_entropy=aim, learning_rate=0.1, **SMALL)
     made.update(masked(8), Clock(100))
     assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
 
 
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "crossq"])
-def test_the_policys_loss_makes_no_gradients_of_critics(learner: Callable[..., Any], algorithm: str) -> None:
+def test_the_policys_loss_makes_no_gradients_of_critics(
+    learner: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They would be thrown away; afterwards the critics want theirs again."""
     made, wanted = learner(algorithm, "Continuous", **SMALL), list[bool]()
-    loss = made.policy_loss
+    loss = type(made).policy_loss
 
-    def seen(batch: Transitions) -> Any:
-        wanted.extend(parameter.requires_grad for parameter in made.critics.parameters())
-        return loss(batch)
+    def seen(learner: Any, *given: Any) -> Any:
+        wanted.extend(parameter.requires_grad for parameter in learner.critics.parameters())
+        return loss(learner, *given)
 
-    made.policy_loss = seen
+    monkeypatch.setattr(type(made), "policy_loss", seen)
     clock = Clock(100, updates=5)
     made.update(continuous(8), clock)
     assert wanted

@@ -17,10 +17,10 @@ SHARED = {"net.shared": True}
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
 @pytest.mark.parametrize("algorithm", ["a2c", "a3c", "ppo", "vac", "vpg"])
 def test_loss_and_gradient_are_those_of_two_passes(learner: Callable[..., Any], algorithm: str, env: str) -> None:
-    made = learner(algorithm, env, entropy=0.3, value=0.7, standardise=False, **SHARED)
+    made = learner(algorithm, env, ent_coef=0.3, vf_coef=0.7, normalize_advantage=False, **SHARED)
     assert made.policy.encoder is made.critic.encoder
     batch = random_samples(env, 7, torch.tensor([1.0, 0.0, 2.5, 1.0, 0.5, 1.0, 0.0]))
-    loss, expected = made.loss(batch)[0], reference(made, batch)
+    loss, expected = made.loss(batch, made.config)[0], reference(made, batch)
     torch.testing.assert_close(loss, expected)
     for got, wanted in zip(gradients(made, loss), gradients(made, expected), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
@@ -34,16 +34,16 @@ def test_the_loss_passes_each_trunk_once(
     made, seen = learner(algorithm, "Chain", **{"net.shared": shared}), []
     for trunk in {made.policy.encoder, made.critic.encoder}:
         trunk.register_forward_hook(lambda *_: seen.append(1))
-    made.loss(random_samples("Chain", 3))
+    made.loss(random_samples("Chain", 3), made.config)
     assert len(seen) == passes
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
-def test_every_parameter_is_optimised_once(learner: Callable[..., Any], algorithm: str) -> None:
+def test_every_parameter_is_optimized_once(learner: Callable[..., Any], algorithm: str) -> None:
     made = learner(algorithm, "Chain", **SHARED)
-    optimised = [id(parameter) for parameter in made.optim.parameters]
-    assert sorted(optimised) == sorted({id(parameter) for parameter in made.parameters()})
-    assert made.optim.flat.numel() == sum(parameter.numel() for parameter in made.parameters())
+    optimized = [id(parameter) for parameter in made.optimizers[0].parameters]
+    assert sorted(optimized) == sorted({id(parameter) for parameter in made.parameters()})
+    assert made.optimizers[0].flat.numel() == sum(parameter.numel() for parameter in made.parameters())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_every_parameter_is_optimised_once(learner: Callable[..., Any], algorith
 def test_a_run_changes_trunk_and_heads(
     trained: Callable[..., Any], learner: Callable[..., Any], algorithm: str, runner: dict[str, Any]
 ) -> None:
-    after = trained(algorithm, "Chain", total_steps=512, **SHARED, **runner).snapshot()
+    after = trained(algorithm, "Chain", total_timesteps=512, **SHARED, **runner).snapshot()
     before = learner(algorithm, "Chain", **SHARED).policy.state_dict()
     for name, tensor in after.policy.state_dict().items():
         assert not torch.equal(tensor, before[name]), name

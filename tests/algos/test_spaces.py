@@ -22,10 +22,10 @@ PROBES = f"{Path(__file__).with_name('probes.py')}:"
 )  # fmt: skip
 def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: str) -> None:
     """With cuts inside of rollouts, more of them than rows."""
-    recurrent = {"steps": 24, "batch": 24} if algorithm == "ppo-recurrent" else {}
-    long = {"steps": 24} if algorithm in ("a2c", "a3c", "acktr", "nstep-q", "ppo", "trpo", "acer") else {}
+    recurrent = {"n_steps": 24, "batch_size": 24} if algorithm == "ppo-recurrent" else {}
+    long = {"n_steps": 24} if algorithm in ("a2c", "a3c", "acktr", "nstep-q", "ppo", "trpo", "acer") else {}
     options = {**options_of(algorithm), **(OFF if algorithm == "dqn" else {}), **long, **recurrent}
-    runner = trained(algorithm, f"{PROBES}Shifted", **{**options, "total_steps": 150})
+    runner = trained(algorithm, f"{PROBES}Shifted", **{**options, "total_timesteps": 150})
     assert runner.clock.updates > 0
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.clock import Clock
+from rlplug_core.learning.estimators import gae
+from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.testing import envs
 
 
@@ -24,10 +25,10 @@ def samples(learner: Any, obs: Tensor, action: Tensor, advantage: Tensor, weight
     return Samples(ones if weight is None else weight, None, obs, action, advantage, 0 * ones, {"before": before})
 
 
-def collected(learner: Any, env: type[envs.Vector], rows: int = 2) -> Rollout:
+def collected(learner: Any, env: type[envs.Vector], num_envs: int = 2) -> Rollout:
     """The learner's first rollout."""
     clock, buffer = Clock(10_000), learner.buffer()
-    actor = Actor(env(rows), Lane(learner, learner.agent(), buffer), clock)
+    actor = Actor(env(num_envs), Lane(learner, learner.agent(), buffer), clock)
     actor.reset(0)
     while not (found := list(buffer.batches(clock))):
         for _, step in actor.step():
@@ -50,26 +51,26 @@ def test_surrogate_gradient_of_a_two_armed_bandit(learner: Callable[..., Any], a
     for logits in (bias.detach().clone(), torch.tensor([1.0, 0.5])):
         with torch.no_grad():
             bias.copy_(logits)
-        loss, metrics = made.loss(batch)
+        loss = made.loss(batch, made.config)
         (gradient,) = torch.autograd.grad(loss, bias)
         pi = logits.softmax(0)
         ratio = pi[action] / before[action]
         torch.testing.assert_close(gradient, ratio * (pi - chosen) * advantage)
-        assert metrics["loss/policy"].item() == pytest.approx(-float(ratio) * advantage)
+        assert loss.item() == pytest.approx(-float(ratio) * advantage)
 
 
 def test_entropy_bonus_is_subtracted(learner: Callable[..., Any]) -> None:
-    made, plain = learner("trpo", "Chain", entropy=0.5), learner("trpo", "Chain")
+    made, plain = learner("trpo", "Chain", ent_coef=0.5), learner("trpo", "Chain")
     batch = samples(made, torch.randn(3, 5), torch.tensor([0, 1, 0]), torch.randn(3))
     entropy = made.policy.head.entropy(made.policy(batch.obs)).mean()
-    torch.testing.assert_close(made.loss(batch)[0], plain.loss(batch)[0] - 0.5 * entropy)
+    torch.testing.assert_close(made.loss(batch, made.config), plain.loss(batch, plain.config) - 0.5 * entropy)
 
 
 @pytest.mark.parametrize("env", ["Chain", "Continuous", "Masked"])
 @pytest.mark.parametrize("thin", [1, 3])
 def test_update_stays_in_the_region(learner: Callable[..., Any], env: str, thin: int) -> None:
     """The mean KL divergence of a whole update, worked out apart from it, is what is reported and within the bound."""
-    made = learner("trpo", env, steps=64, kl=0.02, thin=thin)
+    made = learner("trpo", env, n_steps=64, target_kl=0.02, sub_sampling_factor=thin)
     rollout = collected(made, getattr(envs, env))
     advantage = torch.zeros(128)
     obs = rollout.samples(advantage.numpy(), advantage.numpy(), made.device).obs
@@ -86,30 +87,30 @@ def test_rows_of_weight_0_move_no_policy(learner: Callable[..., Any]) -> None:
     weight = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
     moved = []
     for filling in (0.0, 3.0):
-        made = learner("trpo", "Chain", kl=0.1)
+        made = learner("trpo", "Chain", target_kl=0.1)
         torch.manual_seed(0)
         batch = samples(made, torch.randn(6, 5), torch.tensor([0, 1, 0, 1, 1, 0]), torch.randn(6), weight)
         empty = weight == 0
         batch.obs[empty], batch.advantage[empty] = filling, filling
-        made.improve(batch)
-        moved.append(made.region.flat.clone())
+        made.improve(batch, made.config)
+        moved.append(made.trust_region.flat.clone())
     assert torch.equal(*moved)
 
 
 def test_critic_is_fitted_while_the_policy_rests(learner: Callable[..., Any]) -> None:
     """Two epochs of four minibatches; only `improve` moves the policy, and only the rest moves the critic."""
-    made = learner("trpo", "Chain", steps=64, batch=16, critic_epochs=2)
+    made = learner("trpo", "Chain", n_steps=64, batch_size=16, n_critic_updates=2)
     rollout = collected(made, envs.Chain, 1)
-    policy, critic = made.region.flat.clone(), made.optim.flat.clone()
-    made.improve(samples_of(made, rollout))
-    assert not torch.equal(made.region.flat, policy)
-    assert torch.equal(made.optim.flat, critic)
+    policy, critic = made.trust_region.flat.clone(), made.optimizers[0].flat.clone()
+    made.improve(samples_of(made, rollout), made.config)
+    assert not torch.equal(made.trust_region.flat, policy)
+    assert torch.equal(made.optimizers[0].flat, critic)
     made.update(rollout, Clock(100))
-    assert made.optim.state["steps"] == 8
+    assert made.optimizers[0].state["steps"] == 8
 
 
 def samples_of(made: Any, rollout: Rollout) -> Samples:
-    value, _ = rollout.values(made.values)
+    value, _ = rollout.values(made.predict_value)
     found: Samples = rollout.samples(rollout.reward - value, rollout.reward, made.device)
     return found
 
@@ -117,20 +118,20 @@ def samples_of(made: Any, rollout: Rollout) -> Samples:
 @pytest.mark.parametrize("env", ["Chain", "Continuous"])
 def test_acktr_follows_the_natural_gradient_of_its_loss(learner: Callable[..., Any], env: str) -> None:
     """One update by hand: the moments of this batch, their inverse, the region, the step."""
-    options = {"steps": 16, "momentum": 0.0, "damping": 0.1, "lr": 0.5}
+    options = {"n_steps": 16, "momentum": 0.0, "kfac_damping": 0.1, "learning_rate": 0.5}
     made, probe = (learner("acktr", env, **options) for _ in range(2))
     rollout = collected(made, getattr(envs, env))
-    batch = made.samples(rollout)
-    gradient = torch.cat([
-        part.reshape(-1) for part in torch.autograd.grad(probe.loss(batch)[0], probe.optim.parameters)
-    ])  # fmt: skip
-    before = made.optim.flat.clone()
+    value, following = rollout.values(made.predict_value)
+    batch = rollout.samples(*gae(rollout, value, following, made.config.gamma, made.config.gae_lambda), made.device)
+    parts = torch.autograd.grad(probe.loss(batch, probe.config)[0], probe.optimizers[0].parameters)
+    gradient = torch.cat([part.reshape(-1) for part in parts])
+    before = made.optimizers[0].flat.clone()
     made.update(rollout, Clock(100))
-    natural = probe.kfac.natural(gradient, made.optim.state)
-    step = before - made.optim.flat
+    natural = probe.kfac.natural(gradient, made.optimizers[0].state)
+    step = before - made.optimizers[0].flat
     with torch.no_grad():
         variance = float((probe.critic(batch.obs) - batch.target).square().mean())
-    radii = (made.config.kl, made.config.critic_kl * variance)
+    radii = (made.config.kfac_clip, made.config.critic_kfac_clip * variance)
     for (span, _), radius in zip(probe.kfac.spans, radii, strict=True):
         divergence = 0.5 * 0.25 * float(natural[span] @ gradient[span])
         shrunk = min(1.0, (radius / divergence) ** 0.5)
@@ -141,12 +142,12 @@ def test_acktr_on_a_plateau_halves_its_steps(learner: Callable[..., Any]) -> Non
     """Within its regions too, where a step size says nothing."""
     moved = []
     for scale in (1.0, 0.5):
-        made = learner("acktr", "Chain", steps=16, kl=1e-5, critic_kl=1e-5)
-        rollout, before = collected(made, envs.Chain), made.optim.flat.clone()
+        made = learner("acktr", "Chain", n_steps=16, kfac_clip=1e-5, critic_kfac_clip=1e-5)
+        rollout, before = collected(made, envs.Chain), made.optimizers[0].flat.clone()
         clock = Clock(100)
         clock.scale = scale
         made.update(rollout, clock)
-        moved.append(made.optim.flat - before)
+        moved.append(made.optimizers[0].flat - before)
     torch.testing.assert_close(moved[1], 0.5 * moved[0], rtol=1e-3, atol=1e-7)
 
 
@@ -154,7 +155,7 @@ def test_acktr_step_does_not_depend_on_the_scale_of_rewards(learner: Callable[..
     """Errors a hundred times as large move the critic as far in units of them."""
     moved = []
     for scale in (1.0, 100.0):
-        made = learner("acktr", "Chain", lr=1.0, momentum=0.0, **{"net.hidden": []})
+        made = learner("acktr", "Chain", learning_rate=1.0, momentum=0.0, **{"net.hidden": []})
         with torch.no_grad():
             made.critic.output.weight.zero_()
             made.critic.output.bias.zero_()
@@ -162,19 +163,19 @@ def test_acktr_step_does_not_depend_on_the_scale_of_rewards(learner: Callable[..
         batch.target = scale * torch.arange(5.0)
         made.observe(batch)
         made.kfac.refresh()
-        made.optim.minimise(made.loss(batch)[0], Clock(100))
+        made.optimizers[0].minimize(made.loss(batch, made.config)[0], Clock(100))
         moved.append(made.critic(batch.obs).detach() / scale)
     torch.testing.assert_close(*moved, rtol=1e-3, atol=1e-5)
-    assert float(moved[0].square().mean()) == pytest.approx(2 * made.config.critic_kl * 6, rel=0.1)
+    assert float(moved[0].square().mean()) == pytest.approx(2 * made.config.critic_kfac_clip * 6, rel=0.1)
 
 
 def test_acktr_decomposes_at_first_and_then_now_and_then(learner: Callable[..., Any]) -> None:
-    made = learner("acktr", "Chain", steps=4, refresh=3)
+    made = learner("acktr", "Chain", n_steps=4, kfac_update_interval=3)
     rollout, clock, seen = collected(made, envs.Chain), Clock(100), []
     for _ in range(7):
         made.update(rollout, clock)
         clock.updates += 1
-        seen.append(made.optim.state["0/outputs/vectors"].clone())
+        seen.append(made.optimizers[0].state["0/outputs/vectors"].clone())
     changed = [not torch.equal(one, other) for one, other in pairwise(seen)]
     assert changed == [False, True, False, False, True, False]
 
@@ -187,6 +188,6 @@ def test_acktr_sees_only_rows_that_count(learner: Callable[..., Any]) -> None:
         obs[1] = filling
         batch = samples(made, obs, torch.tensor([0, 1, 1]), torch.zeros(3), weight)
         made.observe(batch)
-        states.append({name: tensor.clone() for name, tensor in made.optim.state.items()})
+        states.append({name: tensor.clone() for name, tensor in made.optimizers[0].state.items()})
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name])

@@ -10,24 +10,30 @@ import numpy as np
 import pytest
 import torch
 
-from rlplug_algos.value import ValueLearner
-from rlplug_algos.vqn import VQN
-from rlplug_core.actor import Actor, Lane
-from rlplug_core.buffers.prioritised import PrioritisedReplay
+from rlplug_algos.value.c51 import C51
+from rlplug_algos.value.dqn import DQN
+from rlplug_algos.value.iqn import IQN
+from rlplug_algos.value.nstep_q import NStepQ
+from rlplug_algos.value.qrdqn import QRDQN
+from rlplug_algos.value.vqn import VQN
+from rlplug_algos.value.vsarsa import VSarsa
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy, NoisyGreedy, Softmax
+from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadConfig, UsageError
-from rlplug_core.exploration import EpsilonGreedy, NoisyGreedy, Softmax
+from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.testing import Check, checks
 from rlplug_core.testing.envs import Chain
 from tests.algos.conftest import make_learner
+from tests.algos.losses import q_draws, q_loss, q_losses
 from tests.algos.test_dqn_loss import random_transitions, scatter
 from tests.algos.test_options import ALGORITHMS
 
 NAMES = ["dqn", "c51", "qrdqn", "iqn"]
-REPLAYING = [name for name, cls in ALGORITHMS.items() if issubclass(cls, ValueLearner)]
-EVERY = [*REPLAYING, *(name for name, cls in ALGORITHMS.items() if issubclass(cls, VQN))]
+REPLAYING = [name for name, cls in ALGORITHMS.items() if cls in (DQN, C51, QRDQN, IQN)]
+EVERY = [*REPLAYING, *(name for name, cls in ALGORITHMS.items() if cls in (VQN, VSarsa, NStepQ))]
 BY_VALUES = ["dqn", "vqn", "vsarsa", "nstep-q"]
 MIXED = f"{Path(__file__).with_name('probes.py')}:Mixed"
 
@@ -37,17 +43,17 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
     """Through the real buffer: masses are (error + epsilon)^alpha, and batches are not weighted alike any more."""
     options = {
         "priority.alpha": 0.6,
-        "priority.epsilon": 0.01,
+        "priority.eps": 0.01,
         "net.hidden": [8],
-        "start": 64,
-        "batch": 16,
+        "learning_starts": 64,
+        "batch_size": 16,
         "n_step": 3,
     }
     made, clock = learner(name, "Chain", **options), Clock(10_000)
     actor = Actor(Chain(4), Lane(made, made.agent(), made.buffer()), clock)
     actor.reset(0)
     buffer: Any = actor.lane.buffer
-    assert isinstance(buffer, PrioritisedReplay)
+    assert isinstance(buffer, PrioritizedReplay)
     weights: list[torch.Tensor] = []
     for _ in range(60):
         for lane, step in actor.step():
@@ -63,25 +69,30 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
     assert len(weights) > 20
     assert any(bool((weight != 1).any()) for weight in weights)
     halved = random_transitions(8, torch.full((8,), 0.5))
-    halved.extras = made.draws(halved)
-    losses, _, _ = made.losses(halved)
-    torch.testing.assert_close(made.loss(halved)[0], 0.5 * losses.mean())
+    halved.extras = q_draws(made, halved)
+    losses, _ = q_losses(made, halved)
+    torch.testing.assert_close(q_loss(made, halved)[0], 0.5 * losses.mean())
 
 
 @pytest.mark.parametrize("name", REPLAYING)
 def test_importance_weights_make_up_for_priorities_in_full_at_the_end(learner: Callable[..., Any], name: str) -> None:
     buffer = learner(name, "Chain", **{"priority.alpha": 0.5, "priority.beta": 0.2, "net.hidden": [8]}).buffer()
-    assert isinstance(buffer, PrioritisedReplay)
+    assert isinstance(buffer, PrioritizedReplay)
     assert buffer.priority.alpha == 0.5
     assert [buffer.priority.beta(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.6, 1.0])
 
 
-SAMPLED: dict[str, object] = {"priority.alpha": 0.6, "priority.eviction": "sampled", "n_step": 3, "start": 200}
+SAMPLED: dict[str, object] = {
+    "priority.alpha": 0.6,
+    "priority.eviction": "sampled",
+    "n_step": 3,
+    "learning_starts": 200,
+}
 ABOUT_REPLAY = ("save-load", "resume", "copies", "termination", "truncation", "weight-zero", "pauses", "weight-scale")
 
 
 @pytest.mark.parametrize(
-    "check", [c for c in checks("dqn", options={**SAMPLED, "capacity": 150}) if c.name in ABOUT_REPLAY], ids=str
+    "check", [c for c in checks("dqn", options={**SAMPLED, "buffer_size": 150}) if c.name in ABOUT_REPLAY], ids=str
 )
 def test_with_sampled_eviction_the_contract_is_kept_too(check: Check) -> None:
     """With so small a replay that every new transition evicts one before the first update."""
@@ -90,7 +101,7 @@ def test_with_sampled_eviction_the_contract_is_kept_too(check: Check) -> None:
 
 def test_eviction_is_sampled_on_request_where_there_are_priorities(learner: Callable[..., Any]) -> None:
     assert type(learner("dqn", "Chain", **SAMPLED).buffer()) is SampledReplay
-    assert type(learner("per-dqn", "Chain").buffer()) is PrioritisedReplay
+    assert type(learner("per-dqn", "Chain").buffer()) is PrioritizedReplay
     with pytest.raises(BadConfig, match=r"set priority\.alpha above 0"):
         learner("dqn", "Chain", **{"priority.eviction": "sampled"}).buffer()
 
@@ -98,58 +109,68 @@ def test_eviction_is_sampled_on_request_where_there_are_priorities(learner: Call
 @pytest.mark.parametrize("name", EVERY)
 def test_every_name_takes_dictionaries_and_numbers_and_keeps_to_masks(trained: Callable[..., Any], name: str) -> None:
     """A forbidden action raises. Each place that was acted in has a column of weights for its own, and moved it."""
-    options = {"runner": "sync", "rows": 4, "net.hidden": [16, 16], "epsilon_end": 0.5, "lr": 1e-2}
+    options = {
+        "runner": "sync",
+        "num_envs": 4,
+        "net.hidden": [16, 16],
+        "exploration_final_eps": 0.5,
+        "learning_rate": 1e-2,
+    }
     if name in REPLAYING:
-        options |= {"start": 40, "batch": 16}
-    before = make_learner(name, MIXED, options).online.encoder.linears[0].weight
-    runner = trained(name, MIXED, **options, total_steps=400)
+        options |= {"learning_starts": 40, "batch_size": 16}
+    before = make_learner(name, MIXED, options).q_network.encoder.linears[0].weight
+    runner = trained(name, MIXED, **options, total_timesteps=400)
     assert runner.clock.updates > 10
-    moved = (runner.snapshot().online.encoder.linears[0].weight != before).any(0)
+    moved = (runner.snapshot().q_network.encoder.linears[0].weight != before).any(0)
     assert moved.tolist() == [False, False, *(place in (1, 2, 3, 4) for place in range(-1, 6))]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_polyak_moves_the_target_by_tau_in_place(learner: Callable[..., Any], name: str) -> None:
-    made = learner(name, "Chain", tau=0.25, target_every=2, lr=1e-2, **{"net.hidden": [8]})
+    made = learner(name, "Chain", tau=0.25, target_update_interval=2, learning_rate=1e-2, **{"net.hidden": [8]})
     scatter(made)
-    memory = [parameter.data_ptr() for parameter in made.target.parameters()]
+    memory = [parameter.data_ptr() for parameter in made.target_network.parameters()]
     clock = Clock(100)
     for number in range(4):
-        before = [parameter.clone() for parameter in made.target.parameters()]
+        before = [parameter.clone() for parameter in made.target_network.parameters()]
         made.update(random_transitions(8), clock)
         clock.updates += 1
-        for old, now, online in zip(before, made.target.parameters(), made.online.parameters(), strict=True):
+        for old, now, online in zip(before, made.target_network.parameters(), made.q_network.parameters(), strict=True):
             torch.testing.assert_close(now, old + 0.25 * (online - old) if number % 2 else old)
-    assert [parameter.data_ptr() for parameter in made.target.parameters()] == memory
+    assert [parameter.data_ptr() for parameter in made.target_network.parameters()] == memory
 
 
 def test_noise_of_an_update_is_drawn_from_the_learner_and_for_each_network_anew(learner: Callable[..., Any]) -> None:
-    made = learner("dqn", "Chain", noisy="factorised", double=True)
+    made = learner("dqn", "Chain", noisy="factorized", double=True)
     batch = random_transitions(8)
     state = made.generator.bit_generator.state
-    first = made.draws(batch)["noise"]
+    first = q_draws(made, batch)["noise"]
     assert made.generator.bit_generator.state != state
     assert first.shape[0] == 3
     assert len(torch.unique(first, dim=0)) == 3
-    assert not torch.equal(first, made.draws(batch)["noise"])
-    single = learner("dqn", "Chain", noisy="factorised").draws(batch)["noise"]
+    assert not torch.equal(first, q_draws(made, batch)["noise"])
+    single = q_draws(learner("dqn", "Chain", noisy="factorized"), batch)["noise"]
     assert single.shape[0] == 2
 
 
 @pytest.mark.parametrize("name", BY_VALUES)
 @pytest.mark.parametrize(
     ("options", "kind"),
-    [({}, EpsilonGreedy), ({"temperature": 0.5}, Softmax), ({"noisy": "independent", "sigma": 0.3}, NoisyGreedy)],
+    [
+        ({}, EpsilonGreedy),
+        ({"softmax_temperature": 0.5}, Softmax),
+        ({"noisy": "independent", "noisy_sigma": 0.3}, NoisyGreedy),
+    ],
     ids=["epsilon", "softmax", "noisy"],
 )
 def test_options_choose_how_to_explore(
     learner: Callable[..., Any], name: str, options: dict[str, Any], kind: type
 ) -> None:
-    agent = learner(name, "Chain", warmup=7, epsilon_evaluation=0.1, **options).agent()
+    agent = learner(name, "Chain", random_steps=7, eval_eps=0.1, **options).agent()
     assert type(agent) is kind
     assert (agent.warmup, agent.evaluation) == (7, 0.1)
     if kind is Softmax:
-        assert agent.temperature(0.3) == options["temperature"]
+        assert agent.temperature(0.3) == options["softmax_temperature"]
     noisy = [layer for layer in agent.network.modules() if isinstance(layer, NoisyLinear)]
     assert len(noisy) == (2 if "noisy" in options else 0)
     for layer in noisy:
@@ -160,8 +181,12 @@ def test_options_choose_how_to_explore(
 @pytest.mark.parametrize("name", BY_VALUES)
 def test_epsilon_follows_its_bends(learner: Callable[..., Any], name: str) -> None:
     """The agent's own; a jump goes the way it is written."""
-    bends = {"epsilon_bends": [0.1, 0.5, 0.4, 0.5, 0.4, 0.3], "epsilon_until": 0.6, "epsilon_end": 0.1}
-    others: dict[str, Any] = {"epsilon_others": []} if name == "nstep-q" else {}
+    bends = {
+        "exploration_points": [0.1, 0.5, 0.4, 0.5, 0.4, 0.3],
+        "exploration_fraction": 0.6,
+        "exploration_final_eps": 0.1,
+    }
+    others: dict[str, Any] = {"exploration_final_eps_others": []} if name == "nstep-q" else {}
     epsilon = learner(name, "Chain", **bends, **others).agent().epsilon
     found = [epsilon(progress) for progress in (0.0, 0.05, 0.1, 0.25, 0.4, 0.4001, 0.5, 0.6, 1.0)]
     assert found == pytest.approx([1.0, 0.75, 0.5, 0.5, 0.5, 0.3, 0.2, 0.1, 0.1], abs=1e-3)
@@ -179,31 +204,40 @@ BENDS = {
 def test_bends_that_no_chance_can_follow_are_refused(learner: Callable[..., Any], name: str, bends: str) -> None:
     """In one sentence with what was given and what would do."""
     with pytest.raises(BadConfig) as caught:
-        learner(name, "Chain", epsilon_bends=list(map(float, bends.split(","))), epsilon_until=0.6)
+        learner(name, "Chain", exploration_points=list(map(float, bends.split(","))), exploration_fraction=0.6)
     assert str(caught.value) == (
-        f"{name}: epsilon_bends needs pairs, a share of the run between 0 and epsilon_until (0.6) and the chance there "
-        f"from 0 to 1, in the order of the shares, such as 0.3,0.5; it is {bends}"
+        f"{name}: exploration_points needs pairs, a share of the run between 0 and exploration_fraction (0.6) "
+        f"and the chance there from 0 to 1, in the order of the shares, such as 0.3,0.5; it is {bends}"
     )
-    learner(name, "Chain", epsilon_bends=[0.3, 0.5], epsilon_until=0.6)
+    learner(name, "Chain", exploration_points=[0.3, 0.5], exploration_fraction=0.6)
 
 
 @pytest.mark.parametrize("name", BY_VALUES)
 def test_two_ways_to_explore_are_refused(learner: Callable[..., Any], name: str) -> None:
-    with pytest.raises(BadConfig, match="noisy and temperature both take the place of epsilon"):
-        learner(name, "Chain", noisy="factorised", temperature=1.0)
+    with pytest.raises(BadConfig, match="noisy and softmax_temperature both take the place of epsilon"):
+        learner(name, "Chain", noisy="factorized", softmax_temperature=1.0)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("name", ["dqn", "per-dqn", "sac"])
 def test_a_store_that_is_not_there_is_refused_in_one_sentence(learner: Callable[..., Any], name: str) -> None:
-    with pytest.raises(UsageError, match=r"store 'cuda' is not available to this torch; use --store memory or disk"):
-        learner(name, "Continuous" if name == "sac" else "Chain", store="cuda").buffer()
+    with pytest.raises(
+        UsageError, match=r"buffer_storage 'cuda' is not available to this torch; use --buffer-storage memory or disk"
+    ):
+        learner(name, "Continuous" if name == "sac" else "Chain", buffer_storage="cuda").buffer()
 
 
 @pytest.mark.parametrize(("name", "env"), [("dqn", "Masked"), ("per-dqn", "Chain"), ("sac", "Continuous")])
 def test_where_observations_are_stored_changes_nothing(trained: Callable[..., Any], name: str, env: str) -> None:
-    options = {"start": 40, "batch": 16, "every": 8, "total_steps": 400, "capacity": 200, "net.hidden": [16]}
-    memory, disk = (trained(name, env, store=store, **options) for store in ("memory", "disk"))
+    options = {
+        "learning_starts": 40,
+        "batch_size": 16,
+        "train_freq": 8,
+        "total_timesteps": 400,
+        "buffer_size": 200,
+        "net.hidden": [16],
+    }
+    memory, disk = (trained(name, env, buffer_storage=store, **options) for store in ("memory", "disk"))
     assert memory.clock.updates == disk.clock.updates > 30
     assert disk.actor.lane.buffer.store == "disk"
     for one, other in zip(memory.snapshot().parameters(), disk.snapshot().parameters(), strict=True):

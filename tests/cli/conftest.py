@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 import pytest
 
-from rlplug_cli import store
 from rlplug_cli.__main__ import main
+from rlplug_cli.mlflow import store
 from rlplug_core import plugins
-from rlplug_core.journal import Journal
+from rlplug_core.runs.journal import Journal
 
 
 @dataclass
@@ -107,7 +107,7 @@ def until() -> Callable[..., None]:
 
 
 #: Options with which a run takes a moment.
-SHORT = ("--total-steps", "600", "--eval-episodes", "2", "--verdict-episodes", "3", "--eval-every", "300")
+SHORT = ("--total-timesteps", "600", "--eval-episodes", "2", "--final-eval-episodes", "3", "--eval-every", "300")
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def short() -> tuple[str, ...]:
 def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow store; making one takes seconds, copying it does not."""
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    code = f"from rlplug_cli import store; store.prepare('sqlite:///{path}')"
+    code = f"from rlplug_cli.mlflow import store; store.prepare('sqlite:///{path}')"
     subprocess.run([sys.executable, "-c", code], check=True)
     return path
 
@@ -160,7 +160,7 @@ def written(place: Path) -> Callable[..., Written]:
             "group": "group",
             "algorithm": "a2c",
             "env": env,
-            "options": {"seed": 1, "lr": 0.1, "net.hidden": [64, 64], "total_steps": 10_000, **options},
+            "options": {"seed": 1, "learning_rate": 0.1, "net.hidden": [64, 64], "total_timesteps": 10_000, **options},
             "origins": {},
             "sources": {"algorithm": {"file": "mine.py", "copy": "sources/mine-5ec1.py", "sha256": "5ec1"}},
             "created": time.time(),

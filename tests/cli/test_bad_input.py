@@ -18,37 +18,44 @@ CASES = {
         r"'Foo'.*no plugin has the namespace 'Foo' \(providers: gymnasium\)",
     ),
     "wrong space": ("run dqn Pendulum-v1", 2, r"DQN needs Discrete actions and Pendulum-v1 has Box"),
-    "wrong type": ("run a2c CartPole-v1 --lr fast", 2, r"a2c: option 'lr': expected a number, got 'fast'"),
-    "wrong integer": ("run a2c CartPole-v1 --rows 1.5", 2, r"option 'rows': expected an integer, got '1.5'"),
-    "out of range": ("run a2c CartPole-v1 --lr 0", 2, r"option 'lr': expected a number above 0, got '0'"),
+    "wrong type": (
+        "run a2c CartPole-v1 --learning-rate fast",
+        2,
+        r"a2c: option 'learning_rate': expected a number, got 'fast'",
+    ),
+    "wrong integer": ("run a2c CartPole-v1 --num-envs 1.5", 2, r"option 'num_envs': expected an integer, got '1.5'"),
+    "out of range": (
+        "run a2c CartPole-v1 --learning-rate 0",
+        2,
+        r"option 'learning_rate': expected a number above 0, got '0'",
+    ),
     "below the range": ("run a2c CartPole-v1 --seed -1", 2, r"option 'seed': expected a number of at least 0"),
     "above the range": ("run a2c CartPole-v1 --gamma 1.1", 2, r"option 'gamma': expected a number of at most 1"),
-    "not a number": ("run a2c CartPole-v1 --lr nan", 2, r"option 'lr': expected a number"),
-    "no choice": ("run a2c CartPole-v1 --acting jax", 2, r"expected one of auto, numpy, torch, got 'jax'"),
+    "not a number": ("run a2c CartPole-v1 --learning-rate nan", 2, r"option 'learning_rate': expected a number"),
+    "no choice": ("run a2c CartPole-v1 --inference-backend jax", 2, r"expected one of auto, numpy, torch, got 'jax'"),
     "bad list": ("run a2c CartPole-v1 --net.hidden 64,x", 2, r"'net.hidden': expected numbers as in 64,64, got '64,x'"),
     "no schedule": (
-        "run a2c CartPole-v1 --lr linear(1e-3)",
+        "run a2c CartPole-v1 --learning-rate linear(1e-3)",
         2,
-        r"'lr': 'linear\(1e-3\)' is no schedule; write constant",
+        r"'learning_rate': 'linear\(1e-3\)' is no schedule; write constant",
     ),
     "a schedule out of range": ("run ppo CartPole-v1 --gamma linear(0.9,1.1)", 2, r"'gamma': expected .* at most 1"),
-    "a schedule for an integer": ("run a2c CartPole-v1 --steps linear(5,9)", 2, r"'steps': expected an integer"),
-    "a schedule too early": (
-        "run dqn CartPole-v1 --n-step 3 --gamma linear(0.9,0.99)",
-        2,
-        r"'gamma' cannot follow a schedule with n_step 3",
-    ),
-    "no optimiser": ("run a2c CartPole-v1 --rule NAdma", 2, r"a2c: no optimiser 'NAdma'; did you mean 'NAdam'"),
+    "a schedule for an integer": ("run a2c CartPole-v1 --n-steps linear(5,9)", 2, r"'n_steps': expected an integer"),
+    "no optimizer": ("run a2c CartPole-v1 --optimizer NAdma", 2, r"no optimizer 'NAdma'; did you mean 'NAdam'"),
     "an option without use": (
-        "run a2c CartPole-v1 --rule sgd --optimiser.decay 0.9",
+        "run a2c CartPole-v1 --optimizer sgd --optimizer-kwargs.alpha 0.9",
         2,
         r"'sgd' has no use for 'optim",
     ),
-    "set without value": ("run a2c CartPole-v1 --set lr", 2, r"--set lr: write --set name=value"),
-    "set unknown": ("run a2c CartPole-v1 --set rwos=3", 2, r"a2c has no option 'rwos'; did you mean 'rows'\?"),
-    "set wrong": ("run a2c CartPole-v1 --set anneal=maybe", 2, r"'anneal': expected yes or no, got 'maybe'"),
+    "set without value": ("run a2c CartPole-v1 --set gamma", 2, r"--set gamma: write --set name=value"),
+    "set unknown": (
+        "run a2c CartPole-v1 --set num_env=3",
+        2,
+        r"a2c has no option 'num_env'; did you mean 'num_envs'\?",
+    ),
+    "set wrong": ("run a2c CartPole-v1 --set anneal_lr=maybe", 2, r"'anneal_lr': expected yes or no, got 'maybe'"),
     "no config file": ("run a2c CartPole-v1 --config no.toml", 2, r"no.toml cannot be read: No such file"),
-    "unknown option": ("run a2c CartPole-v1 --rwos 3", 2, r"no such option '--rwos'.*--rows"),
+    "unknown option": ("run a2c CartPole-v1 --num-env 3", 2, r"no such option '--num-env'.*--num-envs"),
     "option too early": ("run --seed 1 a2c CartPole-v1", 2, r"option '--seed' belongs behind the algorithm"),
     "no environment": ("run a2c", 2, r"missing argument 'ENV'"),
     "unknown command": ("runn a2c CartPole-v1", 2, r"no command 'runn'; did you mean 'run'"),
@@ -110,7 +117,7 @@ def test_a_damaged_store_is_said_and_training_goes_on(
     assert re.search(r"mlflow.db cannot be read: .*; move it away.*; training goes on", done.err)
     assert "`rlplug sync" in done.err
     assert "Traceback" not in done.err
-    assert "verdict" in done.out
+    assert "final evaluation" in done.out
 
 
 def test_a_traceback_only_where_it_is_asked_for(process: Callable[..., Any]) -> None:

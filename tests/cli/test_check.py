@@ -13,7 +13,7 @@ from rlplug_core.testing import CONTRACT
 
 ALGORITHM = '''
 from dataclasses import dataclass
-from rlplug_algos.a2c import A2C, A2CConfig
+from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
 
 @dataclass(frozen=True)
 class MineConfig(A2CConfig):
@@ -26,8 +26,8 @@ class Mine(A2C):
     runners = ("sync",)
 
 class Unnamed(Mine):
-    def update(self, batch, clock):
-        result = super().update(batch, clock)
+    def learn(self, batch, now, clock):
+        result = super().learn(batch, now, clock)
         return type(result)({"loss": result.metrics["loss/policy"]})
 
 class Nowhere(Mine):
@@ -52,14 +52,14 @@ def test_an_algorithm_in_a_file_passes_with_a_warning(rlplug: Callable[..., Any]
 
 
 def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..., Any], algorithms: str) -> None:
-    done = rlplug("check", f"{algorithms}:Unnamed", "--json", "--set", "steps=3")
+    done = rlplug("check", f"{algorithms}:Unnamed", "--json", "--set", "n_steps=3")
     report = json.loads(done.out)
     assert (done.code, report["contract"]) == (1, CONTRACT)
     found = {check["name"]: check for check in report["checks"]}
     assert [name for name, check in found.items() if check["status"] == "failed"] == ["metrics"]
     assert found["metrics"]["message"].startswith("a metric is named 'loss'")
     assert found["help"]["provisional"]
-    assert found["copies"]["asks"].startswith("What the buffer keeps is its own")
+    assert found["copies"]["asks"].startswith("The buffer copies what it keeps")
 
 
 def test_strict_lets_warnings_fail(rlplug: Callable[..., Any], algorithms: str) -> None:
@@ -79,7 +79,7 @@ def test_an_algorithm_that_nothing_suits_fails_with_the_way_out(rlplug: Callable
     ("words", "code", "said"),
     [
         (("a2cc",), 2, "no algorithm 'a2cc' is installed; did you mean 'a2c'?"),
-        (("a2c", "--set", "stepz=3"), 2, "a2c has no option 'stepz'; did you mean 'steps'?"),
+        (("a2c", "--set", "n_stepz=3"), 2, "a2c has no option 'n_stepz'; did you mean 'n_steps'?"),
         (("./gone.py:Mine",), 2, "there is no file gone.py"),
     ],
 )

@@ -44,13 +44,14 @@ PLUGINS = "## As a plugin"
 ELSEWHERE = {
     "python3 -m venv": "the environment that runs this test is one",
     "python -m pip install -r": "the session `wheels` installs the packages and runs the main job from there",
+    "python -m pip install 'rlplug-cli[tune]'": "this environment has it",
     "python -m pip install nox": "it comes before the next one",
     "python -m nox": "it runs this test",
 }
 #: What makes a documented run short: it is put behind what is written, and the last value of an option counts.
-SHORT = ("--total-steps", "1500", "--eval-every", "1000", "--eval-episodes", "2", "--verdict-episodes", "2")
+SHORT = ("--total-timesteps", "1500", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 #: And one that is to be interrupted, long enough.
-LONG = ("--total-steps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--verdict-episodes", "2")
+LONG = ("--total-timesteps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 #: Pages whose runs MLflow must get; elsewhere it would be most of the time.
 MIRRORED = ("README", "mlflow")
 #: Seconds that one command may take, on a busy machine.
@@ -105,10 +106,12 @@ def shortened(command: Command) -> list[str]:
     if "rlplug" not in words or "--help" in words:
         return words
     verb, *rest = words[words.index("rlplug") + 1 :]
-    if verb == "run":
-        return [*words, *(LONG if command.interrupted else SHORT)]
+    if verb in ("run", "sweep", "tune"):
+        few = ("--seeds", "2") if "--seeds" in words else ()
+        trials = ("--trials", "2") if verb == "tune" else ()
+        return [*words, *(LONG if command.interrupted else SHORT), *few, *trials]
     if verb == "resume":
-        return [*words, "--steps", str(newest(Path("runs") / rest[0]) + 1000)]
+        return [*words, "--total-timesteps", str(newest(Path("runs") / rest[0]) + 1000)]
     return [*words, "--port", str(free_port())] if verb == "ui" else words
 
 
@@ -127,8 +130,8 @@ def free_port() -> int:
 def abridged(script: str) -> str:
     """A Python snippet with short runs."""
     script = re.sub(r'(train\("\w+", "[\w-]+")\)', r"\1, {})", script)
-    script = re.sub(r"(train\([^{}]*\{[^{}]*)\}", r'\1, "total_steps": 1500, "eval_episodes": 2}', script)
-    return re.sub(r"total_steps=[\d_]+", "total_steps=2500", script.replace("{, ", "{"))
+    script = re.sub(r"(train\([^{}]*\{[^{}]*)\}", r'\1, "total_timesteps": 1500, "eval_episodes": 2}', script)
+    return re.sub(r"total_timesteps=[\d_]+", "total_timesteps=2500", script.replace("{, ", "{"))
 
 
 def assert_runs(command: Command) -> None:
@@ -235,9 +238,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_option_that_is_named_exists() -> None:
-    known = {"--blame", "--yes", *options(app)}
+    known = {"--yes", *options(app)}
     for page in PAGES:
-        named = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", page.read_text(encoding="utf-8")))
+        text = re.sub(r"^```text\n.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        named = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", text))
         assert named <= known, f"{page.name}: {', '.join(sorted(named - known))}"
 
 

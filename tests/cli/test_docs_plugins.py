@@ -38,7 +38,7 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
     code = "\n".join([*re.findall(r"`([^`\n]+)`", text), *(block for _, block in blocks(page, "sh"))])
     named = set(re.findall(r"^rlplug ([a-z]+)", code, re.M))
     assert named <= COMMANDS.keys()
-    known = set(options(app)) | {"--blame", "--no-build-isolation", "--editable", "--target", "--yes", "--no-index"}
+    known = set(options(app)) | {"--no-build-isolation", "--editable", "--target", "--yes", "--no-index"}
     known |= {"--require-hashes"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) <= known
 
@@ -46,11 +46,11 @@ def test_commands_and_options_that_are_named_exist(page: Path) -> None:
 def test_the_contract_names_the_reserved_names_of_the_command_line() -> None:
     text = next(page for page in PAGES if page.stem == "contract").read_text(encoding="utf-8")
     (line,) = (line for line in text.splitlines() if line.startswith("| options |"))
-    assert set(re.findall(r"`([a-z]+)`", line)) == reserved.COMMAND_LINE
+    assert set(re.findall(r"`([a-z_]+)`", line)) == reserved.COMMAND_LINE
 
 
 def test_the_contract_shows_the_bounds_that_are_written() -> None:
-    from rlplug_cli.new import bounds
+    from rlplug_cli.scaffold import bounds
     from rlplug_core import __version__
 
     text = next(page for page in PAGES if page.stem == "contract").read_text(encoding="utf-8")

@@ -10,10 +10,10 @@ import pytest
 
 from rlplug_cli.__main__ import main
 from rlplug_core import plugins
-from rlplug_core.plan import Plan
-from rlplug_core.plugins import index, indexing, presets
+from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins import index, indexing, preset_files
+from rlplug_core.plugins.presets import preset
 from rlplug_core.plugins.records import Record
-from rlplug_core.presets import preset
 
 
 def ours(group: str) -> list[Record]:
@@ -36,7 +36,7 @@ def test_a_provider_s_index_is_valid(record: Record) -> None:
 
 def preset_tables() -> Iterator[tuple[str, str]]:
     for record in ours("algorithms"):
-        for name in presets.read(record).tables:
+        for name in preset_files.read(record).tables:
             yield record.id, "CartPole-v1" if name == "default" else name.replace("*", "x")
 
 

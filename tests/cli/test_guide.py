@@ -19,9 +19,10 @@ import pytest
 import torch
 
 from rlplug_cli.app import app
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Transitions
-from rlplug_core.checkpoint import Checkpoints
-from rlplug_core.plan import Plan
+from rlplug_core.loop.plan import Plan
+from rlplug_core.runs.checkpoint import Checkpoints
 from tests.cli.conftest import Done
 from tests.cli.documents import options
 from tests.cli.test_docs import Command, assert_runs, blocks, commands
@@ -31,9 +32,9 @@ PAGE = GUIDE / "README.md"
 CHAPTERS = sorted(GUIDE.glob("chapter_*.py"))
 #: Learning begins at 1,000 env steps and goes on for two bursts, after which the target network has moved twice.
 STEPS = 1_300
-SHORT = ("--total-steps", str(STEPS), "--eval-episodes", "1", "--verdict-episodes", "0", "--name", "theirs")
+SHORT = ("--total-timesteps", str(STEPS), "--eval-episodes", "1", "--final-eval-episodes", "0", "--name", "theirs")
 #: What chapter 7 has on beside C51.
-SWITCHES = {"double": True, "dueling": True, "noisy": "factorised", "n_step": 3}
+SWITCHES = {"double": True, "dueling": True, "noisy": "factorized", "n_step": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,9 @@ def named(chapter: Path) -> list[str]:
 def weights(directory: Path) -> dict[str, torch.Tensor]:
     """What a run has learned: both networks at its end."""
     _, components, _, _ = Checkpoints(directory / "checkpoints").load(("final",), "learner")
-    return {key: value for key, value in components["learner"].items() if key.startswith(("online.", "target."))}
+    return {
+        key: value for key, value in components["learner"].items() if key.startswith(("q_network.", "target_network."))
+    }
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
@@ -64,7 +67,7 @@ def test_a_chapter_runs_and_learns_what_the_packaged_algorithm_learns(
     chapter: Path, place: Path, rlplug: Callable[..., Done], capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(sys, "argv", [chapter.name, "--steps", str(STEPS)])
+    monkeypatch.setattr(sys, "argv", [chapter.name, "--total-timesteps", str(STEPS)])
     runpy.run_path(str(chapter), run_name="__main__")
     said = capsys.readouterr().out
     (mine,) = (place / "runs").iterdir()
@@ -73,6 +76,8 @@ def test_a_chapter_runs_and_learns_what_the_packaged_algorithm_learns(
     if not named(chapter):
         assert chapter.stem == "chapter_07_distributional"
         return
+    # Chapters write their losses for autograd, whose bits are not those of losses by rules.
+    monkeypatch.setattr(Algorithm, "_no_rules", lambda learner, batch: "a chapter's do not")
     done = rlplug(*shlex.split(named(chapter)[0]), *SHORT)
     assert done.code == 0, done.err
     found, expected = weights(mine), weights(place / "runs" / "theirs")
@@ -92,9 +97,11 @@ def test_the_chapter_on_distributions_has_the_loss_of_the_packaged_algorithm() -
     reward, discount = torch.rand(2, 64, generator=generator)
     weight, index = torch.rand(64, generator=generator), torch.arange(64)
     batch = Transitions(weight, None, obs, action, reward, discount, following, index, {})
-    losses = [learner.loss(replace(batch, share=None, extras=learner.draws(batch)))[0] for learner in learners]
-    assert torch.equal(*losses)
-    assert losses[0] > 1
+    chapter, packaged = learners
+    found = chapter.loss(replace(batch, share=None, extras=chapter.draws(batch)))[0]
+    noise = packaged.q_network.noise(packaged.generator, 3)
+    assert torch.equal(found, packaged.loss(batch, noise, packaged.config)[0])
+    assert found > 1
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)

@@ -15,7 +15,7 @@ from rlplug_core.testing.distributions import write_distribution
 ALGORITHM = '''
 """Does nothing, well."""
 from dataclasses import dataclass
-from rlplug_core.config import Config
+from rlplug_core.config.options import Config
 
 @dataclass(frozen=True)
 class Options(Config):

@@ -13,19 +13,26 @@ import pytest
 import torch
 
 from rlplug_core.clock import Clock, due
-from rlplug_core.evaluate import evaluate
-from rlplug_core.plan import Plan
-from rlplug_core.presets import resolve
-from rlplug_core.runners.build import build
-from rlplug_core.settings import torch_settings
+from rlplug_core.loop.build import build
+from rlplug_core.loop.evaluate import evaluate
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import torch_settings
+from rlplug_core.plugins.presets import resolve
 
 EPISODES, EVALUATIONS = 20, 10
 #: Shorter bursts than the preset's and a narrower network: runs of a fifth of the length, in seconds.
-REPLAY = {"every": 64, "updates": 32, "target_every": 64, "lr": 1e-3, "epsilon_until": 0.4, "net.hidden": [64, 64]}
+REPLAY = {
+    "train_freq": 64,
+    "gradient_steps": 32,
+    "target_update_interval": 64,
+    "learning_rate": 1e-3,
+    "exploration_fraction": 0.4,
+    "net.hidden": [64, 64],
+}
 INLINE = {"inline": True, "workers": 2}
 #: Nothing but the noise on the weights explores; three steps and priorities make more of each gradient step.
-NOISY = {**REPLAY, "lr": 2e-3}
-RAINBOW = {**NOISY, "updates": 8, "target_every": 32, "atoms": 21}
+NOISY = {**REPLAY, "learning_rate": 2e-3}
+RAINBOW = {**NOISY, "gradient_steps": 8, "target_update_interval": 32, "n_atoms": 21}
 #: The bar, env steps, and what else differs from the preset for CartPole. A policy that is pushed the wrong way may
 #: still hold the pole for 160 steps by chance, so those that get far soon have higher bars.
 #: With replay it falls after 10 steps when the loss has the wrong sign; for dqn and noisy-dqn also when the target
@@ -33,7 +40,7 @@ RAINBOW = {**NOISY, "updates": 8, "target_every": 32, "atoms": 21}
 CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
     "a2c": (300, 40_000, {}), "a3c": (200, 40_000, INLINE), "ppo": (300, 16_000, {}), "trpo": (300, 20_000, {}),
     "acktr": (300, 24_000, {}), "acer": (250, 16_000, {}), "vpg": (300, 40_000, {}), "vac": (100, 60_000, {}),
-    "vqn": (300, 60_000, {"rows": 32, "lr": 3e-3, "gamma": 0.99}), "vsarsa": (250, 60_000, {}),
+    "vqn": (300, 60_000, {"num_envs": 32, "learning_rate": 3e-3, "gamma": 0.99}), "vsarsa": (250, 60_000, {}),
     "nstep-q": (100, 60_000, INLINE),
     "sac-discrete": (250, 6_000, {}),
     **dict.fromkeys(("dqn", "per-dqn", "c51", "qrdqn", "iqn"), (100, 8_000, REPLAY)),
@@ -41,7 +48,8 @@ CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
 }  # fmt: skip
 #: Fewer critics and quantiles, half the batch and larger steps than the preset's.
 TQC = {
-    "warmup": 500, "start": 500, "critics": 2, "quantiles": 10, "batch": 128, "lr": 3e-3, "critic_lr": 3e-3,
+    "random_steps": 500, "learning_starts": 500, "n_critics": 2, "n_quantiles": 10, "batch_size": 128,
+    "learning_rate": 3e-3, "critic_learning_rate": 3e-3,
     "tau": 0.02,
 }  # fmt: skip
 #: Env steps and what else differs from the preset for Pendulum.
@@ -58,9 +66,9 @@ def _as_in_training() -> Iterator[None]:
 
 
 def best(algorithm: str, env: str, options: dict[str, Any]) -> float:
-    """The best mean return of greedy episodes in the second half of a run, looked for as the verdict of a run is."""
+    """The best mean return of greedy episodes in a run's second half, looked for as its final evaluation is."""
     plan = Plan.make(algorithm, env, resolve(algorithm, env, {"seed": 1, **options})[0])
-    clock = Clock(plan.options.total_steps)
+    clock = Clock(plan.options.total_timesteps)
     runner, judge, returns, seen = build(plan, clock), plan.make_env(EPISODES), list[float](), 0
 
     def poll() -> None:
@@ -78,10 +86,10 @@ def best(algorithm: str, env: str, options: dict[str, Any]) -> float:
 @pytest.mark.parametrize("algorithm", CARTPOLE)
 def test_the_pole_is_held_up_longer(algorithm: str) -> None:
     bar, steps, options = CARTPOLE[algorithm]
-    assert best(algorithm, "CartPole-v1", {"total_steps": steps, **options}) >= bar
+    assert best(algorithm, "CartPole-v1", {"total_timesteps": steps, **options}) >= bar
 
 
 @pytest.mark.parametrize("algorithm", PENDULUM)
 def test_the_pendulum_is_swung_up(algorithm: str) -> None:
     steps, options = PENDULUM[algorithm]
-    assert best(algorithm, "Pendulum-v1", {"total_steps": steps, **options}) >= -700
+    assert best(algorithm, "Pendulum-v1", {"total_timesteps": steps, **options}) >= -700

@@ -13,7 +13,7 @@ from rlplug_core.errors import UsageError
 from tests.envs import strict, walks
 
 FILE = Path(strict.__file__)
-TINY = {"total_steps": 300, "eval_every": 150, "eval_episodes": 2, "verdict_episodes": 2}
+TINY = {"total_timesteps": 300, "eval_every": 150, "eval_episodes": 2, "final_eval_episodes": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_on_the_command_line(words: tuple[str, str], rlplug: Callable[..., Any])
     options = [word for name, value in TINY.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     done = rlplug("run", algorithm, f"{FILE}:{env}", *options, "--name", "one")
     assert (done.code, done.err) == (0, "")
-    done = rlplug("resume", "one", "--steps", "400")
+    done = rlplug("resume", "one", "--total-timesteps", "400")
     assert (done.code, done.err) == (0, "")
 
 

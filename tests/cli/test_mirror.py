@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rlplug_cli.mirror import Batch, Mirror, State
+from rlplug_cli.mlflow.mirror import Batch, Mirror, State
 from rlplug_core.errors import UsageError
-from rlplug_core.journal import Journal, Record
+from rlplug_core.runs.journal import Journal, Record
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -50,8 +50,8 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     run.journal.write("evaluation", 2500, {"eval/return_mean": 9.5, "best": True})
     run.journal.write("tag", 2500, {"rlplug.hook_failed": "x"})
     run.journal.write("episodes", 2500, {"steps": [1, 2], "returns": [3.0, 4.0], "lengths": [5, 6], "workers": [0, 1]})
-    verdict = {"checkpoint": "best-1", "episodes": 100, "return_mean": 500.0, "return_std": 1.0}
-    run.journal.write("verdict", 2500, {**verdict, "return_min": 499.0, "return_max": 501.0})
+    judged = {"checkpoint": "best-1", "episodes": 100, "return_mean": 500.0, "return_std": 1.0}
+    run.journal.write("final_eval", 2500, {**judged, "return_min": 499.0, "return_max": 501.0})
     best = run.path / "checkpoints" / "best-000000002500"
     best.mkdir(parents=True)
     (best / "learner.safetensors").write_bytes(b"weights")
@@ -68,12 +68,12 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     assert history(with_store, state.run_id, "loss/policy") == written_points(run.path, "loss/policy")
     assert len(written_points(run.path, "loss/policy")) == 2500
     assert found.data.metrics["eval/return_mean"] == 9.5
-    assert found.data.metrics["verdict/return_mean"] == 500.0
-    params = {"algorithm": "a2c", "env": "CartPole-v1", "seed": "1", "lr": "0.1", "net.hidden": "[64, 64]"}
-    assert found.data.params == {**params, "total_steps": "10000"}
+    assert found.data.metrics["final_eval/return_mean"] == 500.0
+    params = {"algorithm": "a2c", "env": "CartPole-v1", "seed": "1", "learning_rate": "0.1", "net.hidden": "[64, 64]"}
+    assert found.data.params == {**params, "total_timesteps": "10000"}
     tags = found.data.tags
     assert (tags["rlplug.uid"], tags["rlplug.group"], tags["rlplug.hook_failed"]) == ("uid-one", "group", "x")
-    assert tags["rlplug.verdict"] == "500 ± 1 over 100 episodes"
+    assert tags["rlplug.final_eval"] == "500 ± 1 over 100 episodes"
     assert tags["rlplug.best"] == "9.5 at step 2500"
     assert "best" not in found.data.metrics
     names = {file.path for file in mlflow.list_artifacts(state.run_id)}
@@ -116,7 +116,9 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: 
     assert client(with_store).get_run(state.run_id).info.status == "KILLED"
 
     config = json.loads((run.path / "config.json").read_text())
-    (run.path / "config.json").write_text(json.dumps({**config, "options": {**config["options"], "total_steps": 99}}))
+    (run.path / "config.json").write_text(
+        json.dumps({**config, "options": {**config["options"], "total_timesteps": 99}})
+    )
     run.journal = Journal(run.path / "journal.jsonl", resumed_at=40)
     run.journal.write("start", 40, {"resumed": True})
     run.points(59, start=41)
@@ -199,7 +201,7 @@ def test_two_processes_do_not_send_the_same_run(written: Callable[..., Any]) -> 
 def test_episodes_become_a_table(written: Callable[..., Any]) -> None:
     import pyarrow.parquet
 
-    from rlplug_cli import episodes
+    from rlplug_cli.mlflow import episodes
 
     run = written()
     assert episodes.write(run.path) is None

@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from rlplug_cli.app import app
 from rlplug_cli.commands.run import declared
 from rlplug_cli.parameters import gathered
-from rlplug_core.config import Config, schema
+from rlplug_core.config.options import Config
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
-from rlplug_core.options import RunOptions
 from tests.cli.conftest import SHORT
 
 OWN = """
@@ -117,7 +118,7 @@ def test_a_network_of_ones_own_resumes_elsewhere_to_the_same_bits(process: Calla
         assert process("run", "a2c", *words, "--name", name).code == 0
         if name == "other":
             Path("n.py").unlink()
-        assert process("resume", name, "--steps", "900").code == 0
+        assert process("resume", name, "--total-timesteps", "900").code == 0
     finals = [sorted(Path("runs", name, "checkpoints").glob("final-*"))[-1] for name in ("one", "other")]
     weights = [(final / "learner.safetensors").read_bytes() for final in finals]
     assert weights[0] == weights[1]
@@ -134,7 +135,7 @@ def test_the_help_shows_it_once_and_only_where_there_is_a_network(rlplug: Callab
 
 PLAIN = """
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.config import Config
+from rlplug_core.config.options import Config
 class Plain(Algorithm):
     Config = Config
 """

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from rlplug_cli import new
+from rlplug_cli import scaffold
 from rlplug_core import __version__, plugins
 from rlplug_core.testing.distributions import write_distribution
 
 
-@pytest.mark.parametrize("kind", new.KINDS)
+@pytest.mark.parametrize("kind", scaffold.KINDS)
 def test_every_file_is_whole(kind: str, tmp_path: Path) -> None:
-    root, files = new.generate(kind, "rlplug-a-thing", tmp_path)
+    root, files = scaffold.generate(kind, "rlplug-a-thing", tmp_path)
     assert root == tmp_path / "rlplug-a-thing"
     for path in ("LICENSE", "README.md", "pyproject.toml", "noxfile.py", ".github/workflows/ci.yml", ".gitignore"):
         assert path in files
@@ -28,14 +28,14 @@ def test_every_file_is_whole(kind: str, tmp_path: Path) -> None:
         if path.endswith(".py"):
             compile(text, path, "exec")
     project = tomllib.loads(files["pyproject.toml"])["project"]
-    assert project["dependencies"][0] == f"rlplug-core{new.bounds(__version__)}"
-    assert list(project["entry-points"]) == [f"rlplug.{new.KINDS[kind].group}"]
+    assert project["dependencies"][0] == f"rlplug-core{scaffold.bounds(__version__)}"
+    assert list(project["entry-points"]) == [f"rlplug.{scaffold.KINDS[kind].group}"]
 
 
-@pytest.mark.parametrize("kind", new.KINDS)
+@pytest.mark.parametrize("kind", scaffold.KINDS)
 def test_lines_stay_short_with_the_longest_name(kind: str) -> None:
-    name = "-".join(["abcdefgh"] * 3)[: new.LONGEST]
-    for path, text in new.rendered(kind, name).items():
+    name = "-".join(["abcdefgh"] * 3)[: scaffold.LONGEST]
+    for path, text in scaffold.rendered(kind, name).items():
         if path.endswith(".py"):
             assert [line for line in text.splitlines() if len(line) > 120] == [], path
 
@@ -52,7 +52,7 @@ def test_lines_stay_short_with_the_longest_name(kind: str) -> None:
         ("env", "gymnasium", r"environment provider of rlplug-envs"),
         ("hooks", "mlflow", r"hook plugin of rlplug-cli"),
         ("env", "rlplug-envs", r"rlplug-envs is a package of rlplug itself"),
-        ("algorithm", "policy", r"the name Policy to two things"),
+        ("algorithm", "tensor", r"the name Tensor to two things"),
         ("env", "provider", r"the name Provider to two things"),
         ("hooks", "exception", r"the name Exception to two things"),
         ("wrapper", "frame-stack", r"wrapper of rlplug-envs"),
@@ -103,4 +103,4 @@ def test_it_says_what_to_type_next(rlplug: Callable[..., Any]) -> None:
     ("version", "expected"), [("0.1.0", ">=0.1,<0.2"), ("0.12.3", ">=0.12,<0.13"), ("1.4.2", ">=1.4,<2")]
 )
 def test_bounds_end_where_the_contract_may(version: str, expected: str) -> None:
-    assert new.bounds(version) == expected
+    assert scaffold.bounds(version) == expected

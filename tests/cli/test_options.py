@@ -12,7 +12,8 @@ import click
 import pytest
 
 from rlplug_cli.parameters import SchemaOption, gathered, variable
-from rlplug_core.config import Config, Fraction, schema
+from rlplug_core.config.options import Config, Fraction
+from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
 from rlplug_core.plugins.known import KNOWN
 
@@ -24,9 +25,9 @@ class Net:
 
 @dataclass(frozen=True)
 class Options(Config):
-    lr: Fraction = 0.5  # step size
-    steps: int = 3  # how many
-    anneal: bool = True  # fall to 0
+    learning_rate: Fraction = 0.5  # step size
+    n_steps: int = 3  # how many
+    anneal_lr: bool = True  # fall to 0
     kind: Literal["a_b", "c"] = "c"  # which
     limit: float | None = 2.0  # where to stop
     text: str = "x"
@@ -47,11 +48,11 @@ def typed(*words: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("words", "name", "value"),
     [
-        ("--lr 1e-3", "lr", 0.001),
-        ("--lr 1", "lr", 1.0),
-        ("--steps 7", "steps", 7),
-        ("--no-anneal", "anneal", False),
-        ("--anneal", "anneal", True),
+        ("--learning-rate 1e-3", "learning_rate", 0.001),
+        ("--learning-rate 1", "learning_rate", 1.0),
+        ("--n-steps 7", "n_steps", 7),
+        ("--no-anneal-lr", "anneal_lr", False),
+        ("--anneal-lr", "anneal_lr", True),
         ("--kind a_b", "kind", "a_b"),
         ("--limit none", "limit", None),
         ("--limit 3", "limit", 3.0),
@@ -69,14 +70,16 @@ def test_what_is_not_typed_is_not_passed_on() -> None:
 
 
 def test_an_option_wins_over_set_and_that_over_the_file(tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text("lr = 0.1\nsteps = 1\nanneal = false\n[net]\nhidden = [5]\n")
-    given = typed("--lr", "0.3")
-    values, origins = gathered(given, ["lr=0.2", "steps=2"], tmp_path / "c.toml", SCHEMA, "algo")
-    assert values == {"lr": 0.3, "steps": 2, "anneal": False, "net.hidden": [5]}
-    assert origins == {"lr": "option", "steps": "set", "anneal": "config", "net.hidden": "config"}
+    (tmp_path / "c.toml").write_text("learning_rate = 0.1\nn_steps = 1\nanneal_lr = false\n[net]\nhidden = [5]\n")
+    given = typed("--learning-rate", "0.3")
+    values, origins = gathered(given, ["learning_rate=0.2", "n_steps=2"], tmp_path / "c.toml", SCHEMA, "algo")
+    assert values == {"learning_rate": 0.3, "n_steps": 2, "anneal_lr": False, "net.hidden": [5]}
+    assert origins == {"learning_rate": "option", "n_steps": "set", "anneal_lr": "config", "net.hidden": "config"}
 
 
-@pytest.mark.parametrize("pair", ["lr=2", "lr=x", "steps=1.5", "kind=b", "net.hidden=a", "anneal=perhaps"])
+@pytest.mark.parametrize(
+    "pair", ["learning_rate=2", "learning_rate=x", "n_steps=1.5", "kind=b", "net.hidden=a", "anneal_lr=perhaps"]
+)
 def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> None:
     with pytest.raises(BadConfig, match=r"algo: option '.*': expected .*, got '.*' \('rlplug info algo'"):
         gathered({}, [pair], None, SCHEMA, "algo")
@@ -84,17 +87,17 @@ def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> 
 
 def test_help_shows_type_default_and_meaning(rlplug: Callable[..., Any]) -> None:
     text = rlplug("run", "a2c", "--help").out
-    assert "Options of a2c:" in text
-    assert "Options of every run:" in text
+    assert "Loss:" in text
+    assert "Every run:" in text
     assert "--gamma NUMBER" in text
     assert "discount per step  [0.99]" in text
-    assert "--anneal / --no-anneal" in text
+    assert "--anneal-lr / --no-anneal-lr" in text
     assert "--net.hidden INTEGER,…" in text
     assert "--runner auto|sync|async" in text
 
 
 def test_underscores_are_taken_for_hyphens(rlplug: Callable[..., Any]) -> None:
-    assert "got 'x'" in rlplug("run", "a2c", "CartPole-v1", "--total_steps", "x").err
+    assert "got 'x'" in rlplug("run", "a2c", "CartPole-v1", "--total_timesteps", "x").err
 
 
 def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
@@ -105,7 +108,7 @@ def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
     data = json.loads(rlplug("info", "a2c", "CartPole-v1", "--json").out)
     options = {option["name"]: option for option in data["options"]}
     assert options["gamma"]["default"] == 0.99
-    assert {option["name"] for option in data["run_options"]} > {"seed", "total_steps"}
+    assert {option["name"] for option in data["run_options"]} > {"seed", "total_timesteps"}
     assert isinstance(data["preset"], dict)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlplug_cli.render import Lines, Screen, duration, line
-from rlplug_core.events import Progress
+from rlplug_cli.render.live import Lines, Screen, duration, line
+from rlplug_core.loop.events import Progress
 
 
 def progress(steps: int, evaluation: float | None = None, phase: str = "training") -> Progress:
@@ -44,7 +44,7 @@ def test_lines_are_few_and_name_every_evaluation() -> None:
     for steps in range(0, 100_000, 500):
         lines(progress(steps, evaluation=float(steps // 25_000) if steps >= 25_000 else None))
         lines(progress(steps, phase="evaluating"))
-    lines(progress(100_000, 4.0, "verdict"))
+    lines(progress(100_000, 4.0, "final_eval"))
     first, *rest = stream.getvalue().splitlines()
     assert first == "the title"
     assert 20 <= len(rest) <= 24
@@ -53,10 +53,10 @@ def test_lines_are_few_and_name_every_evaluation() -> None:
 
 
 def test_a_line_is_not_said_twice() -> None:
-    """The episodes of the verdict change no figure."""
+    """The episodes of the final evaluation change no figure."""
     stream = io.StringIO()
     lines = Lines("the title", stream)
-    for phase in ("training", "verdict", "verdict"):
+    for phase in ("training", "final_eval", "final_eval"):
         lines(progress(50_000, 4.0, phase))
     assert len(stream.getvalue().splitlines()) == 2
 
@@ -67,8 +67,8 @@ def test_the_live_display_holds_every_figure() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for part in ("a2c · CartPole-v1", "training", "50,000 / 100,000 steps", "12,346 steps/s", "98.8", "480.5", "500.0"):
         assert part in text
-    console.print(Screen("a2c").draw(progress(50_000, phase="verdict")))
-    assert "playing the verdict's episodes" in console.file.getvalue()  # type: ignore[attr-defined]
+    console.print(Screen("a2c").draw(progress(50_000, phase="final_eval")))
+    assert "final evaluation" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) -> None:
@@ -81,7 +81,7 @@ def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) 
     assert process.wait(120) == 0, written
     assert "\x1b[" in written
     assert "600 / 600 steps" in written
-    assert "verdict  mean return" in written
+    assert "final evaluation  mean return" in written
     assert "run      runs/one" in written
 
 

@@ -19,7 +19,7 @@ import pytest
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SHORT = ("--total-steps", "600", "--eval-episodes", "2", "--verdict-episodes", "3", "--eval-every", "300")
+SHORT = ("--total-timesteps", "600", "--eval-episodes", "2", "--final-eval-episodes", "3", "--eval-every", "300")
 
 
 def run_command(*words: str) -> list[str]:
@@ -31,7 +31,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> Path:
     """A working directory in which one a2c run has ended."""
     here = tmp_path_factory.mktemp("trained")
     shutil.copy(made_store, here / "mlflow.db")
-    words = run_command("run", "a2c", "CartPole-v1", *SHORT, "--lr", "0.001", "--set", "entropy=0.02", "--name", "one")
+    words = run_command(
+        "run", "a2c", "CartPole-v1", *SHORT, "--learning-rate", "0.001", "--set", "ent_coef=0.02", "--name", "one"
+    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RLPLUG_", "MLFLOW_"))}
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=here, env=environment, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -50,20 +52,20 @@ def journal(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
 
 
-def test_a_run_says_its_verdict_its_path_and_the_way_to_mlflow(here: Path) -> None:
-    *progress, verdict, path, mlflow = (here / "out.txt").read_text().splitlines()
+def test_a_run_says_its_final_evaluation_its_path_and_the_way_to_mlflow(here: Path) -> None:
+    *progress, judged, path, mlflow = (here / "out.txt").read_text().splitlines()
     assert progress[0] == "a2c · CartPole-v1 · seed 1"
     assert any("600/600 steps" in line and "evaluation" in line for line in progress)
-    assert verdict.startswith("verdict  mean return ")
-    assert "over 3 greedy episodes" in verdict
+    assert judged.startswith("final evaluation  mean return ")
+    assert "over 3 greedy episodes" in judged
     assert path == "run      runs/one"
     assert mlflow == "mlflow   rlplug ui"
 
 
 def test_every_option_is_recorded_with_its_origin(here: Path) -> None:
     config = json.loads((here / "runs/one/config.json").read_text())
-    assert (config["options"]["lr"], config["origins"]["lr"]) == (0.001, "option")
-    assert (config["options"]["entropy"], config["origins"]["entropy"]) == (0.02, "set")
+    assert (config["options"]["learning_rate"], config["origins"]["learning_rate"]) == (0.001, "option")
+    assert (config["options"]["ent_coef"], config["origins"]["ent_coef"]) == (0.02, "set")
     assert (config["options"]["seed"], config["origins"]["seed"]) == (1, "default")
     assert config["options"]["net.hidden"] == [64, 64]
 
@@ -84,9 +86,9 @@ def test_the_run_is_in_mlflow_with_its_curves_complete(here: Path) -> None:
             (one.step, one.value, one.timestamp) for one in client.get_metric_history(found.info.run_id, key)
         )
         assert there == sorted((r["step"], r["data"][key], r["time"]) for r in written if key in r["data"])
-    assert found.data.params["lr"] == "0.001"
+    assert found.data.params["learning_rate"] == "0.001"
     assert found.data.params["gamma"] == "0.99"
-    assert "rlplug.verdict" in found.data.tags
+    assert "rlplug.final_eval" in found.data.tags
     names = {file.path for file in client.list_artifacts(found.info.run_id)}
     assert names == {"config.json", "episodes.parquet", "checkpoints"}
 
@@ -95,7 +97,7 @@ def test_runs_shows_the_run(here: Path, rlplug: Callable[..., Any]) -> None:
     (row,) = json.loads(rlplug("runs", "--json").out)
     assert (row["name"], row["status"], row["steps"], row["seed"]) == ("one", "finished", 600, 1)
     assert row["best"] is not None
-    assert row["verdict"]["episodes"] == 3
+    assert row["final_eval"]["episodes"] == 3
     line = rlplug("runs").out.splitlines()[1]
     assert line.split()[:6] == ["one", "finished", "a2c", "CartPole-v1", "1", "600/600"]
 
@@ -114,13 +116,13 @@ def test_a_finished_run_is_not_resumed_without_more_steps(here: Path, rlplug: Ca
     done = rlplug("resume", "one")
     assert done.code == 2
     assert "is finished at step 600" in done.err
-    assert "--steps" in done.err
+    assert "--total-timesteps" in done.err
 
 
 def test_a_running_run_is_not_resumed(here: Path, rlplug: Callable[..., Any]) -> None:
     with open(here / "runs/one/lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        done = rlplug("resume", "one", "--steps", "1000")
+        done = rlplug("resume", "one", "--total-timesteps", "1000")
         assert rlplug("runs").out.splitlines()[1].split()[1] == "running"
     assert done.code == 2
     assert "is being written by process" in done.err
@@ -134,13 +136,13 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     (final,) = (place / "runs/one/checkpoints").glob("final-*")
     (final / "learner.safetensors").write_bytes(b"damaged")
-    done = rlplug("resume", "one", "--steps", "700")
+    done = rlplug("resume", "one", "--total-timesteps", "700")
     assert done.code == 0, done.err
     assert "final-000000000600 is damaged: learner.safetensors has changed" in done.err
     assert "falling back to step-" in done.err
     for path in (place / "runs/one/checkpoints").glob("*/learner.safetensors"):
         path.write_bytes(b"damaged")
-    done = rlplug("resume", "one", "--steps", "800")
+    done = rlplug("resume", "one", "--total-timesteps", "800")
     assert done.code == 1
     assert "holds no readable final or step checkpoint" in done.err.splitlines()[-1]
     assert "Traceback" not in done.err
@@ -157,7 +159,7 @@ def test_json_has_stdout_to_itself(process: Callable[..., Any], place: Path) -> 
     result = json.loads(done.out)
     assert (result["status"], result["mlflow"]) == ("finished", None)
     assert Path(result["run"]).parent == place / "elsewhere"
-    assert result["verdict"]["episodes"] == 3
+    assert result["final_eval"]["episodes"] == 3
     assert "600/600 steps" in done.err
     assert (Path(result["run"]) / "episodes.parquet").exists()
 
@@ -171,7 +173,7 @@ def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
     number: signal.Signals,
     code: int,
 ) -> None:
-    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         run_command("run", "a2c", "CartPole-v1", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -180,14 +182,13 @@ def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
     running.send_signal(number)
     _, error = running.communicate(timeout=120)
     assert running.returncode == code, error
-    (line,) = error.splitlines()
-    assert f"stopped by {number.name}" in line
+    (line,) = (line for line in error.splitlines() if f"stopped by {number.name}" in line)
     assert f"rlplug resume {place / 'runs/one'}" in line
     stopped = journal(place / "runs/one")[-1]
     assert stopped["data"] == {"status": "interrupted"}
 
     more = str(stopped["step"] + 400)
-    done = process("resume", "one", "--steps", more)
+    done = process("resume", "one", "--total-timesteps", more)
     assert done.code == 0, done.err
     assert "resuming one" in done.out
     assert journal(place / "runs/one")[-1]["data"] == {"status": "finished"}
@@ -204,7 +205,7 @@ def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
 def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(
     place: Path, until: Callable[..., None]
 ) -> None:
-    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         run_command("run", "a3c", "CartPole-v1", *words),
         stdout=subprocess.DEVNULL,
@@ -249,9 +250,9 @@ def test_four_first_runs_at_once_are_all_recorded(place: Path) -> None:
 
 
 ALGORITHM = '''
-"""Random actions, learnt at length."""
+"""Random actions, learned at length."""
 from dataclasses import dataclass
-from rlplug_algos.a2c import A2C, A2CConfig
+from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
 
 @dataclass(frozen=True)
 class MineConfig(A2CConfig):

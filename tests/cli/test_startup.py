@@ -84,7 +84,7 @@ def test_doctor_adds_hooks_alone() -> None:
     [
         ("rlplug ru", "run"),
         ("rlplug run a2", "a2c"),
-        ("rlplug run a2c --total", "--total-steps"),
+        ("rlplug run a2c --total", "--total-timesteps"),
         ("rlplug run a2c CartPole-v1 --runner a", "async"),
         ("rlplug run ./f", "./f"),
         ("rlplug run ./f.py:C CartPole-v1 --see", "--seed"),

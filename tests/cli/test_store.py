@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rlplug_cli import store
+from rlplug_cli.mlflow import store
 from rlplug_core.errors import RlplugError
 
-PREPARE = "import sys; from rlplug_cli import store; store.prepare(sys.argv[1])"
+PREPARE = "import sys; from rlplug_cli.mlflow import store; store.prepare(sys.argv[1])"
 
 
 def preparing(uri: str) -> subprocess.Popen[bytes]:

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from rlplug_cli import tracking
+from rlplug_cli.mlflow import hook as tracking
 from rlplug_core.plugins import Hooks
 
 # MLflow's own imports warn.
@@ -142,7 +142,7 @@ def test_sync_says_that_a_run_was_killed(
 def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(
     place: Path, with_store: str, until: Callable[..., None]
 ) -> None:
-    words = ("--total-steps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
+    words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *words], stdout=subprocess.DEVNULL
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlplug_core import plugins
-from rlplug_core.run import train
+from rlplug_core.runs.run import train
 from rlplug_core.testing import checks
 from rlplug_core.testing.distributions import write_distribution
 
@@ -21,7 +21,7 @@ summary = "DQN that looks twice"
 [default]
 double = true
 n_step = 3
-rows = 2
+num_envs = 2
 """
 
 
@@ -29,7 +29,7 @@ rows = 2
 def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An installed plugin that is nothing but metadata and a preset file; its package holds another's class."""
     points = {"rlplug.algorithms": {"twice": "twice:Twice"}}
-    files = {"twice/__init__.py": "from rlplug_algos.dqn import DQN as Twice", "twice/presets/twice.toml": TOML}
+    files = {"twice/__init__.py": "from rlplug_algos.value.dqn import DQN as Twice", "twice/presets/twice.toml": TOML}
     write_distribution(tmp_path, "rlplug-twice", points, files, requires=["rlplug-core>=0.1,<1"])
     monkeypatch.syspath_prepend(str(tmp_path))
     plugins.refresh()
@@ -48,7 +48,7 @@ def test_help_shows_the_defaults_of_the_variant(said: Callable[..., str]) -> Non
     text = " ".join(said("run", "twice", "--help").split())
     assert re.search(r"--double / --no-double [^[]+\[yes\]", text)
     assert re.search(r"--n-step INTEGER [^[]+\[3\]", text)
-    assert re.search(r"--rows INTEGER [^[]+\[2\]", text)
+    assert re.search(r"--num-envs INTEGER [^[]+\[2\]", text)
     assert "[no]" in re.findall(
         r"--double / --no-double [^[]+(\[\w+\])", " ".join(said("run", "dqn", "--help").split())
     )
@@ -58,21 +58,21 @@ def test_info_shows_them_and_tuning_ranges(said: Callable[..., str]) -> None:
     found = json.loads(said("info", "twice", "--json"))
     own = {option["name"]: option for option in found["options"]}
     every = {option["name"]: option["default"] for option in found["run_options"]}
-    assert (own["double"]["default"], own["n_step"]["default"], every["rows"]) == (True, 3, 2)
+    assert (own["double"]["default"], own["n_step"]["default"], every["num_envs"]) == (True, 3, 2)
     assert own["n_step"]["search"]["values"] == [1, 5]
 
 
 def test_an_environment_has_both_presets(said: Callable[..., str]) -> None:
     """CartPole's are those of dqn; what makes the variant lies above them."""
     ours, theirs = (json.loads(said("info", name, "CartPole-v1", "--json"))["preset"] for name in ("twice", "dqn"))
-    assert ours == {**theirs, "double": True, "n_step": 3, "rows": 2}
+    assert ours == {**theirs, "double": True, "n_step": 3, "num_envs": 2}
 
 
 def test_a_run_has_them_unless_told_otherwise(variant: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"total_steps": 60, "n_step": 2, "verdict_episodes": 0, "eval_episodes": 1}
+    options: dict[str, Any] = {"total_timesteps": 60, "n_step": 2, "final_eval_episodes": 0, "eval_episodes": 1}
     config = train(variant, "rlplug_core.testing.envs:Chain", options, out=tmp_path, hooks=False).config
-    assert [config["options"][name] for name in ("double", "n_step", "rows")] == [True, 2, 2]
-    assert [config["origins"][name] for name in ("double", "n_step", "rows")] == ["preset", "option", "preset"]
+    assert [config["options"][name] for name in ("double", "n_step", "num_envs")] == [True, 2, 2]
+    assert [config["origins"][name] for name in ("double", "n_step", "num_envs")] == ["preset", "option", "preset"]
 
 
 def test_the_kit_examines_the_variant(variant: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-TINY = ("--total-steps", "400", "--eval-every", "200", "--eval-episodes", "2", "--verdict-episodes", "2")
+TINY = ("--total-timesteps", "400", "--eval-every", "200", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_a_run_is_trained_resumed_and_evaluated_inside_its_wrappers(rlplug: Call
     words = [word for wrap in wraps for word in ("--wrap", wrap)]
     assert rlplug("run", "a2c", "CartPole-v1", *words, *TINY, "--name", "one").code == 0
     assert wrap_of("one") == (wraps, "option")
-    assert rlplug("resume", "one", "--steps", "600").code == 0
+    assert rlplug("resume", "one", "--total-timesteps", "600").code == 0
     said = json.loads(rlplug("evaluate", "one", "--episodes", "3", "--json").out)
     assert said["return_max"] == said["length_mean"] * 1.0 <= 20
 

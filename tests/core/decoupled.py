@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.batches import Cuts, Rollout
 from rlplug_core.clock import Clock
-from rlplug_core.plan import Plan
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Agent
 from rlplug_core.types import Chunk, State
 
@@ -67,7 +67,7 @@ def check_plain(tree: Any) -> None:
 
 def plain(rollout: Rollout) -> State:
     """A rollout as a tree of arrays."""
-    names = ("obs", "action", "reward", "terminated", "truncated", "first", "weight", "extras", "carry")
+    names = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras", "recurrent_state")
     used, cuts = rollout.cuts.count, rollout.cuts
     return {
         **{name: getattr(rollout, name) for name in names},
@@ -85,10 +85,10 @@ def act(pipe: Connection, algorithm: str, env: str, options: dict[str, Any]) -> 
     """The actor's process: pulls weights, steps, sends whole rollouts; a learner is there to build the agent from."""
     torch.set_num_threads(1)
     plan, link = Plan.make(algorithm, env, options), PipeLink(pipe)
-    made = plan.make_env(plan.options.rows)
+    made = plan.make_env(plan.options.num_envs)
     learner = plan.make_learner(made.spec)
     lane = Lane(learner, learner.agent(), learner.buffer())
-    actor = Actor(made, lane, Clock(plan.options.total_steps))
+    actor = Actor(made, lane, Clock(plan.options.total_timesteps))
     actor.reset(plan.seeds().child("env").integer())
     version, clock = link.pull(lane.agent, 0)
     while not clock.done:

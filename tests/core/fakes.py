@@ -18,23 +18,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlplug_core.accelerate.forward import forward
-from rlplug_core.agents import PolicyAgent
-from rlplug_core.algorithm import Algorithm, target_network
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
+from rlplug_core.acting.policy_agent import PolicyAgent
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Rollout, Samples, Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.buffers.rollout import RolloutBuffer
-from rlplug_core.checkpoint import Checkpoints
 from rlplug_core.clock import Clock, due
-from rlplug_core.config import Config, Count, Positive
-from rlplug_core.estimators import gae
-from rlplug_core.exploration import EpsilonGreedy
-from rlplug_core.nets.modules import Critic, Policy, QNetwork
+from rlplug_core.config.options import Config, Count, Positive
+from rlplug_core.config.schedules import constant, linear
+from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.targets import target_network
+from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
+from rlplug_core.loop.build import build
+from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.net import Net
-from rlplug_core.plan import Plan
-from rlplug_core.rules import OptimiserOptions, RuleName
-from rlplug_core.runners.build import build
-from rlplug_core.schedules import constant, linear
+from rlplug_core.nets.policies import Critic, PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Result, Spec, State
@@ -67,9 +69,9 @@ class Dicey(Chain):
 class TinyConfig(Config):
     """Options of Tiny."""
 
-    steps: Count = 4  # rollout length per environment row
-    lr: Positive = 1e-2  # step size
-    rule: RuleName = "rmsprop"  # optimiser
+    n_steps: Count = 4  # rollout length per environment row
+    learning_rate: Positive = 1e-2  # step size
+    optimizer: OptimizerName = "rmsprop"  # optimizer
     net: Net = Net(hidden=(8,))
 
 
@@ -83,23 +85,29 @@ class Tiny(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.policy, self.critic = Policy(self.spec, c.net), Critic(self.spec, c.net)
-        self.optim = self.optimiser([self.policy, self.critic], linear(c.lr, 0.0), 0.5, OptimiserOptions().rule(c.rule))
-        self.values = forward(self.critic, self.acting)
+        self.policy, self.critic = PolicyNetwork(self.spec, c.net), Critic(self.spec, c.net)
+        self.optim = self.optimizer(
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=linear(c.learning_rate, 0.0),
+            max_grad_norm=0.5,
+            rule=OptimizerOptions().rule(c.optimizer),
+        )
+        self.values = fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return PolicyAgent(self.policy, self.agent_seeds(rank), self.acting, log_prob=True)
+        return PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
 
     def buffer(self) -> RolloutBuffer:
-        return RolloutBuffer(self.config.steps)
+        return RolloutBuffer(self.config.n_steps)
 
     def samples(self, batch: Rollout) -> Samples:
         advantage, target = gae(batch, *batch.values(self.values), 0.99, 0.95)
         return batch.samples(advantage, target, self.device)
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         loss, metrics = self.loss(self.samples(batch))
-        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+        metrics["loss/gradient_norm"] = self.optim.minimize(loss, clock)
         stop_if_told()
         return Result(metrics)
 
@@ -115,12 +123,12 @@ class TinyEpochs(Tiny):
 
     runners: ClassVar[tuple[str, ...]] = ("sync",)
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         metrics: dict[str, Tensor] = {}
         for _ in range(2):
             for minibatch in self.samples(batch).minibatches(3, self.generator):
                 loss, metrics = self.loss(minibatch)
-                self.optim.minimise(loss, clock)
+                self.optim.minimize(loss, clock)
         stop_if_told()
         return Result(metrics)
 
@@ -129,11 +137,11 @@ class TinyEpochs(Tiny):
 class TinyQConfig(Config):
     """Options of TinyQ: bursts of three updates every five steps."""
 
-    capacity: Count = 40  # transitions kept
+    buffer_size: Count = 40  # transitions kept
     n_step: Count = 2  # rewards summed
-    every: Count = 5  # env steps between bursts
-    updates: Count = 3  # gradient steps per burst
-    target_every: Count = 7  # updates between copies to the target network
+    train_freq: Count = 5  # env steps between bursts
+    gradient_steps: Count = 3  # gradient steps per burst
+    target_update_interval: Count = 7  # updates between copies to the target network
     net: Net = Net(hidden=(8,))
 
 
@@ -147,19 +155,21 @@ class TinyQ(Algorithm[Transitions]):
     def build(self) -> None:
         self.online = QNetwork(self.spec, self.config.net)
         self.target = target_network(self.online)
-        self.optim = self.optimiser([self.online], constant(1e-2))
+        self.optim = self.optimizer("online", [self.online], learning_rate=constant(1e-2))
 
     def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
-        return EpsilonGreedy(self.online, linear(1.0, 0.1, 0.5), self.agent_seeds(rank), self.acting)
+        return EpsilonGreedy(self.online, linear(1.0, 0.1, 0.5), self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> ReplayBuffer:
         c = self.config
-        return ReplayBuffer(c.capacity, Pace(4, c.every, c.updates, 10), c.n_step, 0.9, self.seeds.child("buffer"))
+        return ReplayBuffer(
+            c.buffer_size, Pace(4, c.train_freq, c.gradient_steps, 10), c.n_step, 0.9, self.seeds.child("buffer")
+        )
 
-    def update(self, batch: Transitions, clock: Clock) -> Result:
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
         loss, metrics = self.loss(batch)
-        self.optim.minimise(loss, clock)
-        if due(clock.updates, clock.updates + 1, self.config.target_every):
+        self.optim.minimize(loss, clock)
+        if due(clock.updates, clock.updates + 1, self.config.target_update_interval):
             self.target.load_state_dict(self.online.state_dict())
         stop_if_told()
         return Result(metrics)
@@ -185,7 +195,7 @@ class Seamless:
     runners: ClassVar[tuple[str, ...]] = ("async",)
 
     def __init__(self, spec: Spec, config: Any, context: Any) -> None:
-        self.policy = Policy(spec, config.net)
+        self.policy = PolicyNetwork(spec, config.net)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         return PolicyAgent(self.policy, Seeds(0))
@@ -199,8 +209,8 @@ class Seamless:
 
 def make_runner(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
     """A runner, as a session builds it."""
-    plan = Plan.make(algorithm, env, {"seed": 3, "rows": 2, "total_steps": 200, **options})
-    return build(plan, Clock(plan.options.total_steps))
+    plan = Plan.make(algorithm, env, {"seed": 3, "num_envs": 2, "total_timesteps": 200, **options})
+    return build(plan, Clock(plan.options.total_timesteps))
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -62,16 +62,16 @@ class Talks(Faulty):
 class FailsToBuild(Chain):
     """Cannot be made where it is needed."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, num_envs: int) -> None:
         if in_worker():
             raise ValueError("no display")
-        super().__init__(rows)
+        super().__init__(num_envs)
 
 
 class SlowToBuild(Chain):
     """The second worker takes three seconds to make it."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, num_envs: int) -> None:
         if in_worker() and current_process().name.endswith("2"):
             threading.Event().wait(3)
-        super().__init__(rows)
+        super().__init__(num_envs)

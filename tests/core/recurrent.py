@@ -13,12 +13,12 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
-from rlplug_core.estimators import gae
+from rlplug_core.config.schedules import constant
+from rlplug_core.learning.estimators import gae
 from rlplug_core.nets.heads import Categorical, masked
-from rlplug_core.schedules import constant
 from rlplug_core.seeds import Draws
 from rlplug_core.testing.envs import Recall
-from rlplug_core.types import Act, Array, Carry, Obs, Result, State, tree_map
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, State, tree_map
 from tests.core.fakes import TinyConfig
 
 
@@ -29,7 +29,7 @@ class MaskedRecall(Recall):
     obs = spaces.Dict({**Recall.obs.spaces, "action_mask": spaces.MultiBinary(3)})
 
     def observe(self) -> Obs:
-        return {**super().observe(), "action_mask": np.tile(np.array([1, 1, 0], np.int8), (self.rows, 1))}
+        return {**super().observe(), "action_mask": np.tile(np.array([1, 1, 0], np.int8), (self.num_envs, 1))}
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         if (action == 2).any():
@@ -44,18 +44,18 @@ class Memory(nn.Module):
         super().__init__()
         self.cell, self.policy, self.value = nn.GRUCell(2, size), nn.Linear(size, 3), nn.Linear(size, 1)
 
-    def step(self, obs: Any, first: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, obs: Any, is_first: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits [N, 3], values [N] and the new memory [N, H]; a row that opens an episode forgets."""
-        memory = memory * ~first.unsqueeze(1)
+        memory = memory * ~is_first.unsqueeze(1)
         memory = self.cell(torch.cat([obs["cue"], obs["asked"]], 1), memory)
         return masked(self.policy(memory), obs), self.value(memory).squeeze(1), memory
 
-    def unroll(self, obs: Any, first: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def unroll(self, obs: Any, is_first: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The same for [T, N]; the memory is that before the first step."""
         logits, values = [], []
-        for t in range(len(first)):
+        for t in range(len(is_first)):
             at: Any = tree_map(lambda tensor, t=t: tensor[t], obs)
-            logit, value, memory = self.step(at, first[t], memory)
+            logit, value, memory = self.step(at, is_first[t], memory)
             logits.append(logit)
             values.append(value)
         return torch.stack(logits), torch.stack(values), memory
@@ -70,14 +70,18 @@ class MemoryAgent:
     def weights(self) -> State:
         return dict(self.learner.memory.state_dict())
 
-    def initial(self, rows: int) -> Carry:
-        self.draws = Draws(self.seeds.generator(), lambda generator, size: self.head.noise(generator, (size, rows)))
-        return {"h": np.zeros((rows, self.learner.size), np.float32)}
+    def initial(self, num_envs: int) -> RecurrentState:
+        self.draws = Draws(self.seeds.generator(), lambda generator, size: self.head.noise(generator, (size, num_envs)))
+        return {"h": np.zeros((num_envs, self.learner.size), np.float32)}
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
         with torch.no_grad():
             seen = tree_map(torch.from_numpy, obs)
-            logits, _, memory = self.learner.memory.step(seen, torch.from_numpy(first), torch.from_numpy(carry["h"]))
+            logits, _, memory = self.learner.memory.step(
+                seen, torch.from_numpy(is_first), torch.from_numpy(recurrent_state["h"])
+            )
         after = {"h": memory.numpy()}
         if not explore:
             return Act(self.head.mode(logits.numpy()), after)
@@ -101,21 +105,23 @@ class RecurrentA2C(Algorithm[Rollout]):
 
     def build(self) -> None:
         self.memory = Memory(self.size)
-        self.optim = self.optimiser([self.memory], constant(self.config.lr), 0.5)
+        self.optim = self.optimizer(
+            "memory", [self.memory], learning_rate=constant(self.config.learning_rate), max_grad_norm=0.5
+        )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> MemoryAgent:
         return MemoryAgent(self, rank)
 
     def buffer(self) -> RolloutBuffer:
-        return RolloutBuffer(self.config.steps)
+        return RolloutBuffer(self.config.n_steps)
 
     def unrolled(self, batch: Rollout) -> tuple[Tensor, Tensor, Array]:
         """Log-probabilities of what was done, entropies and values [T, N], and V of what came after the last step."""
         steps = len(batch.reward)
         obs: Any = tree_map(torch.from_numpy, batch.obs)
-        first = torch.from_numpy(batch.first)
+        first = torch.from_numpy(batch.is_first)
         taken: Any = tree_map(lambda tensor: tensor[:steps], obs)
-        logits, values, memory = self.memory.unroll(taken, first, torch.from_numpy(batch.carry["h"]))
+        logits, values, memory = self.memory.unroll(taken, first, torch.from_numpy(batch.recurrent_state["h"]))
         with torch.no_grad():
             last: Any = tree_map(lambda tensor: tensor[steps], obs)
             after = self.memory.step(last, torch.zeros(first.shape[1], dtype=torch.bool), memory)[1]
@@ -125,7 +131,7 @@ class RecurrentA2C(Algorithm[Rollout]):
         logits, _, _ = self.unrolled(batch)
         return Categorical(3).log_prob(logits, torch.from_numpy(batch.action))
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         logits, values, after = self.unrolled(batch)
         host = values.detach().numpy()
         advantage, target = gae(batch, host, np.concatenate([host[1:], after[None]]), 0.99, 0.95)
@@ -133,5 +139,5 @@ class RecurrentA2C(Algorithm[Rollout]):
         weight = torch.from_numpy(batch.weight)
         policy = -log_prob * torch.from_numpy(advantage) - 0.01 * entropy
         loss = (weight * (policy + 0.5 * (values - torch.from_numpy(target)).square())).mean()
-        self.optim.minimise(loss, clock)
+        self.optim.minimize(loss, clock)
         return Result({"loss/all": loss.detach()})

@@ -33,7 +33,7 @@ class Story:
     moments: list[list[Moment]]
 
     @property
-    def rows(self) -> int:
+    def num_envs(self) -> int:
         return len(self.moments)
 
     def __len__(self) -> int:
@@ -59,11 +59,11 @@ class Story:
             next_obs=np.array([[moment.next_obs] for moment in now], dtype=np.float32),
             terminated=terminated,
             truncated=truncated,
-            first=np.zeros(self.rows, dtype=bool),
+            is_first=np.zeros(self.num_envs, dtype=bool),
             valid=np.array([moment.valid for moment in now]),
             ended=bool((terminated | truncated).any()),
             extras={"log_prob": np.array([-moment.obs / 10 for moment in now], dtype=np.float32)},
-            carry=None,
+            recurrent_state=None,
         )
 
 
@@ -71,7 +71,7 @@ def scribble(step: Step) -> None:
     """Overwrite everything that a step holds."""
     for array in (step.obs, step.next_obs, step.reward, step.extras["log_prob"]):
         array.fill(np.nan)
-    for flags in (step.terminated, step.truncated, step.first, step.valid):
+    for flags in (step.terminated, step.truncated, step.is_first, step.valid):
         flags.fill(True)
     step.action.fill(10**9)
 
@@ -147,15 +147,18 @@ def side_by_side(story: Story, move: int, make: Callable[[], B]) -> Iterator[tup
     assert_same(stay.state_dict(), moved.state_dict())
 
 
-def dictionary_step(time: int, rows: int = 2) -> Step:
+def dictionary_step(time: int, num_envs: int = 2) -> Step:
     """A step of nested observations with a memory, truncated in row 0 at time 1."""
-    obs = {"image": np.full((rows, 2, 2), time, np.uint8), "inner": {"place": np.arange(rows) + 10 * time}}
-    after = {"image": np.full((rows, 2, 2), 100 + time, np.uint8), "inner": {"place": -np.arange(rows) - 10 * time}}
-    never = np.zeros(rows, dtype=bool)
+    obs = {"image": np.full((num_envs, 2, 2), time, np.uint8), "inner": {"place": np.arange(num_envs) + 10 * time}}
+    after = {
+        "image": np.full((num_envs, 2, 2), 100 + time, np.uint8),
+        "inner": {"place": -np.arange(num_envs) - 10 * time},
+    }
+    never = np.zeros(num_envs, dtype=bool)
     truncated = np.array([time == 1, False])
-    carry = {"h": np.full((rows, 3), time, np.float32)}
-    action, reward = never.astype(np.int64), np.ones(rows, np.float32)
-    return Step(obs, action, reward, after, never, truncated, never, ~never, time == 1, {}, carry)
+    recurrent_state = {"h": np.full((num_envs, 3), time, np.float32)}
+    action, reward = never.astype(np.int64), np.ones(num_envs, np.float32)
+    return Step(obs, action, reward, after, never, truncated, never, ~never, time == 1, {}, recurrent_state)
 
 
 def value(number: float | Array) -> Array:

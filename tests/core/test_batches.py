@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.algorithm import Algorithm, Context
-from rlplug_core.batches import Samples, Transitions, standardise
+from rlplug_core.batches import Samples, Transitions, standardize
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from tests.core.fakes import Tiny, TinyConfig, TinyQ, TinyQConfig
@@ -21,15 +21,19 @@ WEIGHTS = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 10)), min_size=1, max
 
 
 def samples(weight: torch.Tensor, seed: int = 0) -> Samples:
-    rows, draws = len(weight), torch.Generator().manual_seed(seed)
+    num_envs, draws = len(weight), torch.Generator().manual_seed(seed)
     normal = lambda *shape: torch.randn(*shape, generator=draws)  # noqa: E731
-    action = torch.randint(2, (rows,), generator=draws)
-    return Samples(weight, None, normal(rows, 5), action, normal(rows), normal(rows), {"log_prob": normal(rows)})
+    action = torch.randint(2, (num_envs,), generator=draws)
+    return Samples(
+        weight, None, normal(num_envs, 5), action, normal(num_envs), normal(num_envs), {"log_prob": normal(num_envs)}
+    )
 
 
 def transitions(weight: torch.Tensor, seed: int = 0) -> Transitions:
-    s, rows = samples(weight, seed), len(weight)
-    return Transitions(weight, None, s.obs, s.action, s.advantage, torch.full((rows,), 0.9), s.obs + 1, s.action, {})
+    s, num_envs = samples(weight, seed), len(weight)
+    return Transitions(
+        weight, None, s.obs, s.action, s.advantage, torch.full((num_envs,), 0.9), s.obs + 1, s.action, {}
+    )
 
 
 @given(WEIGHTS, st.integers(0, 1000))
@@ -55,7 +59,7 @@ def test_other_weights_never_come_with_the_shares_of_the_old() -> None:
 def test_a_batch_of_nothing_counts_for_nothing() -> None:
     batch = samples(torch.zeros(3))
     assert batch.mean(batch.target) == 0
-    assert torch.isfinite(standardise(batch.target, batch.weight)).all()
+    assert torch.isfinite(standardize(batch.target, batch.weight)).all()
 
 
 def test_rows_taken_from_a_batch_are_a_batch_of_their_own() -> None:
@@ -77,15 +81,15 @@ def test_minibatches_cover_every_row_once_and_repeat_from_the_same_generator() -
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=12), st.data())
-def test_standardise_looks_only_at_rows_that_count(values: list[float], data: st.DataObject) -> None:
+def test_standardize_looks_only_at_rows_that_count(values: list[float], data: st.DataObject) -> None:
     used = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
     value, weight = torch.tensor(values), torch.tensor(used, dtype=torch.float32) * 0.3
-    result = standardise(value, weight)[weight > 0].double()
+    result = standardize(value, weight)[weight > 0].double()
     kept = value[weight > 0].double()
     if len(kept) > 1 and kept.std() > 1e-3:
         np.testing.assert_allclose(result, (kept - kept.mean()) / kept.std(), rtol=1e-3, atol=1e-3)
     changed = torch.where(weight > 0, value, torch.tensor(1e6))
-    np.testing.assert_array_equal(standardise(changed, weight)[weight > 0], standardise(value, weight)[weight > 0])
+    np.testing.assert_array_equal(standardize(changed, weight)[weight > 0], standardize(value, weight)[weight > 0])
 
 
 CASES = [(Tiny, TinyConfig(), samples), (TinyQ, TinyQConfig(), transitions)]
@@ -97,11 +101,11 @@ def learner(cls: type[Algorithm[Any]], config: Any) -> Algorithm[Any]:
 
 
 def gradient(algorithm: Algorithm[Any], batch: Any) -> list[float]:
-    """What `minimise` would step on."""
+    """What `minimize` would step on."""
     loss, _ = algorithm.loss(batch)
     loss.backward()
-    flat = algorithm.optimisers[0].gradient.clone()
-    algorithm.optimisers[0].gradient.zero_()
+    flat = algorithm.optimizers[0].gradient.clone()
+    algorithm.optimizers[0].gradient.zero_()
     return flat.tolist()
 
 
@@ -129,3 +133,18 @@ def test_a_weight_scales_the_gradient(cls: Any, config: Any, make: Any) -> None:
     algorithm = learner(cls, config)
     once, twice = (gradient(algorithm, make(torch.full((6,), weight))) for weight in (1.0, 2.0))
     np.testing.assert_allclose(twice, np.multiply(once, 2), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4])
+def test_parts_gathered_at_once_are_the_rows_taken_one_part_at_a_time(size: int) -> None:
+    rows = torch.arange(10.0)
+    obs = {"a": rows.view(10, 1).repeat(1, 2), "b": {"c": rows.long()}}
+    weight = torch.tensor([1, 0, 2, 0, 0, 0, 0.5, 1, 1, 0])
+    batch = Samples(weight, None, obs, rows.long(), rows, -rows, {"log_prob": rows * 2})
+    order = torch.randperm(10)
+    parts = list(batch.parts(order, size))
+    assert len(parts) == 10 // size
+    for number, part in enumerate(parts):
+        alone = batch.take(order[number * size : (number + 1) * size])
+        for name in ("weight", "counts", "obs", "action", "advantage", "target", "extras"):
+            torch.testing.assert_close(getattr(part, name), getattr(alone, name), rtol=0, atol=0)

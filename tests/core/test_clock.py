@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplug_core.clock import Clock, SharedClock, due
-from rlplug_core.controllers import TargetReturn
-from rlplug_core.schedules import constant, cosine, linear, piecewise
+from rlplug_core.config.schedules import constant, cosine, linear, piecewise
+from rlplug_core.loop.controllers import TargetReturn
 from tests.core.fakes import stored
 
 STEPS = st.integers(0, 10**7)
@@ -65,23 +65,34 @@ def test_a_clock_is_stored_but_for_its_stop() -> None:
 
 
 def test_workers_sum_their_slots_and_stop_together() -> None:
-    slots, flags = [5, 0], [0]
-    one, two = (SharedClock(20, slots, flags, rank) for rank in (0, 1))
+    slots, whole = [5, 0], Clock(20)
+    one, two = (SharedClock(20, slots, whole, rank) for rank in (0, 1))
     assert one.steps == two.steps == 5
     one.advance(4)
     assert (slots, one.steps, two.steps) == ([9, 0], 9, 5)
     two.advance(2)
     assert (slots, two.steps) == ([9, 2], 11)
     assert not one.done
-    two.stop = True
+    whole.stop = True
     assert one.stop
     assert one.done
-    two.stop = False  # nobody takes back what another asked for
-    assert one.stop
+
+
+def test_a_worker_follows_stop_and_scale_and_sets_neither() -> None:
+    whole = Clock(20)
+    clock = SharedClock(20, [0], whole, 0)
+    whole.scale = 0.5
+    assert clock.scale == 0.5
+    with pytest.raises(AttributeError):
+        clock.scale = 1.0  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        clock.stop = True  # type: ignore[misc]
+    clock.load_state_dict({**clock.state_dict(), "scale": 0.1})
+    assert clock.scale == 0.5
 
 
 def test_a_shared_clock_ends_at_its_limit() -> None:
-    clock = SharedClock(20, [19, 0], [0], 1)
+    clock = SharedClock(20, [19, 0], Clock(20), 1)
     assert not clock.done
     clock.advance(1)
     assert clock.done

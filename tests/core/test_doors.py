@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.evaluate import evaluate
-from rlplug_core.events import Meter
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.evaluate import evaluate
+from rlplug_core.loop.events import Meter
+from rlplug_core.loop.sync import loop
 from rlplug_core.protocols import Link
-from rlplug_core.runners.sync import loop
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Step
@@ -55,7 +55,7 @@ def make_lane(cls: Any, config: Any, seed: int, clock: Clock) -> Actor:
 
 
 # The clock counts the updates of both lanes, so a target network that goes by it would be copied at other times.
-LEARNERS = [(Tiny, TinyConfig(), 1), (TinyQ, TinyQConfig(target_every=10**6), 2)]
+LEARNERS = [(Tiny, TinyConfig(), 1), (TinyQ, TinyQConfig(target_update_interval=10**6), 2)]
 
 
 def test_two_lanes_under_the_one_loop_are_two_runs_of_their_own() -> None:
@@ -117,7 +117,7 @@ def test_a_stop_in_one_lane_leaves_nothing_out_in_the_other() -> None:
 @pytest.mark.parametrize("env", ["Chain", "Truncated", "Continuous"])
 def test_two_processes_that_exchange_plain_arrays_are_the_one_loop(env: str) -> None:
     """With no lag the weights are those of the synchronous run, bit for bit."""
-    options = {"seed": 3, "rows": 2, "total_steps": 96, "runner": "sync"}
+    options = {"seed": 3, "num_envs": 2, "total_timesteps": 96, "runner": "sync"}
     sync = make_runner(TINY, f"{ENVS}:{env}", **options)
     sync.run(lambda: None)
     ours, theirs = Pipe()
@@ -153,7 +153,15 @@ RECURRENT = f"{HERE}".replace("fakes.py", "recurrent.py")
 
 
 def recurrent_runner(**options: Any) -> Any:
-    given = {"seed": 1, "rows": 16, "total_steps": 30_000, "steps": 5, "lr": 2e-2, "runner": "sync", **options}
+    given = {
+        "seed": 1,
+        "num_envs": 16,
+        "total_timesteps": 30_000,
+        "n_steps": 5,
+        "learning_rate": 2e-2,
+        "runner": "sync",
+        **options,
+    }
     return make_runner(f"{RECURRENT}:RecurrentA2C", f"{RECURRENT}:MaskedRecall", **given)
 
 
@@ -161,7 +169,7 @@ def recurrent_runner(**options: Any) -> Any:
 def test_what_the_loss_unrolls_is_what_the_actor_did(steps: int) -> None:
     """Rollouts begin in the middle of episodes of five steps; memory, openings and masks are where they were."""
     env = MaskedRecall(3)
-    learner = RecurrentA2C(env.spec, TinyConfig(steps=steps), Context(Seeds(0)))
+    learner = RecurrentA2C(env.spec, TinyConfig(n_steps=steps), Context(Seeds(0)))
     actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), Clock(10**6))
     actor.reset(0)
     rollouts = 0
@@ -183,7 +191,7 @@ def test_memory_is_learned_through_a_rollouts_carry() -> None:
 
 
 def test_a_memory_is_stored_with_the_run() -> None:
-    whole, first, resumed = (recurrent_runner(total_steps=600, rows=2, steps=3) for _ in range(3))
+    whole, first, resumed = (recurrent_runner(total_timesteps=600, num_envs=2, n_steps=3) for _ in range(3))
     whole.run(lambda: None)
     first.clock.limit = 302
     first.run(lambda: None)
@@ -202,7 +210,7 @@ def test_a_memory_is_stored_with_the_run() -> None:
 def test_a_compiled_loss_makes_the_same_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--compile`, with torch's real compiler, and a cache that nobody else writes."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    options = {"runner": "sync", "total_steps": 48, "rule": "adam"}
+    options = {"runner": "sync", "total_timesteps": 48, "optimizer": "adam"}
     eager, compiled = (make_runner(TINY, compile=flag, **options) for flag in (False, True))
     for runner in (eager, compiled):
         runner.run(lambda: None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.runners.sync import Sync
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.sync import Sync
 from rlplug_core.seeds import Seeds
 from tests.typing.inherits_nothing import Bandit, BanditConfig, Corridors
 

@@ -19,38 +19,27 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for package in PACKAGES}
 
-#: Modules and subpackages of rlplug_core from the ground up: each imports only from rows above its own, and two of one
-#: row know nothing of each other.
-LAYERS = (
-    ("errors",),
-    ("hooks", "journal", "late", "losses", "products", "schedules", "types"),
-    ("actions", "batches", "checkpoint", "clock", "config", "rundir", "seeds", "settings"),
-    ("normalise",),
-    ("buffers", "estimators", "kfac", "options", "protocols", "rules", "scheduled"),
-    ("optimiser", "plugins"),
+#: The rooms of rlplug_core from the ground up: each imports only from those above it. The first is the vocabulary.
+ROOMS = (
+    ("errors", "types", "clock", "seeds", "batches", "protocols"),
+    ("config",),
     ("nets",),
-    (
-        "accelerate",
-        "actor",
-        "algorithm",
-        "controllers",
-        "corrections",
-        "evaluate",
-        "links",
-        "natural",
-        "policy",
-        "transform",
-    ),
-    ("agents", "events", "plan", "presets", "sources"),
-    ("advice", "continuous", "environment", "exploration", "recurrent"),
-    ("runners",),
-    ("session",),
-    ("run",),
+    ("acting",),
+    ("buffers",),
+    ("learning",),
+    ("algorithm",),
+    ("plugins",),
+    ("loop",),
+    ("export", "films"),
+    ("runs",),
     ("testing",),
 )
 
 #: The stations of the data flow; they meet only through the protocols, in the runners.
-STATIONS = {"actor", "buffers", "algorithm", "agents", "links"}
+STATIONS = {"acting", "buffers", "algorithm"}
+
+#: Distributions that are imported under another name.
+IMPORTED_AS = {"pil": "pillow"}
 
 #: Which packages each may import; the command line reaches algorithms and environments through entry points alone.
 ALLOWED = {
@@ -70,21 +59,21 @@ def dotted(path: Path, package: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(node: ast.AST) -> Iterator[str]:
-    """The absolute names that code imports anywhere, for type checkers alone excepted."""
+def imported(node: ast.AST, typing_too: bool) -> Iterator[str]:
+    """The absolute names that code imports anywhere, those for type checkers alone only if asked."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+        if not typing_too and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
             assert child.level == 0, f"line {child.lineno}: imports are absolute"
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        yield from imported(child)
+        yield from imported(child, typing_too)
 
 
-def imports(path: Path) -> set[str]:
-    return set(imported(ast.parse(path.read_text(encoding="utf-8"))))
+def imports(path: Path, typing_too: bool = False) -> set[str]:
+    return set(imported(ast.parse(path.read_text(encoding="utf-8")), typing_too))
 
 
 def unit(name: str) -> str | None:
@@ -93,15 +82,15 @@ def unit(name: str) -> str | None:
     return rest.partition(".")[0] if package == "rlplug_core" and rest else None
 
 
-def test_every_part_of_core_has_its_layer() -> None:
+def test_every_part_of_core_is_in_a_room() -> None:
     parts = {unit(dotted(path, "rlplug-core")) for path in modules("rlplug-core")} - {None}
-    layered = [part for layer in LAYERS for part in layer]
-    assert sorted(layered) == sorted(parts)  # type: ignore[type-var]
+    assert sorted(part for room in ROOMS for part in room) == sorted(parts)  # type: ignore[type-var]
 
 
-def test_core_imports_one_way() -> None:
-    height = {part: number for number, layer in enumerate(LAYERS) for part in layer}
-    wrong = [f"{importer} imports {part}" for importer, part in edges() if height[part] >= height[importer]]
+def test_a_room_imports_only_rooms_before_it() -> None:
+    """For type checkers alone too: a cycle between rooms is not hidden behind `TYPE_CHECKING`."""
+    height = {part: number for number, room in enumerate(ROOMS) for part in room}
+    wrong = [f"{importer} imports {part}" for importer, part in edges() if height[part] > height[importer]]
     assert not wrong, wrong
 
 
@@ -114,10 +103,16 @@ def edges() -> set[tuple[str, str]]:
     found = set()
     for path in modules("rlplug-core"):
         importer = unit(dotted(path, "rlplug-core"))
-        for part in map(unit, imports(path)):
+        for part in map(unit, imports(path, typing_too=True)):
             if importer and part and part != importer:
                 found.add((importer, part))
     return found
+
+
+def test_every_room_says_what_lives_there() -> None:
+    for room in SOURCES["rlplug-core"].iterdir():
+        if room.is_dir() and room.name != "__pycache__":
+            assert ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))), room.name
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -170,6 +165,22 @@ def test_every_module_says_what_it_is_for(package: str) -> None:
         assert not text or ast.get_docstring(ast.parse(text)), path.relative_to(ROOT)
 
 
+#: Words that make a fragment of a sentence where a docstring begins with them.
+FRAGMENTS = {"As", "How", "Of", "What", "When", "Where", "Whether", "Which", "Whoever", "Whose", "Why"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_docstring_begins_with_a_verb_or_a_noun(package: str) -> None:
+    fragments = []
+    for path in modules(package):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                first = (ast.get_docstring(node) or "").partition(" ")[0]
+                if first in FRAGMENTS:
+                    fragments.append(f"{path.name}: {getattr(node, 'name', 'the module')} begins with {first}")
+    assert not fragments, fragments
+
+
 def test_the_top_level_of_core_is_light() -> None:
     """Importing the package loads nothing beyond the standard library and itself."""
     script = "import sys; before = set(sys.modules); import rlplug_core; print(*set(sys.modules) - before)"
@@ -202,7 +213,8 @@ def test_what_is_imported_is_declared(package: str) -> None:
     table = project(package)
     extras = [requirement for extra in table.get("optional-dependencies", {}).values() for requirement in extra]
     declared = {Requirement(text).name.lower().replace("-", "_") for text in [*table["dependencies"], *extras]}
-    used = {name.partition(".")[0].lower() for path in modules(package) for name in imports(path)}
+    names = {name.partition(".")[0].lower() for path in modules(package) for name in imports(path)}
+    used = {IMPORTED_AS.get(name, name) for name in names}
     own = {package.replace("-", "_")}
     assert used - sys.stdlib_module_names - own <= declared | {"__future__"}
 

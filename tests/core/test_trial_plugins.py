@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlplug_core.actor import Actor, Lane
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.plugins import algorithm
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing import Check, checks
@@ -50,7 +50,7 @@ def test_a_trial_uses_nothing_private(path: Path) -> None:
 def test_steps_of_two_actors_are_never_mixed() -> None:
     """Two actors walk chains; a replayed transition leads where its own action led."""
     cls = algorithm(TARGETS["two_actors"])
-    config, clock = cls.Config(start=64, n_step=1), Clock(10_000)
+    config, clock = cls.Config(learning_starts=64, n_step=1), Clock(10_000)
     learner = cls(Chain(3).spec, config, Context(Seeds(0)))
     buffer = learner.buffer()
     actors = [Actor(Chain(3), Lane(learner, learner.agent(rank, 2), buffer), clock) for rank in range(2)]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.config import Config, Positive
+from rlplug_core.config.options import Config, Positive
+from rlplug_core.plugins.transform import Transform, with_obs, with_reward
 from rlplug_core.protocols import Env
-from rlplug_core.transform import Transform, with_obs, with_reward
 from rlplug_core.types import Array, Obs, State, Timestep
 
 HERE = Path(__file__).resolve()
@@ -35,24 +35,24 @@ class Aged(Transform):
         space: Any = env.spec.obs
         width = space.shape[0] + 1
         self.spec = replace(env.spec, obs=spaces.Box(-np.inf, np.inf, (width,), np.float32))
-        self.age = np.zeros(env.spec.rows, np.float32)
+        self.age = np.zeros(env.spec.num_envs, np.float32)
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
-        self.age = np.zeros(self.spec.rows, np.float32)
+        self.age = np.zeros(self.spec.num_envs, np.float32)
         obs = self._with_age(now.obs)
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
         self.age = self.age + np.float32(self.config.step)
-        final = self._with_age(now.final)
-        self.age[now.first] = 0
+        final = self._with_age(now.final_obs)
+        self.age[now.is_first] = 0
         return with_obs(now, self._with_age(now.obs), final)
 
-    def observe(self, obs: Obs, first: Array) -> Obs:
-        self.age = np.where(first, 0, self.age + np.float32(self.config.step))
-        return self._with_age(super().observe(obs, first))
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        self.age = np.where(is_first, 0, self.age + np.float32(self.config.step))
+        return self._with_age(super().observe(obs, is_first))
 
     def _with_age(self, obs: Array) -> Array:
         return np.concatenate([obs, self.age[:, None]], 1, dtype=np.float32)

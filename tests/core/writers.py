@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.checkpoint import Checkpoints
-from rlplug_core.runners.processes import without_main
+from rlplug_core.loop.async_processes import without_main
+from rlplug_core.runs.checkpoint import Checkpoints
 
 #: File operations before which a writer may die.
 CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
@@ -22,7 +22,7 @@ CHANGES = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 def started(target: Any, *arguments: Any) -> BaseProcess:
     """A process from the fork server, which has torch loaded and does not run the test session's main module again."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(["rlplug_core.runners.worker", "rlplug_core.checkpoint"])
+    context.set_forkserver_preload(["rlplug_core.loop.worker", "rlplug_core.runs.checkpoint"])
     process = context.Process(target=target, args=arguments)
     with without_main():
         process.start()

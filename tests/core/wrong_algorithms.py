@@ -13,32 +13,32 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlplug_core.accelerate.forward import forward
-from rlplug_core.agents import PolicyAgent
+from rlplug_core.acting.policy_agent import PolicyAgent
 from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
-from rlplug_core.config import Config, Count, NonNegative, Positive, log
-from rlplug_core.estimators import gae
+from rlplug_core.config.options import Config, Count, NonNegative, Positive, log
+from rlplug_core.config.schedules import constant
+from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.update_rules import RMSProp
 from rlplug_core.nets.encoders import MASK
-from rlplug_core.nets.modules import Critic, Policy
+from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.net import Net
-from rlplug_core.rules import RMSProp
-from rlplug_core.schedules import constant
+from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, Spec, State, Step
 
 
 @dataclass(frozen=True)
 class TinyConfig(Config):
     """Options of the tiny algorithm."""
 
-    steps: Count = 4  # rollout length
-    lr: Positive = 0.01  # step size
-    entropy: NonNegative = 0.01  # weight of the entropy bonus
+    n_steps: Count = 4  # rollout length
+    learning_rate: Positive = 0.01  # step size
+    ent_coef: NonNegative = 0.01  # weight of the entropy bonus
 
-    search = {"lr": log(1e-4, 1e-1)}
+    search = {"learning_rate": log(1e-4, 1e-1)}
 
 
 class Tiny(Algorithm[Rollout]):
@@ -52,28 +52,34 @@ class Tiny(Algorithm[Rollout]):
 
     def build(self) -> None:
         net = Net(hidden=(8,))
-        self.policy, self.critic = Policy(self.spec, net), Critic(self.spec, net)
-        self.optim = self.optimiser([self.policy, self.critic], constant(self.config.lr), 0.5, RMSProp())
-        self.values = forward(self.critic, self.acting)
+        self.policy, self.critic = PolicyNetwork(self.spec, net), Critic(self.spec, net)
+        self.optim = self.optimizer(
+            "actor_critic",
+            [self.policy, self.critic],
+            learning_rate=constant(self.config.learning_rate),
+            max_grad_norm=0.5,
+            rule=RMSProp(),
+        )
+        self.values = fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return PolicyAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> RolloutBuffer:
-        return RolloutBuffer(self.config.steps)
+        return RolloutBuffer(self.config.n_steps)
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         value, successor = batch.values(self.values)
         advantage, target = gae(batch, value, successor, 0.99, 0.95)
         loss = self.loss(batch.samples(advantage, target, self.device))[0]
-        norm = self.optim.minimise(loss, clock)
+        norm = self.optim.minimize(loss, clock)
         return Result({"loss/total": loss.detach(), "loss/gradient_norm": norm})
 
     def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
         log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
         value = (self.critic(batch.obs) - batch.target).square()
         policy = -self.sign * log_prob * batch.advantage
-        return self.mean(batch, policy + value - self.config.entropy * entropy), {}
+        return self.mean(batch, policy + value - self.config.ent_coef * entropy), {}
 
     def mean(self, batch: Samples, value: Tensor) -> Tensor:
         return batch.mean(value)
@@ -93,7 +99,7 @@ class Reserved(Tiny):
 
 @dataclass(frozen=True)
 class NoDefaultConfig(Config):
-    lr: float  # step size
+    learning_rate: float  # step size
 
 
 class NoDefault(Tiny):
@@ -102,7 +108,7 @@ class NoDefault(Tiny):
 
 @dataclass(frozen=True)
 class WrongDefaultConfig(TinyConfig):
-    steps: Count = 0  # rollout length
+    n_steps: Count = 0  # rollout length
 
 
 class WrongDefault(Tiny):
@@ -111,7 +117,7 @@ class WrongDefault(Tiny):
 
 @dataclass(frozen=True)
 class StraySearchConfig(TinyConfig):
-    search = {"learning_rate": log(1e-4, 1e-1)}
+    search = {"lr": log(1e-4, 1e-1)}
 
 
 class StraySearch(Tiny):
@@ -120,7 +126,7 @@ class StraySearch(Tiny):
 
 @dataclass(frozen=True)
 class WideSearchConfig(TinyConfig):
-    search = {"entropy": log(-1, 1)}
+    search = {"ent_coef": log(-1, 1)}
 
 
 class WideSearch(Tiny):
@@ -170,22 +176,24 @@ class Mute(Tiny):
 
 
 class KeenAgent(PolicyAgent):
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock) -> Act:  # type: ignore[override]
-        return super().act(obs, first, carry, clock)
+    def act(self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock) -> Act:  # type: ignore[override]
+        return super().act(obs, is_first, recurrent_state, clock)
 
 
 class Keen(Tiny):
     """Its agent cannot be asked not to explore."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return KeenAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return KeenAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class ChangedAgent(PolicyAgent):
     """Acts like the right one, then `change` has its way."""
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        return self.change(super().act(obs, first, carry, clock, explore))
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        return self.change(super().act(obs, is_first, recurrent_state, clock, explore))
 
     def change(self, act: Act) -> Act:
         raise NotImplementedError
@@ -200,7 +208,7 @@ class Floats(Tiny):
     """Discrete actions as floats."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return FloatAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return FloatAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class ColumnAgent(ChangedAgent):
@@ -212,7 +220,7 @@ class Columns(Tiny):
     """Actions with one dimension too many."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return ColumnAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return ColumnAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class FlatExtrasAgent(ChangedAgent):
@@ -224,21 +232,23 @@ class FlatExtras(Tiny):
     """Sends along what has no rows."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return FlatExtrasAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return FlatExtrasAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class BlindAgent(PolicyAgent):
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
         if isinstance(obs, dict) and MASK in obs:
             obs = {**obs, MASK: np.ones_like(obs[MASK])}
-        return super().act(obs, first, carry, clock, explore)
+        return super().act(obs, is_first, recurrent_state, clock, explore)
 
 
 class Blind(Tiny):
     """Does not look at action masks."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return BlindAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return BlindAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 # Learning
@@ -258,38 +268,38 @@ class Hoards(Tiny):
 
 
 class Ungrouped(Tiny):
-    def update(self, batch: Rollout, clock: Clock) -> Result:
-        return Result({"loss": super().update(batch, clock).metrics["loss/total"]})
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        return Result({"loss": super().learn(batch, now, clock).metrics["loss/total"]})
 
 
 class Squats(Tiny):
     """Uses a metric of the run."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
-        super().update(batch, clock)
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        super().learn(batch, now, clock)
         return Result({"eval/return_mean": 1.0})
 
 
 class Infinite(Tiny):
-    def update(self, batch: Rollout, clock: Clock) -> Result:
-        super().update(batch, clock)
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        super().learn(batch, now, clock)
         return Result({"loss/total": float("inf")})
 
 
 class Graphic(Tiny):
     """Keeps the graphs of its metrics."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
-        super().update(batch, clock)
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        super().learn(batch, now, clock)
         return Result({"loss/bias": self.critic.output.bias.square().sum()})
 
 
 class OwnTime(Tiny):
     """Counts updates itself."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         clock.updates += 1
-        return super().update(batch, clock)
+        return super().learn(batch, now, clock)
 
 
 class Leaves(Tiny):
@@ -312,13 +322,13 @@ class CountsAbsent(Tiny):
 class TakesPauses(Tiny):
     """Takes a row that was absent within an episode for a step of it."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         advantage, target = gae(replace(batch, whole=True), *batch.values(self.values), 0.99, 0.95)
         loss = self.loss(batch.samples(advantage, target, self.device))[0]
-        return Result({"loss/gradient_norm": self.optim.minimise(loss, clock)})
+        return Result({"loss/gradient_norm": self.optim.minimize(loss, clock)})
 
 
-class Normalised(Tiny):
+class Normalized(Tiny):
     """Divides by the sum of the weights."""
 
     def mean(self, batch: Samples, value: Tensor) -> Tensor:
@@ -364,15 +374,15 @@ class ReferringBuffer(RolloutBuffer):
 def _steps(rollout: Rollout, count: int) -> Iterator[Step]:
     """The steps of an unfinished rollout again, as far as the buffer reads them."""
     finals = {int(at): rollout.cuts.obs[n] for n, at in enumerate(rollout.cuts.index[: rollout.cuts.count])}
-    rows = rollout.reward.shape[1]
+    num_envs = rollout.reward.shape[1]
     for t in range(count):
         following = rollout.obs[t + 1].copy()
-        for row in range(rows):
-            following[row] = finals.get(t * rows + row, following[row])
+        for row in range(num_envs):
+            following[row] = finals.get(t * num_envs + row, following[row])
         ended = bool((rollout.terminated[t] | rollout.truncated[t]).any())
         yield Step(
             rollout.obs[t], rollout.action[t], rollout.reward[t], following, rollout.terminated[t],
-            rollout.truncated[t], rollout.first[t], rollout.weight[t] > 0, ended, {}, None,
+            rollout.truncated[t], rollout.is_first[t], rollout.weight[t] > 0, ended, {}, None,
         )  # fmt: skip
 
 
@@ -380,26 +390,26 @@ class Refers(Tiny):
     """Keeps arrays of the environment instead of copies."""
 
     def buffer(self) -> RolloutBuffer:
-        return ReferringBuffer(self.config.steps)
+        return ReferringBuffer(self.config.n_steps)
 
 
 class NextEpisode(Tiny):
     """Takes the value of what the next episode opens with for that of a truncated step's successor."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         batch.cuts.count = 0
-        return super().update(batch, clock)
+        return super().learn(batch, now, clock)
 
 
 class CutsMostShort(Tiny):
     """Takes a time limit for a termination, but for the last step of a rollout."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         batch.terminated[:-1] |= batch.truncated[:-1]
-        return super().update(batch, clock)
+        return super().learn(batch, now, clock)
 
 
-class RelabellingBuffer(RolloutBuffer):
+class RelabelingBuffer(RolloutBuffer):
     """Takes all ends for ends of one kind."""
 
     terminates: ClassVar[bool]
@@ -410,11 +420,11 @@ class RelabellingBuffer(RolloutBuffer):
         super().add(replace(step, terminated=terminated, truncated=truncated), source)
 
 
-class TerminatingBuffer(RelabellingBuffer):
+class TerminatingBuffer(RelabelingBuffer):
     terminates = True
 
 
-class TruncatingBuffer(RelabellingBuffer):
+class TruncatingBuffer(RelabelingBuffer):
     terminates = False
 
 
@@ -422,23 +432,23 @@ class CutsShort(Tiny):
     """Takes a time limit for a termination."""
 
     def buffer(self) -> RolloutBuffer:
-        return TerminatingBuffer(self.config.steps)
+        return TerminatingBuffer(self.config.n_steps)
 
 
 class GoesOn(Tiny):
     """Takes a termination for a time limit."""
 
     def buffer(self) -> RolloutBuffer:
-        return TruncatingBuffer(self.config.steps)
+        return TruncatingBuffer(self.config.n_steps)
 
 
 class GoesOnElsewhere(Tiny):
     """Bootstraps after a termination, with the value of what the next episode opens with."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         never = np.zeros_like(batch.terminated)
         ended = batch.terminated | batch.truncated
-        return super().update(replace(batch, terminated=never, truncated=ended), clock)
+        return super().learn(replace(batch, terminated=never, truncated=ended), now, clock)
 
 
 # Randomness and state
@@ -463,11 +473,13 @@ class BorrowingAgent(PolicyAgent):
 
     generator: np.random.Generator
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
         outputs = self.forward(obs)
         if not explore:
             return Act(self.head.mode(outputs))
-        return Act(self.head.sample(outputs, self.noise(self.generator, (1, len(first)))[0]))
+        return Act(self.head.sample(outputs, self.noise(self.generator, (1, len(is_first)))[0]))
 
     def state_dict(self) -> State:
         return {"generator": self.generator.bit_generator.state}
@@ -480,7 +492,7 @@ class Borrows(Tiny):
     """All its agents draw from one generator."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        agent = BorrowingAgent(self.policy, self.agent_seeds(rank), self.acting)
+        agent = BorrowingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
         agent.generator = self.__dict__.setdefault("drawn", self.agent_seeds(0).generator())
         return agent
 
@@ -498,16 +510,16 @@ class Copies(Tiny):
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
         if rank == 0:
             return super().agent(rank, ranks)
-        policy = Policy(self.spec, Net(hidden=(8,)))
+        policy = PolicyNetwork(self.spec, Net(hidden=(8,)))
         policy.load_state_dict(self.policy.state_dict())
-        return PolicyAgent(policy, self.agent_seeds(rank), self.acting)
+        return PolicyAgent(policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class Reallocates(Tiny):
     """Gives its parameters new memory after each update; who holds views of the old acts on what it was."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
-        result = super().update(batch, clock)
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        result = super().learn(batch, now, clock)
         for parameter in self.policy.parameters():
             parameter.data = parameter.data.clone()
         return result
@@ -516,12 +528,14 @@ class Reallocates(Tiny):
 class AgeingAgent(PolicyAgent):
     """Remembers the age of the episode, and likes its first choice the more the longer it lasts."""
 
-    def initial(self, rows: int) -> Carry:
-        super().initial(rows)
-        return np.zeros(rows, np.float32)
+    def initial(self, num_envs: int) -> RecurrentState:
+        super().initial(num_envs)
+        return np.zeros(num_envs, np.float32)
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        age = np.where(first, np.float32(0), carry)
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        age = np.where(is_first, np.float32(0), recurrent_state)
         outputs = self.forward(obs).copy()
         outputs[:, 0] += 0.1 * age
         return self.choose(outputs, age + 1, explore)
@@ -531,19 +545,21 @@ class Remembers(Tiny):
     """Its agents have a memory; nothing is wrong with it."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return AgeingAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return AgeingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class NostalgicAgent(AgeingAgent):
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        return super().act(obs, np.zeros_like(first), carry, clock, explore)
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        return super().act(obs, np.zeros_like(is_first), recurrent_state, clock, explore)
 
 
 class Nostalgic(Tiny):
     """Its agents take what they remember along into the next episode."""
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return NostalgicAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return NostalgicAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class CountsLoads(Tiny):
@@ -564,7 +580,7 @@ class CountsRows(Tiny):
 
     def build(self) -> None:
         super().build()
-        self.register_buffer("rows", torch.zeros(self.spec.rows))
+        self.register_buffer("rows", torch.zeros(self.spec.num_envs))
 
 
 class Unwritable(Tiny):
@@ -579,10 +595,10 @@ class Forgets(Tiny):
 
     count = 0
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         self.count += 1
         batch.reward /= self.count
-        return super().update(batch, clock)
+        return super().learn(batch, now, clock)
 
 
 class TwiceBuffer(RolloutBuffer):
@@ -596,23 +612,25 @@ class LosesBatches(Tiny):
     """Its buffer gives each rollout twice; stopped in between, it forgets the second."""
 
     def buffer(self) -> RolloutBuffer:
-        return TwiceBuffer(self.config.steps)
+        return TwiceBuffer(self.config.n_steps)
 
 
 class Rooted(Tiny):
     """Its updates depend on the process they are made in."""
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         batch.reward += os.getpid()
-        return super().update(batch, clock)
+        return super().learn(batch, now, clock)
 
 
 class WatchingAgent(PolicyAgent):
     learner: Watches
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
         self.learner.acts.add_(1)
-        return super().act(obs, first, carry, clock, explore)
+        return super().act(obs, is_first, recurrent_state, clock, explore)
 
 
 class Watches(Tiny):
@@ -623,7 +641,7 @@ class Watches(Tiny):
         self.register_buffer("acts", torch.zeros(()))
 
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        agent = WatchingAgent(self.policy, self.agent_seeds(rank), self.acting)
+        agent = WatchingAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
         agent.learner = self
         return agent
 
@@ -633,13 +651,15 @@ class RestlessAgent(PolicyAgent):
 
     made: ClassVar[int] = 0
 
-    def __init__(self, policy: Policy, seeds: Seeds, acting: str) -> None:
+    def __init__(self, policy: PolicyNetwork, seeds: Seeds, inference_backend: str) -> None:
         RestlessAgent.made += 1
         self.number = RestlessAgent.made
-        super().__init__(policy, seeds, acting)
+        super().__init__(policy, seeds, inference_backend)
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        act = super().act(obs, first, carry, clock)
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        act = super().act(obs, is_first, recurrent_state, clock)
         if not explore and not isinstance(obs, dict):
             act.action = np.roll(act.action, self.number, axis=0)
         return act
@@ -647,7 +667,7 @@ class RestlessAgent(PolicyAgent):
 
 class Restless(Tiny):
     def agent(self, rank: int = 0, ranks: int = 1) -> PolicyAgent:
-        return RestlessAgent(self.policy, self.agent_seeds(rank), self.acting)
+        return RestlessAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
 
 class OwnSteps(Tiny):
@@ -655,10 +675,10 @@ class OwnSteps(Tiny):
 
     def build(self) -> None:
         net = Net(hidden=(8,))
-        self.policy, self.critic = Policy(self.spec, net), Critic(self.spec, net)
-        self.values = forward(self.critic, self.acting)
+        self.policy, self.critic = PolicyNetwork(self.spec, net), Critic(self.spec, net)
+        self.values = fast_forward(self.critic, self.inference_backend)
 
-    def update(self, batch: Rollout, clock: Clock) -> Result:
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         value, successor = batch.values(self.values)
         loss = self.loss(batch.samples(*gae(batch, value, successor, 0.99, 0.95), self.device))[0]
         parameters = list(self.parameters())

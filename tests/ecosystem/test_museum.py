@@ -14,7 +14,7 @@ import pytest
 from tests.ecosystem.conftest import Place
 from tests.plugins.museum import ALGORITHMS, EXHIBITS, Exhibit, write
 
-SHORT = ("--total-steps", "600", "--eval-episodes", "2", "--verdict-episodes", "2", "--eval-every", "300")
+SHORT = ("--total-timesteps", "600", "--eval-episodes", "2", "--final-eval-episodes", "2", "--eval-every", "300")
 #: Commands that only look, and what they say when all is well.
 LOOKING = ("list", "plugins", "list --json", "info a2c", "run a3c --help", "run --help", "--help", "runs")
 
@@ -96,7 +96,7 @@ def test_who_names_one_is_told_why_it_cannot_be_used(museum: Place, exhibit: Exh
 
 @pytest.mark.parametrize("name", ["claims", "stale", "drift", "schema", "unpacked", "museum-clash/ppo"])
 def test_an_algorithm_without_a_good_index_works_nevertheless(museum: Place, name: str) -> None:
-    assert "--entropy" in museum.rlplug("run", name, "--help").stdout
+    assert "--ent-coef" in museum.rlplug("run", name, "--help").stdout
 
 
 @pytest.mark.parametrize("words", ["list", "plugins", "info escape", "run escape --help"])

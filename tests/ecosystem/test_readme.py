@@ -12,7 +12,7 @@ from tests.cli.test_docs import EXAMPLE, PLUGINS, ROOT, Block, blocks, section
 from tests.ecosystem.conftest import Place
 
 #: What is appended to `rlplug run`, so that it takes a moment; the last of an option's values counts.
-SHORT = "--total-steps 2000 --eval-episodes 2 --verdict-episodes 2"
+SHORT = "--total-timesteps 2000 --eval-episodes 2 --final-eval-episodes 2"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlplug_cli import new
+from rlplug_cli import scaffold
 from tests.ecosystem.conftest import Place
 
 #: How each kind is seen at work in a moment.
@@ -21,7 +21,7 @@ RUNS = {
     "hooks": "run a2c CartPole-v1",
 }
 NAMES = {"algorithm": "some-idea", "env": "some-place", "wrapper": "some-cost", "hooks": "some-notes"}
-SHORT = ("--total-steps", "1000", "--eval-episodes", "2", "--verdict-episodes", "2")
+SHORT = ("--total-timesteps", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,13 @@ def home(place: Place, kind: str) -> Path:
 def test_all_are_found(installed: Place) -> None:
     found = {row["id"]: row for row in json.loads(installed.rlplug("plugins", "--json").stdout)}
     for kind, name in NAMES.items():
-        assert (found[name]["group"], found[name]["status"]) == (new.KINDS[kind].group, "ok")
-    assert json.loads(installed.rlplug("info", "some-idea", "CartPole-v1", "--json").stdout)["preset"] == {"rows": 8}
+        assert (found[name]["group"], found[name]["status"]) == (scaffold.KINDS[kind].group, "ok")
+    assert json.loads(installed.rlplug("info", "some-idea", "CartPole-v1", "--json").stdout)["preset"] == {
+        "num_envs": 8
+    }
 
 
-@pytest.mark.parametrize("kind", new.KINDS)
+@pytest.mark.parametrize("kind", scaffold.KINDS)
 def test_a_plugin_trains(installed: Place, kind: str) -> None:
     installed.rlplug(*RUNS[kind].split(), *SHORT, "--name", kind)
     lines = (installed.directory / "runs" / kind / "some-notes.log").read_text(encoding="utf-8").splitlines()
@@ -53,14 +55,15 @@ def test_a_plugin_trains(installed: Place, kind: str) -> None:
     assert lines[-1] == "finished"
 
 
-@pytest.mark.parametrize("kind", new.KINDS)
+@pytest.mark.parametrize("kind", scaffold.KINDS)
 def test_a_type_checker_finds_nothing(installed: Place, kind: str) -> None:
     cache = str(installed.directory / "mypy")  # one for all: what they import is checked once
     said = installed.at(home(installed, kind)).run("python", "-m", "mypy", "--cache-dir", cache).stdout
     assert said.startswith("Success: no issues found")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in new.KINDS if kind != "algorithm"])  # whose tests the tutorial runs
+# The tutorial runs an algorithm's.
+@pytest.mark.parametrize("kind", [kind for kind in scaffold.KINDS if kind != "algorithm"])
 def test_a_plugin_passes_its_own_tests(installed: Place, kind: str) -> None:
     said = installed.at(home(installed, kind)).run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider").stdout
     assert "passed" in said

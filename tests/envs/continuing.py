@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core import checkpoint
 from rlplug_core.protocols import Env
-from rlplug_envs.classic import Gymnasium
+from rlplug_core.runs import checkpoint
+from rlplug_envs.families.classic import Gymnasium
 
 
 def run(env: Env, steps: int) -> list[Any]:
@@ -24,11 +24,11 @@ def run(env: Env, steps: int) -> list[Any]:
     rng = np.random.default_rng(9)
     space: Any = env.spec.action
     for _ in range(steps):
-        shape = (env.spec.rows, *(space.shape or ()))
+        shape = (env.spec.num_envs, *(space.shape or ()))
         action = rng.uniform(-1, 1, shape).astype(np.float32) if shape[1:] else rng.integers(0, space.n, shape)
         now = env.step(action)
         ended += len(now.episodes)
-        trees: list[Any] = [now.obs, now.final, now.reward, now.terminated, now.truncated, now.first, now.valid]
+        trees: list[Any] = [now.obs, now.final_obs, now.reward, now.terminated, now.truncated, now.is_first, now.valid]
         while trees:
             tree = trees.pop()
             if isinstance(tree, dict):

@@ -11,14 +11,14 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlplug_core.actions import sample, shape_of
 from rlplug_core.errors import BadEnv
-from rlplug_core.policy import Policy
+from rlplug_core.nets.actions import sample, shape_of
+from rlplug_core.runs.policy import Policy
 from rlplug_core.types import Act, Array
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
-from rlplug_envs.transforms.actions import StickyActions, StickyActionsConfig
 from rlplug_envs.vector import Rows
+from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
 
 GEAR = spaces.Discrete(3, start=-1)
 WHEEL = spaces.Box(np.float32([0, -10]), np.float32([4, 10]))
@@ -158,10 +158,10 @@ class Still:
     def __init__(self, action: Array) -> None:
         self.action = action
 
-    def initial(self, rows: int) -> None:
+    def initial(self, num_envs: int) -> None:
         """Nothing to remember."""
 
-    def act(self, obs: Any, first: Any, carry: Any, clock: Any, explore: bool = True) -> Act:
+    def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Any, explore: bool = True) -> Act:
         return Act(np.repeat(self.action[None], len(obs), 0))
 
 

@@ -23,14 +23,16 @@ from tests.envs.walks import MODES, Rich, Walk, environments, reference, story, 
 
 @pytest.mark.parametrize("kind", [Walk, Rich])
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**31), rows=st.integers(1, 4), data=st.data())
-def test_all_modes_tell_what_a_plain_loop_tells(kind: type[Walk], seed: int, rows: int, data: st.DataObject) -> None:
+@given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), data=st.data())
+def test_all_modes_tell_what_a_plain_loop_tells(
+    kind: type[Walk], seed: int, num_envs: int, data: st.DataObject
+) -> None:
     steps = data.draw(st.integers(1, 25))
-    actions = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 3, (rows, steps))
+    actions = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 3, (num_envs, steps))
     expected = reference(kind, seed, actions)
-    assert story(Rows(kind, rows, inexact=""), seed, actions) == expected
+    assert story(Rows(kind, num_envs, inexact=""), seed, actions) == expected
     for mode in MODES:
-        assert story(Adapter(lambda mode=mode: sync(kind, rows, mode), inexact=""), seed, actions) == expected
+        assert story(Adapter(lambda mode=mode: sync(kind, num_envs, mode), inexact=""), seed, actions) == expected
 
 
 def test_the_walk_terminates_and_is_truncated() -> None:
@@ -46,7 +48,7 @@ def test_arrays_stay_valid_until_the_second_next_call(name: str) -> None:
     env = environments()[name]
     now = env.reset(0)
     for _ in range(40):
-        fields = ("obs", "final", "reward", "terminated", "truncated", "first", "valid")
+        fields = ("obs", "final_obs", "reward", "terminated", "truncated", "is_first", "valid")
         kept = {field: (getattr(now, field), getattr(now, field).copy()) for field in fields}
         now = env.step(np.ones(2, np.int64))
         for field, (array, copy) in kept.items():
@@ -60,7 +62,7 @@ def test_final_is_obs_where_nothing_was_reset(name: str) -> None:
     env.reset(0)
     for _ in range(40):
         now = env.step(np.ones(2, np.int64))
-        assert (now.final is now.obs) == (not now.ended or name == "NextStep")
+        assert (now.final_obs is now.obs) == (not now.ended or name == "NextStep")
 
 
 def test_native_vector_is_mapped_from_next_step() -> None:
@@ -82,7 +84,7 @@ def test_native_vector_is_mapped_from_next_step() -> None:
         lengths += ~resetting
         np.testing.assert_array_equal(now.obs, obs)
         np.testing.assert_array_equal(now.valid, ~resetting)
-        np.testing.assert_array_equal(now.first, resetting)
+        np.testing.assert_array_equal(now.is_first, resetting)
         np.testing.assert_array_equal(now.reward, np.where(resetting, 0, reward))
         np.testing.assert_array_equal(now.terminated, terminated)
         np.testing.assert_array_equal(now.truncated, truncated & ~terminated)
@@ -102,7 +104,7 @@ def until_an_end(env: Env) -> None:
     for number in range(100):
         if now.ended:
             return
-        action = np.ones(env.spec.rows, np.int64)
+        action = np.ones(env.spec.num_envs, np.int64)
         action[0] = number % 2
         now = env.step(action)
 
@@ -171,4 +173,4 @@ def test_same_step_successors_may_be_one_array() -> None:
     env.reset(0)
     env.step(np.zeros(2, np.int64))
     now = env.step(np.zeros(2, np.int64))
-    assert (now.final[:, 0].tolist(), now.obs[:, 0].tolist()) == ([2, 3], [2, 0])
+    assert (now.final_obs[:, 0].tolist(), now.obs[:, 0].tolist()) == ([2, 3], [2, 0])

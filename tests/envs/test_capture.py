@@ -18,14 +18,14 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlplug_core import checkpoint
+from rlplug_core.config.targets import load_target
 from rlplug_core.errors import BadEnv
-from rlplug_core.plugins.loading import load_target
 from rlplug_core.protocols import Env
+from rlplug_core.runs import checkpoint
 from rlplug_core.seeds import global_state
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
-from rlplug_envs.classic import Gymnasium
+from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import Rows
 from tests.envs.continuing import continued_afresh, run
 

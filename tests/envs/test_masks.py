@@ -7,12 +7,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rlplug_core.actions import legal, sample, shape_of
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actions import legal, sample, shape_of
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
-from rlplug_envs.transforms.actions import StickyActions, StickyActionsConfig
 from rlplug_envs.vector import Rows
+from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
 from tests.envs.strict import Hiding, Inside, Several, Strict
 
 KINDS = [Strict, Inside, Several]
@@ -50,7 +50,7 @@ def test_a_sticky_action_sticks_only_where_it_is_allowed(kind: type[Strict]) -> 
     now, stuck = env.reset(0), 0
     taken = np.zeros((3, *shape_of(env.spec.action)))
     for _ in range(60):
-        first, mask = now.first, np.array(now.obs["action_mask"])
+        first, mask = now.is_first, np.array(now.obs["action_mask"])
         chosen = legal(env.spec.action, sample(env.spec.action, 3), mask)
         for row in range(3):
             allowed = (legal(env.spec.action, taken[[row]], mask[[row]]) == taken[[row]]).all()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlplug_envs.capture import Uncapturable, capture, restore
-from rlplug_envs.classic import Gymnasium
+from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import Rows
 from tests.envs.continuing import continued_afresh
 

@@ -12,9 +12,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from rlplug_core.errors import MissingPackage, UnknownEnv
 from rlplug_core.protocols import Provider
-from rlplug_envs import classic
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.classic import Gymnasium
+from rlplug_envs.families import classic
+from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import Rows
 
 
@@ -25,7 +25,7 @@ def test_it_is_a_provider_that_makes_what_it_lists() -> None:
     assert {"CartPole-v1", "Taxi-v4", "LunarLander-v3", "HalfCheetah-v5"} <= set(ids)
     assert "HalfCheetah-v2" not in ids
     env = provider.make("CartPole-v1", 2)
-    assert (env.spec.id, env.spec.rows) == ("CartPole-v1", 2)
+    assert (env.spec.id, env.spec.num_envs) == ("CartPole-v1", 2)
 
 
 def test_native_vectors_are_chosen_by_row_count() -> None:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.protocols import Env
 from rlplug_core.types import Episode
-from rlplug_envs.classic import Gymnasium
+from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import Rows
 
 
@@ -149,7 +149,7 @@ def test_masks_move_into_the_observation() -> None:
     masks = []
     for _ in range(3):
         now = env.step(np.zeros(2, np.int64))
-        masks.append((now.obs["action_mask"][0].tolist(), now.final["action_mask"][0].tolist()))
+        masks.append((now.obs["action_mask"][0].tolist(), now.final_obs["action_mask"][0].tolist()))
     assert masks == [([1, 1], [1, 1]), ([1, 0], [1, 0]), ([1, 0], [1, 1])]
     assert now.obs["obs"].shape == (2, 2)
 
@@ -160,7 +160,7 @@ def test_a_mask_may_be_absent_only_where_an_episode_ends() -> None:
     ending.reset(0)
     for _ in range(3):
         now = ending.step(np.zeros(1, np.int64))
-    assert now.final["action_mask"].tolist() == [[1, 1]]
+    assert now.final_obs["action_mask"].tolist() == [[1, 1]]
     assert now.obs["action_mask"].tolist() == [[1, 0]]
     broken = Rows(lambda: Echo(info=lambda age: mask if age < 2 else {}), 1, "Echo-v0", inexact="")
     broken.reset(0)
@@ -223,11 +223,11 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
     one, other = env.step(np.zeros(2, np.int64)), env.step(np.zeros(2, np.int64))
     assert one.valid is other.valid
     assert one.valid.all()
-    assert one.first is one.terminated is one.truncated is other.first
-    assert not one.first.any()
+    assert one.is_first is one.terminated is one.truncated is other.is_first
+    assert not one.is_first.any()
     env.step(np.zeros(2, np.int64))  # ends both episodes: the constants must have stayed so
     assert one.valid.all()
-    assert not one.first.any()
+    assert not one.is_first.any()
 
 
 @pytest.mark.parametrize(

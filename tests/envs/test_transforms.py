@@ -13,20 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
+from rlplug_core.plugins.transform import Transform
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, SupportsTranslate, Wrapper
 from rlplug_core.testing.envs import Chain
-from rlplug_core.transform import Transform
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
-from rlplug_envs.classic import Gymnasium
-from rlplug_envs.transforms.actions import StickyActions
-from rlplug_envs.transforms.flatten import Flatten
-from rlplug_envs.transforms.frames import FrameStack
-from rlplug_envs.transforms.rewards import ClipReward, ScaleReward
-from rlplug_envs.transforms.time import TimeFeature, TimeLimit
+from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import Rows
+from rlplug_envs.wrappers.actions import StickyActions
+from rlplug_envs.wrappers.flatten import Flatten
+from rlplug_envs.wrappers.frames import FrameStack
+from rlplug_envs.wrappers.rewards import ClipReward, ScaleReward
+from rlplug_envs.wrappers.time import TimeFeature, TimeLimit
 from tests.envs.walks import Rich, Walk, environments, reference, story
 
 WAYS = list(environments())
@@ -35,7 +35,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "clip-reward": ClipReward, "flatten": Flatten, "frame-stack": FrameStack, "scale-reward": ScaleReward,
     "sticky-actions": StickyActions, "time-feature": TimeFeature, "time-limit": TimeLimit,
 }  # fmt: skip
-FLAGS = ("terminated", "truncated", "first", "valid")
+FLAGS = ("terminated", "truncated", "is_first", "valid")
 
 
 def over(env: Env, *words: str) -> Env:
@@ -51,9 +51,9 @@ def _target(name: str) -> str:
 
 
 def copied(now: Timestep) -> Timestep:
-    """A timestep that later calls leave alone; `final` stays the same object as `obs` where it was."""
+    """A timestep that later calls leave alone; `final_obs` stays the same object as `obs` where it was."""
     obs = _copy(now.obs)
-    final = obs if now.final is now.obs else _copy(now.final)
+    final = obs if now.final_obs is now.obs else _copy(now.final_obs)
     reward, *flags = (getattr(now, name).copy() for name in ("reward", *FLAGS))
     return Timestep(obs, final, reward, *flags, list(now.episodes), now.ended, now.count)
 
@@ -79,10 +79,10 @@ def check(bare: list[Timestep], seen: list[Timestep], row: int, see: Callable[[l
     history: list[Any] = []
     for number, (below, above) in enumerate(zip(bare, seen, strict=True)):
         if number and below.valid[row]:
-            equal(row_of(above.final, row), see([*history, row_of(below.final, row)]))
-        history = [*([] if below.first[row] else history), row_of(below.obs, row)]
+            equal(row_of(above.final_obs, row), see([*history, row_of(below.final_obs, row)]))
+        history = [*([] if below.is_first[row] else history), row_of(below.obs, row)]
         equal(row_of(above.obs, row), see(history))
-        assert (above.final is above.obs) == (below.final is below.obs)
+        assert (above.final_obs is above.obs) == (below.final_obs is below.obs)
 
 
 def equal(one: Any, other: Any) -> None:
@@ -96,14 +96,14 @@ def equal(one: Any, other: Any) -> None:
 
 def same(one: Timestep, other: Timestep, *but: str) -> None:
     """Two timesteps agree in all but the named fields."""
-    for name in ("obs", "final", "reward", *FLAGS):
+    for name in ("obs", "final_obs", "reward", *FLAGS):
         if name not in but:
             equal(getattr(one, name), getattr(other, name))
     assert (one.episodes, one.ended, one.count) == (other.episodes, other.ended, other.count)
 
 
-def actions_of(seed: int, steps: int = 40, rows: int = 2) -> Array:
-    return np.random.default_rng(seed).integers(0, 3, (steps, rows))
+def actions_of(seed: int, steps: int = 40, num_envs: int = 2) -> Array:
+    return np.random.default_rng(seed).integers(0, 3, (steps, num_envs))
 
 
 class Image(Walk):
@@ -121,7 +121,7 @@ class ChannelsLast(Image):
     observation_space = spaces.Box(0, 255, shape, np.uint8)
 
 
-class Grey(Image):
+class Gray(Image):
     shape = (4, 6)
     observation_space = spaces.Box(0, 255, shape, np.uint8)
 
@@ -153,7 +153,7 @@ class Vectors(Walk):
 
 
 #: How frames of one array are joined: along which axis, or stacked as a new first one.
-JOINED: dict[type[Walk], int | None] = {Walk: 0, Image: 0, ChannelsLast: 2, Grey: None, Number: None}
+JOINED: dict[type[Walk], int | None] = {Walk: 0, Image: 0, ChannelsLast: 2, Gray: None, Number: None}
 
 
 def stack(history: list[Any], frames: int, axis: int | None) -> Any:
@@ -175,7 +175,7 @@ def test_frame_stack(way: str, kind: type[Walk], frames: int) -> None:
     for row in range(2):
         check(bare, seen, row, lambda history: stack(history, frames, JOINED.get(kind, 0)))
     for now, below in zip(seen, bare, strict=True):
-        same(now, below, "obs", "final")
+        same(now, below, "obs", "final_obs")
         assert all(env.spec.obs.contains(row_of(now.obs, row)) for row in range(2))
 
 
@@ -197,7 +197,7 @@ def test_flatten(way: str, kind: type[Walk]) -> None:
     for row in range(2):
         check(bare, seen, row, see)
     for now, before in zip(seen, bare, strict=True):
-        same(now, before, "obs", "final")
+        same(now, before, "obs", "final_obs")
         assert all(env.spec.obs.contains(row_of(now.obs, row)) for row in range(2))
 
 
@@ -214,7 +214,7 @@ def test_flatten_makes_numbers_one_hot() -> None:
     env = over(Rows(Numbers, 2, inexact=""), "flatten")
     env.reset(0)
     now = env.step(np.ones(2, np.int64))
-    assert now.final[0].nonzero()[0].tolist() == [1, 20 + 1, 20 + 9 + 1]
+    assert now.final_obs[0].nonzero()[0].tolist() == [1, 20 + 1, 20 + 9 + 1]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -224,15 +224,15 @@ def test_time_feature(way: str) -> None:
     for row in range(2):
         check(bare, seen, row, lambda h: np.append(h[-1], np.float32(min(1, (len(h) - 1) * np.float32(0.2)))))
     for now, below in zip(seen, bare, strict=True):
-        same(now, below, "obs", "final")
+        same(now, below, "obs", "final_obs")
 
 
 def test_time_feature_leaves_the_mask_of_allowed_actions() -> None:
     env = over(Rows(Vectors, 2, inexact=""), "flatten", "time-feature:steps=5")
     env.reset(0)
     now = env.step(np.ones(2, np.int64))
-    assert now.final["obs"][:, -1].tolist() == pytest.approx([0.2, 0.2])
-    assert now.final["action_mask"].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert now.final_obs["obs"][:, -1].tolist() == pytest.approx([0.2, 0.2])
+    assert now.final_obs["action_mask"].tolist() == [[1, 1, 1], [1, 1, 1]]
     assert env.spec.obs.contains(row_of(now.obs, 0))
 
 
@@ -255,12 +255,12 @@ def test_rewards(way: str, words: str, pay: Callable[[float], float]) -> None:
 
 @pytest.mark.parametrize("kind", [Walk, Rich])
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 2**31), rows=st.integers(1, 4), limit=st.integers(1, 9), steps=st.integers(1, 25))
-def test_time_limit(kind: type[Walk], seed: int, rows: int, limit: int, steps: int) -> None:
+@given(seed=st.integers(0, 2**31), num_envs=st.integers(1, 4), limit=st.integers(1, 9), steps=st.integers(1, 25))
+def test_time_limit(kind: type[Walk], seed: int, num_envs: int, limit: int, steps: int) -> None:
     """As a plain loop that counts; most episodes of the walk would end between 2 and 8."""
-    actions = actions_of(seed, rows, steps)
+    actions = actions_of(seed, num_envs, steps)
     expected = reference(kind, seed, actions, limit)
-    for way, env in environments(kind, rows).items():
+    for way, env in environments(kind, num_envs).items():
         assert story(over(env, f"time-limit:steps={limit}"), seed, actions) == expected, way
 
 
@@ -308,14 +308,14 @@ class Recording(Transform):
 def test_sticky_actions(way: str) -> None:
     """An action is the chosen one or the one before, in the promised share, and never another episode's."""
     taken: list[Array] = []
-    env = over(Recording(environments(rows=2)[way], taken), "sticky-actions:probability=0.4")
+    env = over(Recording(environments(num_envs=2)[way], taken), "sticky-actions:probability=0.4")
     chosen = actions_of(3, 800)
     seen = list(played(env, 1, chosen))
     repeated = possible = 0
     for row in range(2):
         before = -1
         for number, (choice, done) in enumerate(zip(chosen[:, row], np.array(taken)[:, row], strict=True)):
-            if seen[number].first[row]:
+            if seen[number].is_first[row]:
                 assert done == choice
             elif choice != before:
                 possible += 1
@@ -373,7 +373,7 @@ def test_arrays_stay_valid_until_the_second_next_call(way: str, words: str) -> N
     env = over(environments()[way], words)
     now = env.reset(0)
     for _ in range(40):
-        kept = [(getattr(now, name), getattr(now, name).copy()) for name in ("obs", "final", "reward", *FLAGS)]
+        kept = [(getattr(now, name), getattr(now, name).copy()) for name in ("obs", "final_obs", "reward", *FLAGS)]
         now = env.step(np.ones(2, np.int64))
         for array, copy in kept:
             np.testing.assert_array_equal(array, copy)
@@ -387,11 +387,11 @@ def test_observe_says_what_an_agent_would_have_seen(way: str, words: tuple[str, 
     """One row's bare observations, one after the other, as a loaded policy gets them."""
     kind = Vectors if words[0] != "time-feature:steps=4" else Walk
     make = lambda rows: environments(kind, rows)[way]  # noqa: E731
-    seen, bare = (list(played(env, 2, actions_of(0, rows=1))) for env in (over(make(1), *words), make(1)))
+    seen, bare = (list(played(env, 2, actions_of(0, num_envs=1))) for env in (over(make(1), *words), make(1)))
     fresh: Any = over(make(1), *words)
     assert fresh.source == make(1).spec
     for above, below in zip(seen, bare, strict=True):
-        equal(fresh.observe(below.obs, below.first), above.obs)
+        equal(fresh.observe(below.obs, below.is_first), above.obs)
 
 
 def test_a_batch_is_no_history() -> None:

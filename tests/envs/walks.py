@@ -67,29 +67,29 @@ def leaves(tree: Any, row: int) -> list[Any]:
 
 def story(env: Env, seed: int, actions: Array) -> tuple[list[list[Any]], list[list[Any]]]:
     """Each row's transitions and episodes, with actions [rows, steps] taken by the row's own valid step."""
-    rows, steps = actions.shape
-    taken = np.zeros(rows, np.int64)
-    told: list[list[Any]] = [[] for _ in range(rows)]
-    episodes: list[list[Any]] = [[] for _ in range(rows)]
+    num_envs, steps = actions.shape
+    taken = np.zeros(num_envs, np.int64)
+    told: list[list[Any]] = [[] for _ in range(num_envs)]
+    episodes: list[list[Any]] = [[] for _ in range(num_envs)]
     now = env.reset(seed)
-    assert now.first.all()
+    assert now.is_first.all()
     assert not now.valid.any()
     assert now.count == 0
     while taken.min() < steps:
-        before, opened = [leaves(now.obs, row) for row in range(rows)], now.first.copy()
-        action = actions[np.arange(rows), np.minimum(taken, steps - 1)]
+        before, opened = [leaves(now.obs, row) for row in range(num_envs)], now.is_first.copy()
+        action = actions[np.arange(num_envs), np.minimum(taken, steps - 1)]
         now = env.step(action)
         assert now.count == now.valid.sum()
         assert now.ended == (now.terminated | now.truncated).any() == bool(now.episodes)
         assert not (now.terminated & now.truncated).any()
         for row in np.flatnonzero(now.valid & (taken < steps)):
             what = [now.reward[row], now.terminated[row], now.truncated[row], opened[row]]
-            told[row].append([before[row], int(action[row]), what, leaves(now.final, row)])
+            told[row].append([before[row], int(action[row]), what, leaves(now.final_obs, row)])
         for episode in now.episodes:
             if taken[episode.row] < steps:
                 episodes[episode.row].append((episode.total, episode.length))
         for row in np.flatnonzero(~now.valid):
-            assert now.first[row]
+            assert now.is_first[row]
             assert now.reward[row] == 0
         taken += now.valid
     env.close()
@@ -129,13 +129,13 @@ def flat(obs: Any, info: dict[str, Any]) -> list[Any]:
     return [("action_mask", [info["action_mask"].tolist()]), ("pair", pair), ("walk", [obs["walk"].tolist()])]
 
 
-def sync(kind: type[gymnasium.Env[Any, Any]], rows: int, mode: AutoresetMode, copy: bool = True) -> VectorEnv:
-    return SyncVectorEnv([kind] * rows, copy=copy, autoreset_mode=mode)
+def sync(kind: type[gymnasium.Env[Any, Any]], num_envs: int, mode: AutoresetMode, copy: bool = True) -> VectorEnv:
+    return SyncVectorEnv([kind] * num_envs, copy=copy, autoreset_mode=mode)
 
 
-def environments(kind: type[gymnasium.Env[Any, Any]] = Walk, rows: int = 2) -> dict[str, Env]:
+def environments(kind: type[gymnasium.Env[Any, Any]] = Walk, num_envs: int = 2) -> dict[str, Env]:
     """Rows of `kind` in every way: our own, and Gymnasium's in its three autoreset modes."""
-    made: dict[str, Env] = {"rows": Rows(kind, rows, inexact="")}
+    made: dict[str, Env] = {"rows": Rows(kind, num_envs, inexact="")}
     for mode in MODES:
-        made[mode.value] = Adapter(lambda mode=mode: sync(kind, rows, mode, copy=False), inexact="")
+        made[mode.value] = Adapter(lambda mode=mode: sync(kind, num_envs, mode, copy=False), inexact="")
     return made

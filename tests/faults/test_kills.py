@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 KILLS = 20
-RUN = ("--total-steps", "60000", "--checkpoint-every", "2000", "--log-every", "500", "--rows", "4")
-FEW = ("--eval-episodes", "10", "--verdict-episodes", "0")
+RUN = ("--total-timesteps", "60000", "--checkpoint-every", "2000", "--log-every", "500", "--num-envs", "4")
+FEW = ("--eval-episodes", "10", "--final-eval-episodes", "0")
 
 
 def start(*words: str) -> subprocess.Popen[str]:

@@ -23,8 +23,8 @@ from rlplug_core.testing.distributions import write_distribution
 #: At the top of every module that can be imported: what it leaves behind.
 MARK = "from pathlib import Path\nPath(__file__).with_suffix('.imported').touch()\n"
 #: An algorithm with nothing wrong, borrowed for its defects.
-RIGHT = f"{MARK}from rlplug_algos.a2c import A2C, A2CConfig\nclass Algo(A2C):\n    '''Borrowed.'''\n"
-HOOK = "from rlplug_core.hooks import hookimpl\n@hookimpl\n"
+RIGHT = f"{MARK}from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig\nclass Algo(A2C):\n    '''Borrowed.'''\n"
+HOOK = "from rlplug_core.plugins.hook_specs import hookimpl\n@hookimpl\n"
 
 
 @dataclass(frozen=True)
@@ -69,19 +69,26 @@ class Exhibit:
 def index(id: str, package: str, code: str = RIGHT, **other: Any) -> dict[str, Any]:
     """An index that fits `code` as the module of `package`."""
     modules = {f"{package}.code": hashlib.sha256(code.encode()).hexdigest()}
-    return {"format": 1, "group": "algorithms", "id": id, "summary": f"{id}, indexed", "modules": modules, **other}
+    return {"format": 2, "group": "algorithms", "id": id, "summary": f"{id}, indexed", "modules": modules, **other}
 
 
 def option(name: str, **other: Any) -> dict[str, Any]:
     """An option of an index."""
-    bounds = {"minimum": None, "maximum": None, "open_minimum": False, "optional": False, "search": None}
+    bounds = {
+        "minimum": None,
+        "maximum": None,
+        "open_minimum": False,
+        "optional": False,
+        "search": None,
+        "scheduled": False,
+    }
     return {"name": name, "type": "float", "default": 1.0, "help": "a number", "choices": [], **bounds, **other}
 
 
 def own_option(default: str, comment: str) -> str:
     """An algorithm with the option `temperature`."""
     return (
-        f"{MARK}from dataclasses import dataclass\nfrom rlplug_algos.a2c import A2C, A2CConfig\n"
+        f"{MARK}from dataclasses import dataclass\nfrom rlplug_algos.policy_gradient.a2c import A2C, A2CConfig\n"
         f"@dataclass(frozen=True)\nclass Options(A2CConfig):\n    temperature: {default}  # {comment}\n"
         "class Algo(A2C):\n    Config = Options\n"
     )
@@ -105,8 +112,8 @@ EXHIBITS = (
     Exhibit("stale", "its index is of an older version", index=index("stale", "museum_stale", "an older version"),
             shown="its index was made from another version of 'museum_stale.code'"),
     Exhibit("drift", "its base class has changed since its index was made",
-            index={**index("drift", "museum_drift"), "modules": {"rlplug_algos.a2c": "0" * 64}},
-            shown="its index was made from another version of 'rlplug_algos.a2c'"),
+            index={**index("drift", "museum_drift"), "modules": {"rlplug_algos.policy_gradient.a2c": "0" * 64}},
+            shown="its index was made from another version of 'rlplug_algos.policy_gradient.a2c'"),
     Exhibit("orphan", "its base class is no more", f"{MARK}from rlplug_core.algorithm import Algorythm\n",
             used="cannot be loaded: ImportError: cannot import name 'Algorythm'", code_used=3),
     Exhibit("shapeless", "it has not what an algorithm has", f"{MARK}class Algo:\n    runners = ()\n",

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlplug_core.batches import Rollout
-from rlplug_core.nets.memory import Memory, RecurrentPolicyAndCritic, Remembered
+from rlplug_core.nets.recurrent import Memory, RecurrentPolicyAndCritic, Remembered
 from rlplug_core.testing.envs import Vector
 from rlplug_core.types import Array, Timestep, tree_map
 
@@ -30,14 +30,16 @@ def one_step(memory: Memory, seen: Tensor, before: Remembered) -> Remembered:
     return {"h": leave.sigmoid() * held.tanh(), "c": held}
 
 
-def slowly(memory: Memory, features: Tensor, first: Any, valid: Any, before: Remembered) -> dict[str, list[list[Any]]]:
+def slowly(
+    memory: Memory, features: Tensor, is_first: Any, valid: Any, before: Remembered
+) -> dict[str, list[list[Any]]]:
     """`parts[name][step][row]` of features [T, N, F]: nothing but loops."""
-    steps, rows = features.shape[:2]
-    found: dict[str, list[list[Any]]] = {part: [[None] * rows for _ in range(steps)] for part in memory.parts}
-    for row in range(rows):
+    steps, num_envs = features.shape[:2]
+    found: dict[str, list[list[Any]]] = {part: [[None] * num_envs for _ in range(steps)] for part in memory.parts}
+    for row in range(num_envs):
         now = {part: before[part][row] for part in memory.parts}
         for step in range(steps):
-            if first[step, row]:
+            if is_first[step, row]:
                 now = {part: torch.zeros_like(now[part]) for part in memory.parts}
             if valid[step, row]:
                 now = one_step(memory, features[step, row], now)
@@ -48,18 +50,18 @@ def slowly(memory: Memory, features: Tensor, first: Any, valid: Any, before: Rem
 
 def seen_by(rollout: Rollout, made: RecurrentPolicyAndCritic) -> tuple[Array, Array]:
     """V of every observation and of every true successor [T, N], each by what is remembered there."""
-    steps, rows = rollout.reward.shape
+    steps, num_envs = rollout.reward.shape
     cut = {int(rollout.cuts.index[k]): rollout.cuts.obs[k] for k in range(rollout.cuts.count)}
-    value, successor = np.zeros((steps, rows)), np.zeros((steps, rows))
+    value, successor = np.zeros((steps, num_envs)), np.zeros((steps, num_envs))
     with torch.no_grad():
-        features = made.policy.encoder(torch.from_numpy(rollout.obs.reshape(-1, 3))).unflatten(0, (steps + 1, rows))
-        before = tree_map(torch.from_numpy, rollout.carry)
-        remembered = slowly(made.policy.memory, features[:-1], rollout.first, rollout.weight > 0, before)
+        features = made.policy.encoder(torch.from_numpy(rollout.obs.reshape(-1, 3))).unflatten(0, (steps + 1, num_envs))
+        before = tree_map(torch.from_numpy, rollout.recurrent_state)
+        remembered = slowly(made.policy.memory, features[:-1], rollout.is_first, rollout.weight > 0, before)
         for step in range(steps):
-            for row in range(rows):
+            for row in range(num_envs):
                 after = {part: remembered[part][step][row] for part in made.policy.memory.parts}
                 value[step, row] = made.critic(after)
-                following = torch.from_numpy(cut.get(step * rows + row, rollout.obs[step + 1, row]))
+                following = torch.from_numpy(cut.get(step * num_envs + row, rollout.obs[step + 1, row]))
                 next_after = one_step(made.policy.memory, made.policy.encoder(following.unsqueeze(0))[0], after)
                 successor[step, row] = made.critic(next_after)
     return value, successor
@@ -74,21 +76,21 @@ class Random(Vector):
     obs = spaces.Box(-1, 1, (3,), np.float32)
     action = spaces.Discrete(4)
 
-    def __init__(self, rows: int, absent: float = 0.3, filling: float = 0.0) -> None:
-        super().__init__(rows)
+    def __init__(self, num_envs: int, absent: float = 0.3, filling: float = 0.0) -> None:
+        super().__init__(num_envs)
         self.absent, self.filling = absent, filling
-        self.gone = np.zeros(rows, bool)
+        self.gone = np.zeros(num_envs, bool)
 
     def observe(self) -> Array:
-        return self.generator.uniform(-1, 1, (self.rows, 3)).astype(np.float32)
+        return self.generator.uniform(-1, 1, (self.num_envs, 3)).astype(np.float32)
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
-        kind = np.where(self.gone, 9, self.generator.integers(0, 8, self.rows))
-        return self.generator.normal(size=self.rows), kind == 0, kind == 1
+        kind = np.where(self.gone, 9, self.generator.integers(0, 8, self.num_envs))
+        return self.generator.normal(size=self.num_envs), kind == 0, kind == 1
 
     def step(self, action: Array) -> Timestep:
         now = super().step(action)
         now.valid, now.count = ~self.gone, int((~self.gone).sum())
-        self.gone = self.generator.random(self.rows) < self.absent
+        self.gone = self.generator.random(self.num_envs) < self.absent
         now.obs = np.where(self.gone[:, None], np.float32(self.filling), now.obs)
         return now

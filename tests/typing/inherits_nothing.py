@@ -16,9 +16,9 @@ import numpy as np
 
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
-from rlplug_core.config import Config
+from rlplug_core.config.options import Config
 from rlplug_core.protocols import Agent, Buffer, Env, Learner, Provider, Stateful, SupportsFinish, Wrapper
-from rlplug_core.types import Act, Array, Carry, Episode, Obs, Result, Spec, State, Step, Timestep
+from rlplug_core.types import Act, Array, Episode, Obs, RecurrentState, Result, Spec, State, Step, Timestep
 
 
 class Corridor:
@@ -26,16 +26,18 @@ class Corridor:
 
     length = 4
 
-    def __init__(self, rows: int) -> None:
-        self.spec = Spec(spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(2), rows, "corridor")
-        self.position = np.zeros(rows, dtype=np.int64)
-        self.total = np.zeros(rows)
+    def __init__(self, num_envs: int) -> None:
+        self.spec = Spec(spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(2), num_envs, "corridor")
+        self.position = np.zeros(num_envs, dtype=np.int64)
+        self.total = np.zeros(num_envs)
 
     def reset(self, seed: int) -> Timestep:
         self.position[:] = 0
         self.total[:] = 0
-        rows = self.spec.rows
-        return self._timestep(self._obs(), np.zeros(rows, np.float32), np.zeros(rows, bool), np.ones(rows, bool), [])
+        num_envs = self.spec.num_envs
+        return self._timestep(
+            self._obs(), np.zeros(num_envs, np.float32), np.zeros(num_envs, bool), np.ones(num_envs, bool), []
+        )
 
     def step(self, action: Array) -> Timestep:
         right = action == 1
@@ -59,11 +61,13 @@ class Corridor:
     def _obs(self) -> Array:
         return (self.position / self.length).astype(np.float32)[:, None]
 
-    def _timestep(self, final: Array, reward: Array, over: Array, first: Array, episodes: list[Episode]) -> Timestep:
-        rows = self.spec.rows
-        never, always = np.zeros(rows, bool), np.ones(rows, bool)
-        obs = self._obs() if over.any() else final
-        return Timestep(obs, final, reward, over, never, first, always, episodes, bool(over.any()), rows)
+    def _timestep(
+        self, final_obs: Array, reward: Array, over: Array, is_first: Array, episodes: list[Episode]
+    ) -> Timestep:
+        num_envs = self.spec.num_envs
+        never, always = np.zeros(num_envs, bool), np.ones(num_envs, bool)
+        obs = self._obs() if over.any() else final_obs
+        return Timestep(obs, final_obs, reward, over, never, is_first, always, episodes, bool(over.any()), num_envs)
 
 
 class Corridors:
@@ -72,8 +76,8 @@ class Corridors:
     def ids(self) -> list[str]:
         return ["corridor"]
 
-    def make(self, id: str, rows: int) -> Corridor:
-        return Corridor(rows)
+    def make(self, id: str, num_envs: int) -> Corridor:
+        return Corridor(num_envs)
 
 
 @dataclass
@@ -118,14 +122,16 @@ class BanditAgent:
     def weights(self) -> State:
         return {"values": self.values}
 
-    def initial(self, rows: int) -> Carry:
+    def initial(self, num_envs: int) -> RecurrentState:
         return None
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
-        rows = len(first)
-        best = np.full(rows, self.values.argmax())
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        num_envs = len(is_first)
+        best = np.full(num_envs, self.values.argmax())
         if explore:
-            best = np.where(self.generator.random(rows) < 0.2, self.generator.integers(2, size=rows), best)
+            best = np.where(self.generator.random(num_envs) < 0.2, self.generator.integers(2, size=num_envs), best)
         return Act(best)
 
     def state_dict(self) -> State:
@@ -171,7 +177,7 @@ class Doubled:
 class BanditConfig(Config):
     """Options of the bandit."""
 
-    lr: float = 0.1  # step size
+    learning_rate: float = 0.1  # step size
 
 
 class Bandit:
@@ -191,7 +197,7 @@ class Bandit:
         return TallyBuffer()
 
     def update(self, batch: Tally, clock: Clock) -> Result:
-        self.values += self.config.lr * (batch.reward - batch.count * self.values)
+        self.values += self.config.learning_rate * (batch.reward - batch.count * self.values)
         return Result({"value": float(self.values.max())})
 
     def finish(self, clock: Clock) -> None:
@@ -224,8 +230,8 @@ class Mismatched(Bandit):
 class Deaf(BanditAgent):
     """An agent that cannot be asked not to explore."""
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock) -> Act:  # type: ignore[override]
-        return Act(np.zeros(len(first)))
+    def act(self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock) -> Act:  # type: ignore[override]
+        return Act(np.zeros(len(is_first)))
 
 
 env: Env = Corridor(2)

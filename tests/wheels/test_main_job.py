@@ -28,7 +28,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(place)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.setenv("RLPLUG_MLFLOW_DRAIN_SECONDS", "300")  # a slow machine is no failure
-        few = ["--total-steps", "4000", "--eval-episodes", "5", "--verdict-episodes", "5"]
+        few = ["--total-timesteps", "4000", "--eval-episodes", "5", "--final-eval-episodes", "5"]
         rlplug("run", "a3c", "CartPole-v1", *few)
     return place
 
@@ -41,7 +41,9 @@ def journal(place: Path) -> list[dict[str, Any]]:
 def test_the_run_directory_is_whole(trained: Path) -> None:
     records = journal(trained)
     assert [record["seq"] for record in records] == list(range(records[0]["seq"], records[0]["seq"] + len(records)))
-    assert {"start", "metrics", "evaluation", "checkpoint", "verdict", "end"} <= {record["kind"] for record in records}
+    assert {"start", "metrics", "evaluation", "checkpoint", "final_eval", "end"} <= {
+        record["kind"] for record in records
+    }
     assert records[-1]["kind"] == "end"
 
 

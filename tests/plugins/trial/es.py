@@ -14,10 +14,10 @@ from gymnasium import spaces
 
 from rlplug_core import Config, Context
 from rlplug_core.clock import Clock
-from rlplug_core.config import Count, Positive
+from rlplug_core.config.options import Count, Positive
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Carry, Obs, Result, Spec, State, Step
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, Spec, State, Step
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ESConfig(Config):
 
     episodes: Count = 32  # per update
     sigma: Positive = 0.3  # deviation of the perturbations
-    lr: Positive = 0.5  # step size
+    learning_rate: Positive = 0.5  # step size
 
 
 @dataclass
@@ -109,15 +109,17 @@ class ESAgent:
     def weights(self) -> State:
         return {"theta": self.mean.theta, "generation": self.mean.generation}
 
-    def initial(self, rows: int) -> Carry:
-        return {"seed": np.zeros(rows, np.int64), "generation": np.zeros(rows, np.int64)}
+    def initial(self, num_envs: int) -> RecurrentState:
+        return {"seed": np.zeros(num_envs, np.int64), "generation": np.zeros(num_envs, np.int64)}
 
-    def act(self, obs: Obs, first: Array, carry: Carry, clock: Clock, explore: bool = True) -> Act:
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
         if not explore:
-            return Act(self.mean.act(obs, self.mean.theta), carry)
-        fresh = self.generator.integers(0, 2**31, len(first)) if first.any() else carry["seed"]
-        seed = np.where(first, fresh, carry["seed"])
-        generation = np.where(first, self.mean.generation, carry["generation"])
+            return Act(self.mean.act(obs, self.mean.theta), recurrent_state)
+        fresh = self.generator.integers(0, 2**31, len(is_first)) if is_first.any() else recurrent_state["seed"]
+        seed = np.where(is_first, fresh, recurrent_state["seed"])
+        generation = np.where(is_first, self.mean.generation, recurrent_state["generation"])
         noise = np.stack([self.mean.noise(int(one)) for one in seed])
         told = {"seed": seed, "generation": generation}
         return Act(self.mean.act(obs, self.mean.theta + self.sigma * noise), told, told)
@@ -147,7 +149,7 @@ class ES:
     def update(self, batch: Episodes, clock: Clock) -> Result:
         score = (batch.returns - batch.returns.mean()) / (batch.returns.std() + 1e-8)
         step = sum(share * self.mean.noise(int(seed)) for share, seed in zip(score, batch.seeds, strict=True))
-        self.mean.theta += self.config.lr / len(score) * np.asarray(step, np.float32)
+        self.mean.theta += self.config.learning_rate / len(score) * np.asarray(step, np.float32)
         self.mean.generation += 1
         return Result({"loss/return_spread": float(batch.returns.std())})
 

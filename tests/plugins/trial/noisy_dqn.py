@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rlplug_core import Algorithm, Config
-from rlplug_core.algorithm import move_target, target_network
+from rlplug_core.acting.epsilon_greedy import NoisyGreedy
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
-from rlplug_core.config import Count, Fraction, Positive
-from rlplug_core.exploration import NoisyGreedy
+from rlplug_core.config.options import Count, Fraction, Positive
+from rlplug_core.config.schedules import constant
+from rlplug_core.learning.targets import Target, target_network
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.heads import masked
-from rlplug_core.nets.modules import actions_of
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import NoisyLinear
-from rlplug_core.schedules import constant
+from rlplug_core.nets.q_networks import actions_of
 from rlplug_core.types import Obs, Result, Spec
 
 
@@ -28,14 +28,14 @@ from rlplug_core.types import Obs, Result, Spec
 class NoisyDQNConfig(Config):
     """Options of noisy DQN."""
 
-    capacity: Count = 10_000  # transitions kept for replay
-    batch: Count = 32  # transitions per gradient step
-    every: Count = 4  # env steps per gradient step
-    start: Count = 500  # env steps before the first gradient step
+    buffer_size: Count = 10_000  # transitions kept for replay
+    batch_size: Count = 32  # transitions per gradient step
+    train_freq: Count = 4  # env steps per gradient step
+    learning_starts: Count = 500  # env steps before the first gradient step
     gamma: Fraction = 0.99  # discount per step
-    lr: Positive = 5e-4  # step size of Adam
-    sigma: Positive = 0.5  # noise at the beginning
-    target_every: Count = 100  # gradient steps between copies to the target network
+    learning_rate: Positive = 5e-4  # step size of Adam
+    noisy_sigma: Positive = 0.5  # noise at the beginning
+    target_update_interval: Count = 100  # gradient steps between copies to the target network
     net: Net = Net(hidden=(64,), activation="relu")
 
 
@@ -45,7 +45,7 @@ class NoisyQ(nn.Module):
     def __init__(self, spec: Spec, net: Net, sigma: float) -> None:
         super().__init__()
         self.encoder, inputs = encoder(spec.obs, net)
-        self.output = NoisyLinear(inputs, actions_of(spec.action), "factorised", sigma)
+        self.output = NoisyLinear(inputs, actions_of(spec.action), "factorized", sigma)
 
     def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
         return masked(self.output(self.encoder(obs), noise), obs)
@@ -61,24 +61,27 @@ class NoisyDQN(Algorithm[Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.online = NoisyQ(self.spec, c.net, c.sigma)
+        self.online = NoisyQ(self.spec, c.net, c.noisy_sigma)
         self.target = target_network(self.online)
-        self.optim = self.optimiser([self.online], constant(c.lr), 10.0)
+        self.optim = self.optimizer(
+            "online", [self.online], learning_rate=constant(c.learning_rate), max_grad_norm=10.0
+        )
+        self.follower = Target(self.online, self.target)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> NoisyGreedy:
-        return NoisyGreedy(self.online, self.online.output.draw, self.agent_seeds(rank), self.acting)
+        return NoisyGreedy(self.online, self.online.output.draw, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> ReplayBuffer:
         c = self.config
-        pace = Pace(c.batch, c.every, 1, c.start)
-        return ReplayBuffer(c.capacity, pace, 1, c.gamma, self.seeds.child("buffer"), self.device)
+        pace = Pace(c.batch_size, c.train_freq, 1, c.learning_starts)
+        return ReplayBuffer(c.buffer_size, pace, 1, c.gamma, self.seeds.child("buffer"), self.device)
 
-    def update(self, batch: Transitions, clock: Clock) -> Result:
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
         noise, target_noise = (torch.from_numpy(self.online.output.draw(self.generator)) for _ in range(2))
         loss, metrics = self.loss((batch, noise, target_noise))
-        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
-        if due(clock.updates, clock.updates + 1, self.config.target_every):
-            move_target(self.target, self.online)
+        metrics["loss/gradient_norm"] = self.optim.minimize(loss, clock)
+        if due(clock.updates, clock.updates + 1, self.config.target_update_interval):
+            self.follower.move()
         return Result(metrics)
 
     def loss(self, drawn: tuple[Transitions, Tensor, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core import Algorithm, Config
-from rlplug_core.algorithm import target_network
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.clock import Clock, due
-from rlplug_core.config import Count, Fraction, Positive
-from rlplug_core.exploration import EpsilonGreedy
-from rlplug_core.nets.modules import QNetwork
+from rlplug_core.config.options import Count, Fraction, Positive
+from rlplug_core.config.schedules import constant
+from rlplug_core.learning.targets import target_network
 from rlplug_core.nets.net import Net
-from rlplug_core.schedules import constant
+from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, State, Step, tree_map
 
@@ -28,15 +28,15 @@ from rlplug_core.types import Result, State, Step, tree_map
 class TwoActorsConfig(Config):
     """Options of Q-learning with several actors."""
 
-    capacity: Count = 10_000  # transitions kept of each actor
-    batch: Count = 32  # transitions per gradient step
-    every: Count = 4  # env steps of all actors per gradient step
-    start: Count = 500  # env steps of all actors before the first gradient step
+    buffer_size: Count = 10_000  # transitions kept of each actor
+    batch_size: Count = 32  # transitions per gradient step
+    train_freq: Count = 4  # env steps of all actors per gradient step
+    learning_starts: Count = 500  # env steps of all actors before the first gradient step
     n_step: Count = 2  # rewards summed before bootstrapping
     gamma: Fraction = 0.99  # discount per step
-    lr: Positive = 5e-4  # step size of Adam
+    learning_rate: Positive = 5e-4  # step size of Adam
     epsilon: Fraction = 0.4  # chance of a random action of the first actor; each further one has a tenth of it
-    target_every: Count = 100  # gradient steps between copies to the target network
+    target_update_interval: Count = 100  # gradient steps between copies to the target network
     net: Net = Net(hidden=(64,), activation="relu")
 
 
@@ -55,14 +55,14 @@ class SourcesReplay:
         self.rings[source].add(step)
         before, pace = self.added, self.pace
         self.added += int(step.valid.sum())
-        if self.added >= pace.start:
-            self.owed += pace.batches * (self.added // pace.every - before // pace.every)
+        if self.added >= pace.learning_starts:
+            self.owed += pace.gradient_steps * (self.added // pace.train_freq - before // pace.train_freq)
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
         while self.owed and (rings := [ring for ring in self.rings.values() if ring.count > self.ready]):
             self.owed -= 1
             stored = np.array([ring.added for ring in rings], float)
-            shares = self.generator.multinomial(self.pace.size, stored / stored.sum())
+            shares = self.generator.multinomial(self.pace.batch_size, stored / stored.sum())
             yield joined([
                 ring.gather(ring.sample(int(share))) for ring, share in zip(rings, shares, strict=True) if share
             ])  # fmt: skip
@@ -108,25 +108,27 @@ class TwoActors(Algorithm[Transitions]):
         c = self.config
         self.online = QNetwork(self.spec, c.net)
         self.target = target_network(self.online)
-        self.optim = self.optimiser([self.online], constant(c.lr), 10.0)
+        self.optim = self.optimizer(
+            "online", [self.online], learning_rate=constant(c.learning_rate), max_grad_norm=10.0
+        )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
         epsilon = constant(self.config.epsilon * 0.1**rank)
-        return EpsilonGreedy(self.online, epsilon, self.agent_seeds(rank), self.acting)
+        return EpsilonGreedy(self.online, epsilon, self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> SourcesReplay:
         c, seeds = self.config, self.seeds.child("buffer")
-        pace = Pace(c.batch, c.every, 1, c.start)
+        pace = Pace(c.batch_size, c.train_freq, 1, c.learning_starts)
 
         def ring(source: int) -> ReplayBuffer:
-            return ReplayBuffer(c.capacity, pace, c.n_step, c.gamma, seeds.child("ring", source), self.device)
+            return ReplayBuffer(c.buffer_size, pace, c.n_step, c.gamma, seeds.child("ring", source), self.device)
 
         return SourcesReplay(ring, pace, c.n_step, seeds)
 
-    def update(self, batch: Transitions, clock: Clock) -> Result:
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
         loss, metrics = self.loss(batch)
-        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
-        if due(clock.updates, clock.updates + 1, self.config.target_every):
+        metrics["loss/gradient_norm"] = self.optim.minimize(loss, clock)
+        if due(clock.updates, clock.updates + 1, self.config.target_update_interval):
             self.target.load_state_dict(self.online.state_dict())
         return Result(metrics)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlplug_core import Algorithm, Config
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.batches import Transitions, to_tensors
 from rlplug_core.clock import Clock
-from rlplug_core.config import Fraction, Positive
-from rlplug_core.exploration import EpsilonGreedy
-from rlplug_core.nets.modules import QNetwork
+from rlplug_core.config.options import Fraction, Positive
+from rlplug_core.config.schedules import constant
 from rlplug_core.nets.net import Net
-from rlplug_core.schedules import constant
+from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
 
@@ -26,9 +26,9 @@ class VSarsaConfig(Config):
     """Options of VSarsa."""
 
     gamma: Fraction = 0.99  # discount per step
-    lr: Positive = 1e-3  # step size of Adam
+    learning_rate: Positive = 1e-3  # step size of Adam
     epsilon: Fraction = 0.1  # chance of a random action
-    clip: Positive = 0.5  # largest gradient norm
+    max_grad_norm: Positive = 0.5  # largest gradient norm
     net: Net = Net(hidden=(64,))
 
 
@@ -88,17 +88,19 @@ class VSarsa(Algorithm[Transitions]):
     def build(self) -> None:
         c = self.config
         self.values = QNetwork(self.spec, c.net)
-        self.optim = self.optimiser([self.values], constant(c.lr), c.clip)
+        self.optim = self.optimizer(
+            "values", [self.values], learning_rate=constant(c.learning_rate), max_grad_norm=c.max_grad_norm
+        )
 
     def agent(self, rank: int = 0, ranks: int = 1) -> EpsilonGreedy:
-        return EpsilonGreedy(self.values, constant(self.config.epsilon), self.agent_seeds(rank), self.acting)
+        return EpsilonGreedy(self.values, constant(self.config.epsilon), self.agent_seeds(rank), self.inference_backend)
 
     def buffer(self) -> PairBuffer:
         return PairBuffer(self.config.gamma, self.device)
 
-    def update(self, batch: Transitions, clock: Clock) -> Result:
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
         loss, metrics = self.loss(batch)
-        metrics["loss/gradient_norm"] = self.optim.minimise(loss, clock)
+        metrics["loss/gradient_norm"] = self.optim.minimize(loss, clock)
         return Result(metrics)
 
     def loss(self, batch: Transitions) -> tuple[Tensor, dict[str, Tensor]]:

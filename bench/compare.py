@@ -1,0 +1,145 @@
+"""How long `rlplug compare` takes on 100 runs of 2,500 points, and how often its intervals cover what they should.
+
+python bench/compare.py --write
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from results import machine, revision, table, write_section
+
+from rlplug_cli.compare.statistics import Aggregate, draws, estimate
+
+RUNS, POINTS, BAR = 100, 2500, 3.0
+#: Seeds and environments of a simulated comparison, and how many of them there are.
+SIZES = ((3, 1), (5, 1), (10, 1), (20, 1), (50, 1), (5, 10), (10, 10))
+SIMULATIONS, REDRAWS = 600, 1000
+#: Scores of a run, standardized.
+SCORES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "normal": lambda generator, size: generator.normal(size=size),
+    "skewed (exponential)": lambda generator, size: generator.exponential(size=size),
+}
+
+
+def write_runs(out: Path) -> None:
+    """Directories of runs that evaluated and logged at each point, of two configurations."""
+    generator = np.random.default_rng(0)
+    for number in range(RUNS):
+        run = out / f"run-{number}"
+        run.mkdir()
+        options = {"seed": number // 2, "learning_rate": 1e-3 * (1 + number % 2), "total_timesteps": 1000 * POINTS}
+        config = {"name": run.name, "uid": run.name, "group": str(number % 2), "algorithm": "ppo", "env": "CartPole-v1",
+                  "options": options, "origins": {"learning_rate": "option"}, "created": number}  # fmt: skip
+        (run / "config.json").write_text(json.dumps(config))
+        returns = 500 * (1 - np.exp(-np.arange(POINTS) / 400)) + generator.normal(0, 30, POINTS)
+        with open(run / "journal.jsonl", "w", encoding="utf-8") as file:
+            seq = count(1)
+            for point, value in enumerate(returns.tolist()):
+                step = 1000 * (point + 1)
+                names = ("return_std", "return_min", "return_max", "length_mean")
+                evaluation = {"eval/return_mean": value, **{f"eval/{name}": value for name in names}, "best": False}
+                losses = {f"loss/{name}": value / 7 for name in ("policy", "value", "entropy")}
+                metrics = {**losses, "rollout/return_mean": value, "perf/wall_s": point / 3, "perf/updates": point}
+                for kind, data in (("metrics", metrics), ("evaluation", evaluation)):
+                    line = {"seq": next(seq), "time": step, "kind": kind, "step": step, "data": data}
+                    file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            end = {"seq": next(seq), "time": step, "kind": "end", "step": step, "data": {"status": "finished"}}
+            file.write(json.dumps(end, separators=(",", ":")) + "\n")
+
+
+def seconds(words: list[str], turns: int) -> tuple[float, float]:
+    """The medians of wall and of processor time of a command, with the interpreter's start."""
+    walls, used = [], []
+    for _ in range(turns):
+        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run([sys.executable, "-m", "rlplug_cli", *words], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        walls.append(time.perf_counter() - started)
+        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return statistics.median(walls), statistics.median(used)
+
+
+def speed(turns: int) -> list[tuple[str, ...]]:
+    lines = []
+    with tempfile.TemporaryDirectory() as temporary:
+        write_runs(Path(temporary))
+        for label, words in (
+            ("`rlplug compare SWEEP`", []),
+            ("`… --center mean`", ["--center", "mean"]),
+            ("`… --target 400`, so seconds too", ["--target", "400"]),
+            ("`… --image curves.png --html page.html`", [f"--image={temporary}/c.png", f"--html={temporary}/p.html"]),
+        ):  # fmt: skip
+            wall, used = seconds(["compare", temporary, *words], turns)
+            bar = f"≤ {BAR:g} {'✓' if wall <= BAR else '✗'}" if not words else ""
+            lines.append((label, f"{wall:.2f}", f"{used:.2f}", bar))
+    return lines
+
+
+def coverage(scores: str, how: Aggregate, seeds: int, envs: int) -> float:
+    """How often the interval of 95 % holds the aggregate of infinitely many seeds."""
+    generator = np.random.default_rng(1)
+    truth, held = _truth(scores, how), 0
+    for _ in range(SIMULATIONS):
+        tasks = [SCORES[scores](generator, seeds) for _ in range(envs)]
+        found = estimate(tasks, how, draws([seeds] * envs, REDRAWS, generator))
+        held += found.low <= truth <= found.high
+    return held / SIMULATIONS
+
+
+def _truth(scores: str, how: Aggregate) -> float:
+    if scores == "normal":
+        return 0.0
+    # The mean of an exponential between its quartiles ln(4/3) and ln 4: x e^-x integrates to -(x + 1) e^-x.
+    low, high = math.log(4 / 3), math.log(4)
+    return 1.0 if how == "mean" else 2 * ((low + 1) * math.exp(-low) - (high + 1) * math.exp(-high))
+
+
+def covered() -> list[tuple[str, ...]]:
+    return [
+        (
+            str(seeds),
+            str(envs),
+            *(f"{100 * coverage(scores, how, seeds, envs):.1f}" for scores in SCORES for how in ("mean", "iqm")),
+        )
+        for seeds, envs in SIZES
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--turns", type=int, default=5, help="how often each command is measured")
+    parser.add_argument("--write", action="store_true", help="put the tables into RESULTS.md")
+    arguments = parser.parse_args()
+    header = ("seeds", "environments", *(f"{scores}, {how}" for scores in SCORES for how in ("mean", "IQM")))
+    text = f"""## Comparing runs
+
+`python bench/compare.py`
+
+{table((f"{RUNS} runs of {POINTS:,} evaluations", "seconds", "of a processor", "bar"), speed(arguments.turns))}
+
+How often an interval of 95 % holds the aggregate of infinitely many seeds, in %, over {SIMULATIONS:,} simulated
+comparisons: a percentile bootstrap of few seeds is too narrow, whoever computes it.
+
+{table(header, covered())}
+
+{machine()}; rlplug at {revision()}."""
+    print(text)
+    if arguments.write:
+        write_section("compare", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""How near are updates to what the processor can do? `floor.c` and the learners in turn, on one thread.
+
+    python bench/floor.py               # needs a C compiler
+    python bench/floor.py --only ppo
+
+The floor is one minibatch in C: the networks forward and backward, the loss's slopes, the clip and Adam. SAC's draws
+and log-probabilities are numpy's. It gathers no minibatch, reports no metric and checks nothing.
+"""
+
+# ruff: noqa: E402  # threads are set before numpy is imported
+from __future__ import annotations
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[variable] = "1"  # before numpy is imported
+
+import argparse
+import ctypes
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import torch
+from results import machine, revision, table, write_section
+
+import rlplug_core as rl
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.types import Array, Spec
+
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
+ROUNDS = 60
+
+
+class Net:
+    """One network of the floor, compiled for its shape."""
+
+    def __init__(self, batch: int, inputs: int, hidden: int, outputs: int, relu: bool) -> None:
+        self.shape = batch, inputs, hidden, outputs
+        self.size = inputs * hidden + hidden + hidden * hidden + hidden + outputs * hidden + outputs
+        macros = [f"-D{name}={value}" for name, value in zip("BIHO", self.shape, strict=True)] + ["-DRELU"] * relu
+        place = Path(tempfile.mkdtemp()) / "floor.so"
+        source = Path(__file__).with_name("floor.c")
+        subprocess.run([os.environ.get("CC", "cc"), *FLAGS, *macros, str(source), "-o", str(place), "-lm"], check=True)
+        self.c = ctypes.CDLL(str(place))
+        self.kept = np.zeros(2 * batch * hidden + batch * outputs, np.float32)
+        self.out = self.kept[2 * batch * hidden :].reshape(batch, outputs)
+
+    def up(self, weights: Array, obs: Array) -> Array:
+        self.c.up(at(weights), at(obs), at(self.kept))
+        return self.out
+
+    def down(
+        self, weights: Array, gradient: Array | None, obs: Array, slopes: Array, inputs: Array | None = None
+    ) -> None:
+        begin = self.shape[1] - (0 if inputs is None else inputs.shape[1])
+        self.c.down(at(weights), at(gradient), at(obs), at(self.kept), at(slopes), at(inputs), ctypes.c_int(begin))
+
+
+class Flat:
+    """Parameters of nets one after the other, their gradient, and Adam's moments."""
+
+    def __init__(self, *nets: Net) -> None:
+        ends = np.cumsum([net.size for net in nets])
+        self.all = [
+            np.random.default_rng(1).normal(0, 0.1, ends[-1]).astype(np.float32),
+            *np.zeros((3, ends[-1]), np.float32),
+        ]
+        self.parts = [
+            [part[end - net.size : end] for part in self.all[:2]] for net, end in zip(nets, ends, strict=True)
+        ]
+        self.count, self.c = 0, nets[0].c
+
+    def step(self, norm: float, lr: float) -> None:
+        self.count += 1
+        numbers = (norm, lr, 1e-8, 1 - 0.9**self.count, 1 - 0.999**self.count)
+        self.c.step(*map(at, self.all), ctypes.c_int(len(self.all[0])), *map(ctypes.c_float, numbers))
+
+
+def at(array: Array | None) -> ctypes.c_void_p | None:
+    return None if array is None else ctypes.c_void_p(array.ctypes.data)
+
+
+def learner(name: str, obs: int, action: spaces.Space[Any], options: dict[str, Any]) -> Any:
+    plan = Plan.make(name, "CartPole-v1", {"seed": 1, **options})
+    return plan.make_learner(Spec(spaces.Box(-np.inf, np.inf, (obs,), np.float32), action, 8, "Any-v0"))
+
+
+def numbers(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def ppo() -> tuple[Callable[[], object], Callable[[], object]]:
+    """256 samples, two networks of two layers of 64 with tanh, two actions."""
+    made = learner("ppo", 4, spaces.Discrete(2), {"net.hidden": [64, 64], "net.activation": "tanh", "ent_coef": 0.0})
+    obs, old, advantage, target = numbers(256, 4), numbers(256) * 0.1 - 0.7, numbers(256), numbers(256) * 2
+    action = np.arange(256) % 2
+    tensors: Any = [torch.from_numpy(each) for each in (np.ones(256, np.float32), obs, action, advantage, target)]
+    extras = {"log_prob": torch.from_numpy(old)}
+    batch = made.in_numpy(rl.Samples(tensors[0], None, *tensors[1:], extras), made.networks)
+    policy, critic = Net(256, 4, 64, 2, False), Net(256, 4, 64, 1, False)
+    flat, d, dv = Flat(policy, critic), np.zeros((256, 2), np.float32), np.zeros((256, 1), np.float32)
+    (pw, pg), (cw, cg) = flat.parts
+
+    def floor() -> None:
+        policy.up(pw, obs)
+        critic.up(cw, obs)
+        policy.c.clipped(at(policy.out), at(action), at(old), at(advantage), ctypes.c_float(0.2), at(d))
+        policy.down(pw, pg, obs, d)
+        critic.c.regress(at(critic.out), None, at(target), ctypes.c_float(0.5), ctypes.c_int(0), at(dv))
+        critic.down(cw, cg, obs, dv)
+        flat.step(0.5, 3e-4)
+
+    return lambda: made.actor_critic_optimizer.minimize(made.loss(batch, made.config)[0], rl.Clock(10**6)), floor
+
+
+def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
+    discount, index = np.full(batch, 0.99, np.float32), np.arange(batch)
+    arrays = (
+        np.ones(batch, np.float32),
+        numbers(batch, obs),
+        action,
+        numbers(batch),
+        discount,
+        numbers(batch, obs),
+        index,
+    )
+    tensors: Any = [torch.from_numpy(array) for array in arrays]
+    return rl.Transitions(tensors[0], None, *tensors[1:], {})
+
+
+def dqn() -> tuple[Callable[[], object], Callable[[], object]]:
+    """64 samples, two layers of 256 with ReLU, two actions, Huber's loss, a target network."""
+    options = {"net.hidden": [256, 256], "net.activation": "relu", "double": False, "n_step": 1}
+    made, batch = learner("dqn", 4, spaces.Discrete(2), options), transitions(64, 4, np.arange(64) % 2)
+    obs, next_obs, action = batch.obs.numpy(), batch.next_obs.numpy(), batch.action.numpy()
+    online, target = Net(64, 4, 256, 2, True), Net(64, 4, 256, 2, True)
+    flat, other, d = Flat(online), Flat(target), np.zeros((64, 2), np.float32)
+    (w, g), ((tw, _),) = flat.parts[0], other.parts
+
+    def floor() -> None:
+        aim = batch.reward.numpy() + 0.99 * target.up(tw, next_obs).max(1)
+        online.up(w, obs)
+        online.c.regress(at(online.out), at(action), at(aim), ctypes.c_float(0.5), ctypes.c_int(1), at(d))
+        online.down(w, g, obs, d)
+        flat.step(10.0, 1e-4)
+
+    return lambda: made.update(batch, rl.Clock(10**6)), floor
+
+
+def sac() -> tuple[Callable[[], object], Callable[[], object]]:
+    """256 samples, a policy and two critics of two layers of 256 with ReLU, 17 numbers seen and 6 moved."""
+    made = learner("sac", 17, spaces.Box(-1, 1, (6,), np.float32), {"net.hidden": [256, 256], "net.activation": "relu"})
+    batch = transitions(256, 17, np.tanh(numbers(256, 6)))
+    policy, critics = Net(256, 17, 256, 12, True), [Net(256, 23, 256, 1, True) for _ in range(2)]
+    of_policy, of_critics, targets = Flat(policy), Flat(*critics), Flat(*critics)
+    (pw, pg), noise = of_policy.parts[0], numbers(256, 6)
+    obs, next_obs, taken = batch.obs.numpy(), batch.next_obs.numpy(), batch.action.numpy()
+    d, dx, dv = np.zeros((256, 12), np.float32), np.zeros((256, 6), np.float32), np.zeros((256, 1), np.float32)
+
+    def drawn(seen: Array) -> tuple[Array, Array, Array]:
+        mean, log_std = np.hsplit(policy.up(pw, seen), 2)
+        deviation = np.exp(log_std)
+        action = np.tanh(mean + deviation * noise)
+        return action, (-0.5 * noise**2 - log_std - np.log(1 - action**2 + 1e-6)).sum(1), deviation
+
+    def floor() -> None:
+        action, log_prob, _ = drawn(next_obs)
+        both = np.concatenate([next_obs, action], 1)
+        low = np.min([net.up(part[0], both)[:, 0] for net, part in zip(critics, targets.parts, strict=True)], 0)
+        aim = batch.reward.numpy() + 0.99 * (low - 0.1 * log_prob)
+        both = np.concatenate([obs, taken], 1)
+        for net, (w, g) in zip(critics, of_critics.parts, strict=True):
+            net.up(w, both)
+            net.c.regress(at(net.out), None, at(aim), ctypes.c_float(0.5), ctypes.c_int(0), at(dv))
+            net.down(w, g, both, dv)
+        of_critics.step(np.inf, 3e-4)
+        action, log_prob, deviation = drawn(obs)
+        both = np.concatenate([obs, action], 1)
+        values = [net.up(part[0], both)[:, 0] for net, part in zip(critics, of_critics.parts, strict=True)]
+        by_action = np.zeros((256, 6), np.float32)
+        for number, (net, (w, _)) in enumerate(zip(critics, of_critics.parts, strict=True)):
+            dv[:, 0] = (values[number] < values[1 - number]) * np.float32(-1 / 256)
+            net.down(w, None, both, dv, dx)
+            by_action += dx
+        by_mean = (by_action + np.float32(0.2 / 256) * action) * (1 - action**2)
+        d[:, :6], d[:, 6:] = by_mean, by_mean * deviation * noise - np.float32(0.1 / 256)
+        policy.down(pw, pg, obs, d)
+        of_policy.step(np.inf, 3e-4)
+        targets.all[0] += np.float32(0.005) * (of_critics.all[0] - targets.all[0])
+
+    return lambda: made.update(batch, rl.Clock(10**6)), floor
+
+
+CASES = {"PPO, a minibatch": ppo, "DQN, an update": dqn, "SAC, an update": sac}
+
+
+def least(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """The least microseconds of each, measured in turn by the thread's own clock."""
+    found = dict.fromkeys(calls, np.inf)
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            call()
+            began = time.thread_time()
+            for _ in range(5):
+                call()
+            found[name] = min(found[name], (time.thread_time() - began) / 5 * 1e6)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["ppo", "dqn", "sac"])
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    set_torch(1)
+    rows = []
+    for name, make in CASES.items():
+        if given.only in (None, make.__name__):
+            ours, floor = make()
+            found = least({"rlplug": ours, "floor": floor})
+            rows.append([name, *(f"{found[side]:,.0f}" for side in found), f"{found['rlplug'] / found['floor']:.2f}"])
+    text = table(["update", "rlplug, µs", "floor in C, µs", "ratio"], rows)
+    print(text)
+    if given.write:
+        write_section("Beside the floor", f"{machine()}; {revision()}.\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Counts what runs between the loop and changed weights: files and functions of rlplug, and switches between files.
+
+    python bench/reading_path.py
+
+One rollout (or a few steps of replay) and one update of PPO, DQN and SAC on CartPole and Pendulum, traced by
+`sys.setprofile`: every file that runs counts, with and without normalizers and a schedule. Beside it stands what
+Stable-Baselines3 2.9 has by the same measure (traced once; it is not installed here).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import rlplug_algos
+import rlplug_core
+from rlplug_core.clock import Clock
+from rlplug_core.loop.build import build
+from rlplug_core.loop.plan import Plan
+
+ROOTS = {Path(package.__file__ or "").parent: package.__name__ for package in (rlplug_core, rlplug_algos)}
+
+#: Runs, each with its algorithm, environment and options.
+RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ppo": ("ppo", "CartPole-v1", {"num_envs": 2, "n_steps": 64, "batch_size": 32, "n_epochs": 1}),
+    "ppo, normalized and scheduled": (
+        "ppo", "CartPole-v1",
+        {"num_envs": 2, "n_steps": 64, "batch_size": 32, "n_epochs": 1, "normalize_reward": True,
+         "net.normalize_obs": True, "clip_range": "linear(0.3,0.1)"},
+    ),
+    "dqn": ("dqn", "CartPole-v1", {"learning_starts": 64, "train_freq": 16, "buffer_size": 200}),
+    "sac": ("sac", "Pendulum-v1", {"learning_starts": 64, "random_steps": 0, "train_freq": 16, "buffer_size": 200}),
+}  # fmt: skip
+
+
+class Trace:
+    """Every file and function of rlplug that is called, and how often an update goes from one file to another."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.functions: set[tuple[str, str]] = set()
+        self.order: list[str] = []
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        name = file_of(frame) if event == "call" else None
+        if name is not None:
+            self.files.add(name)
+            self.functions.add((name, frame.f_code.co_qualname))
+            self.order.append(name)
+
+    @property
+    def switches(self) -> int:
+        """How many calls go into another file than the call before."""
+        return sum(before != after for before, after in zip(self.order, self.order[1:], strict=False))
+
+
+def file_of(frame: FrameType) -> str | None:
+    """The file of a frame as the packages name it; None for what is not of core or algos, and for environments."""
+    path = Path(frame.f_code.co_filename)
+    for root, package in ROOTS.items():
+        if path.is_relative_to(root) and not path.is_relative_to(root / "testing"):
+            return f"{package}/{path.relative_to(root).as_posix()}"
+    return None
+
+
+def traced(run: Callable[[], object]) -> Trace:
+    """What runs while `run` does."""
+    trace = Trace()
+    sys.setprofile(trace)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return trace
+
+
+def whole(name: str) -> tuple[Trace, Trace]:
+    """The trace of a run from the loop to the weights, and that of one more update alone."""
+    algorithm, env, options = RUNS[name]
+    plan = Plan.make(algorithm, env, {"seed": 1, "total_timesteps": 128, **options})
+    runner: Any = build(plan, Clock(128))
+    trace = traced(lambda: runner.run(lambda: None))
+    batches: list[Any] = []
+    lane = runner.actor.lane
+    while not batches:
+        for _, step in runner.actor.step():
+            lane.buffer.add(step)
+        batches += lane.buffer.batches(runner.clock)
+    return trace, traced(lambda: lane.learner.update(batches[0], runner.clock))
+
+
+def main() -> None:
+    print(f"{'run':<32} {'files':>6} {'functions':>10} {'switches of files in an update':>32}")
+    for name in RUNS:
+        trace, update = whole(name)
+        print(f"{name:<32} {len(trace.files):>6} {len(trace.functions):>10} {update.switches:>32}")
+
+
+if __name__ == "__main__":
+    main()

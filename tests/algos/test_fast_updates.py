@@ -1,0 +1,173 @@
+"""Updates by rules are the plain ones: equal slopes with every option, equal weights, and the same bits twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+
+from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
+from rlplug_algos.policy_gradient.ppo import PPO, PPOConfig
+from rlplug_algos.policy_gradient.vpg import VPG, VPGConfig
+from rlplug_algos.value.dqn import DQN, DQNConfig
+from rlplug_core.algorithm import Context
+from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
+from rlplug_core.clock import Clock
+from rlplug_core.nets.net import Net
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Spec
+
+NETS = [
+    Net(hidden=(8, 8)),
+    Net(hidden=(8,), activation="silu", layer_norm=True),
+    Net(hidden=(6, 5), activation="elu", normalize_obs=True),
+]
+STEPS, ROWS, FEATURES = 6, 3, 4
+ACTIONS = {"discrete": spaces.Discrete(3), "box": spaces.Box(-1, 1, (2,), np.float32)}
+
+
+def learner(cls: Any, action: str, config: Any) -> Any:
+    return cls(
+        Spec(spaces.Box(-9, 9, (FEATURES,), np.float32), ACTIONS[action], ROWS, "Any-v0"), config, Context(Seeds(3))
+    )
+
+
+def actions(action: str, *shape: int) -> Any:
+    return np.random.randint(3, size=shape) if action == "discrete" else np.random.randn(*shape, 2).astype(np.float32)
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.randn(*shape).astype(np.float32)
+
+
+def rollout(action: str, seed: int = 0) -> Rollout:
+    """An episode ends in it, and one row holds no transition."""
+    np.random.seed(seed)
+    shape = STEPS, ROWS
+    ended = np.zeros(shape, bool)
+    ended[2, 1] = True
+    weight = np.ones(shape, np.float32)
+    weight[3, 0] = 0
+    obs = numbers(STEPS + 1, ROWS, FEATURES)
+    return Rollout(
+        obs, actions(action, *shape), numbers(*shape), ended, np.zeros(shape, bool), np.roll(ended, 1, 0), weight,
+        Cuts(obs[0], np.zeros(ROWS, np.int64), 0), {"log_prob": numbers(*shape) - 1}, None, whole=False,
+    )  # fmt: skip
+
+
+def samples(action: str) -> Samples:
+    np.random.seed(1)
+    rows = STEPS * ROWS
+    weight = np.random.choice([0, 0.5, 1, 2], rows).astype(np.float32)
+    arrays: Any = weight, None, numbers(rows, FEATURES), actions(action, rows), numbers(rows), numbers(rows)
+    tensors: Any = [None if array is None else torch.from_numpy(array) for array in arrays]
+    parts: Any = (*tensors, {"log_prob": torch.from_numpy(numbers(rows) - 1)})
+    return Samples(*parts)
+
+
+def transitions(seed: int = 0) -> Transitions:
+    np.random.seed(seed)
+    weight, obs, next_obs = np.random.rand(9).astype(np.float32), numbers(9, FEATURES), numbers(9, FEATURES)
+    action, discount = np.random.randint(3, size=9), np.random.choice([0, 0.9], 9).astype(np.float32)
+    arrays = weight, obs, action, 3 * numbers(9), discount, next_obs, np.arange(9)
+    weights, *rest = (torch.from_numpy(array) for array in arrays)
+    parts: Any = (weights, None, *rest, {})
+    return Transitions(*parts)
+
+
+def plain(made: Any) -> Any:
+    """The same learner, but differentiated by autograd: rules leave alone what has hooks."""
+    for module in made.modules():
+        if not list(module.children()):
+            module.register_forward_hook(lambda *_: None)
+    return made
+
+
+POLICIES = [
+    *((PPO, PPOConfig(n_steps=STEPS, batch_size=6, net=net)) for net in NETS),
+    (PPO, PPOConfig(n_steps=STEPS, batch_size=6, clip_range_vf=0.3, ent_coef=0.1, normalize_advantage=False)),
+    (PPO, PPOConfig(n_steps=STEPS, batch_size=4, clip_range_vf=0.3, normalize_reward=True)),
+    *(
+        (cls, config(n_steps=STEPS, net=net))
+        for cls, config in ((A2C, A2CConfig), (VPG, VPGConfig))
+        for net in NETS[1:]
+    ),
+    (A2C, A2CConfig(n_steps=STEPS, normalize_advantage=True, optimizer="adam")),
+]
+VALUES = [
+    *(DQNConfig(net=net) for net in NETS),
+    *(DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, loss=loss) for loss in ("mse", "huber")),
+]
+
+
+def slopes(made: Any, optimizer: Any, loss: Any) -> torch.Tensor:
+    optimizer.gradient.zero_()
+    loss.backward(optimizer.into()) if not isinstance(loss, torch.Tensor) else loss.backward()
+    found: torch.Tensor = optimizer.gradient.clone()
+    optimizer.gradient.zero_()
+    return found
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(("cls", "config"), POLICIES)
+def test_losses_of_policies_have_the_same_value_slopes_and_metrics(cls: Any, config: Any, action: str) -> None:
+    made, batch = learner(cls, action, config), samples(action)
+    compare(made, made.actor_critic_optimizer, batch, (made.networks,), ())
+
+
+@pytest.mark.parametrize("config", VALUES)
+def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(config: Any) -> None:
+    made = learner(DQN, "discrete", config)
+    compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), ([None, None, None],))
+
+
+def compare(made: Any, optimizer: Any, batch: Any, networks: Any, further: Any) -> None:
+    arrays = made.in_numpy(batch, *networks)
+    assert made.gradients.startswith("rules")
+    (loss, metrics, *rest), (fast, found, *error) = (made.loss(one, *further, made.config) for one in (batch, arrays))
+    assert fast.item() == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, loss), rtol=1e-4, atol=1e-6)
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(
+        {name: float(value) for name, value in metrics.items()}, rel=1e-4, abs=1e-6
+    )
+    for one, other in zip(error, rest, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(("cls", "config"), POLICIES)
+def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, config: Any, action: str) -> None:
+    fast, again, slow = (learner(cls, action, config) for _ in range(3))
+    for made in (fast, again, plain(slow)):
+        for number in range(3):
+            made.update(rollout(action, number), Clock(100))
+    assert fast.gradients.startswith("rules")
+    assert slow.gradients == "autograd: a module has a hook"
+    for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("config", VALUES)
+def test_updates_of_action_values_do_too(config: Any) -> None:
+    fast, again, slow = (learner(DQN, "discrete", config) for _ in range(3))
+    for made in (fast, again, plain(slow)):
+        priorities = [made.update(transitions(number), Clock(100)).priority for number in range(3)]
+        assert all(isinstance(priority, torch.Tensor) for priority in priorities)
+    assert fast.gradients.startswith("rules")
+    assert slow.gradients == "autograd: a module has a hook"
+    for one, two, other in zip(fast.parameters(), again.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_learners_say_why_they_stay_with_autograd() -> None:
+    noisy = learner(DQN, "discrete", DQNConfig(noisy="factorized", net=NETS[0]))
+    noisy.update(transitions(), Clock(100))
+    assert noisy.gradients == "autograd: NoisyLinear has no rule"
+    shared = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True)))
+    shared.update(rollout("box"), Clock(100))
+    assert shared.gradients == "autograd: a shared trunk has no rule"

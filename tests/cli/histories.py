@@ -1,0 +1,38 @@
+"""Run directories as training leaves them, made in a moment: returns are given, the rest is as plain as can be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.runs.directory import group_of
+from rlplug_core.runs.journal import Journal
+
+
+def write_run(
+    path: Path, returns: Sequence[float], *, algorithm: str = "ppo", env: str = "CartPole-v1", seed: int = 1,
+    every: int = 100, best: float | None = None, status: str = "finished", **options: Any,
+) -> Path:  # fmt: skip
+    """A run that evaluated after each `every` env steps; every evaluation took a second and ten updates."""
+    path.mkdir(parents=True)
+    whole = {"seed": seed, "total_timesteps": every * len(returns), "learning_rate": 1e-3, **options}
+    origins = dict.fromkeys(whole, "default") | dict.fromkeys(options, "option")
+    config = {"name": path.name, "uid": path.name, "group": group_of(algorithm, env, whole), "algorithm": algorithm,
+              "env": env, "options": whole, "origins": origins, "environment": {}, "created": 1.0}  # fmt: skip
+    (path / "config.json").write_text(json.dumps(config))
+    journal = Journal(path / "journal.jsonl")
+    journal.write("start", 0, {"resumed": False})
+    for number, value in enumerate(returns, 1):
+        step = every * number
+        journal.write(
+            "metrics", step, {"perf/wall_s": float(number), "perf/updates": 10 * number, "loss/policy": -value}
+        )
+        journal.write("evaluation", step, {"eval/return_mean": value, "best": False})
+    if best is not None:
+        journal.write("final_eval", step, {"checkpoint": f"best-{step:012d}", "episodes": 3, "return_mean": best})
+    if status:
+        journal.write("end", step, {"status": status})
+    journal.close()
+    return path

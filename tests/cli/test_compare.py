@@ -1,0 +1,197 @@
+"""`compare` and `plot`: which runs are put together, what is said of them, and that it is true."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import numpy as np
+import pytest
+
+from rlplug_cli.compare.lines import on_one_grid, smoothed
+from rlplug_cli.compare.statistics import draws, estimate
+from tests.cli.histories import write_run
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+
+
+@pytest.fixture
+def runs(place: Path) -> Path:
+    """Three seeds of two step sizes on one environment, and of one of them on another."""
+    for rate, shift in ((1e-3, 0.0), (3e-4, 20.0)):
+        for seed in (1, 2, 3):
+            returns = [shift + 10 * seed, shift + 20 * seed, shift + 30 * seed]
+            write_run(place / "runs" / f"{rate:g}-{seed}", returns, seed=seed, best=returns[-1] + 1, learning_rate=rate)
+    for seed in (1, 2):
+        write_run(place / "runs" / f"acrobot-{seed}", [-100.0, -80.0 - seed], env="Acrobot-v1", seed=seed)
+    return place / "runs"
+
+
+def compared(rlplug: Callable[..., Any], *words: str) -> dict[str, Any]:
+    """What `compare --json` says, which is as its schema has it."""
+    done = rlplug("compare", *words, "--json")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
+    jsonschema.validate(found, json.loads((SCHEMAS / "compare.json").read_bytes()))
+    return found
+
+
+def test_runs_that_differ_in_seed_and_environment_alone_are_one_line(runs: Path, rlplug: Callable[..., Any]) -> None:
+    found = compared(rlplug, "runs")
+    assert {(one["env"], one["label"], one["seeds"]) for one in found["curves"]} == {
+        ("CartPole-v1", "ppo learning_rate=0.001", 3),
+        ("CartPole-v1", "ppo learning_rate=0.0003", 3),
+        ("Acrobot-v1", "ppo learning_rate=0.001", 2),
+    }
+    curve = next(one for one in found["curves"] if one["label"] == "ppo learning_rate=0.0003")
+    assert curve["x"] == [100, 200, 300]
+    assert curve["value"] == [40, 60, 80]  # of 3 seeds nothing is left out at either end
+
+
+def test_final_scores_are_of_the_last_weights_and_of_the_best_checkpoint(
+    runs: Path, rlplug: Callable[..., Any]
+) -> None:
+    found = compared(rlplug, *(str(runs / f"0.001-{seed}") for seed in (1, 2, 3)))
+    scores = {one["checkpoint"]: one for one in found["scores"]}
+    drawn = draws([3], 10_000, np.random.default_rng(0))
+    for checkpoint, shift in (("last", 0), ("best", 1)):
+        expected = estimate([np.array([30.0, 60.0, 90.0]) + shift], "mean", drawn)
+        assert scores[checkpoint]["mean"] == pytest.approx(expected._asdict())
+    assert [run["scores"] for run in found["arms"][0]["runs"]] == [
+        {"last": last, "best": last + 1} for last in (30, 60, 90)
+    ]
+
+
+def test_the_line_that_is_more_likely_above_comes_first(runs: Path, rlplug: Callable[..., Any]) -> None:
+    (found,) = compared(rlplug, "runs")["improvements"]
+    assert (found["better"], found["worse"]) == ("ppo learning_rate=0.0003", "ppo learning_rate=0.001")
+    assert found["probability"]["value"] == pytest.approx(6 / 9)  # 50, 80, 110 against 30, 60, 90
+    assert found["envs"] == ["CartPole-v1"]
+
+
+def test_a_return_costs_what_the_first_evaluation_that_reached_it_had_taken(
+    runs: Path, rlplug: Callable[..., Any]
+) -> None:
+    found = compared(rlplug, "runs", "--target", "CartPole-v1=60")["costs"]
+    costs = {one["label"]: (one["reached"], one["steps"], one["seconds"]) for one in found}
+    assert costs["ppo learning_rate=0.001"] == (2, [300, 200, None], [3, 2, None])
+    assert costs["ppo learning_rate=0.0003"] == (2, [200, 200, None], [2, 2, None])
+    assert "2 of 3" in rlplug("compare", "runs", "--target", "60").out
+
+
+def test_a_group_a_sweep_and_a_name_mean_runs_and_each_counts_once(runs: Path, rlplug: Callable[..., Any]) -> None:
+    group = json.loads((runs / "0.001-1" / "config.json").read_bytes())["group"]
+    found = compared(rlplug, group[:8], "0.001-2", str(runs / "0.001-3"))
+    assert [one["seeds"] for one in found["curves"]] == [3]
+    write_run(runs / "sweep" / "one", [1.0, 2.0], seed=7)
+    (runs / "sweep" / "sweep.json").write_text("{}")
+    assert [run["seed"] for run in compared(rlplug, "sweep")["arms"][0]["runs"]] == [7]
+    assert compared(rlplug, "sweep/one")["arms"][0]["runs"][0]["path"] == "runs/sweep/one"
+
+
+def test_a_repeated_seed_is_no_further_sample(runs: Path, rlplug: Callable[..., Any]) -> None:
+    write_run(runs / "again", [5.0, 5.0, 5.0], seed=1, learning_rate=1e-3)
+    found = compared(rlplug, "0.001-1", "again")
+    assert [one["seeds"] for one in found["curves"]] == [1]
+    assert any("configuration and seed" in remark for remark in found["remarks"])
+
+
+def test_what_is_not_finished_has_a_curve_and_no_final_score(runs: Path, rlplug: Callable[..., Any]) -> None:
+    write_run(runs / "killed", [1.0, 2.0], seed=9, status="")
+    found = compared(rlplug, "killed")
+    assert len(found["curves"]) == 1
+    assert found["scores"] == []
+    assert "not finished, so without final scores: killed" in found["remarks"]
+
+
+def test_scores_over_all_environments_lie_between_the_bounds(runs: Path, rlplug: Callable[..., Any]) -> None:
+    bounds = ("--normalize", "CartPole-v1=0:100", "--normalize", "Acrobot-v1=-100:0")
+    found = compared(rlplug, "runs", *bounds, "--label", "algorithm")
+    (score,) = (one for one in found["scores"] if one["env"] == "all, normalized" and one["checkpoint"] == "last")
+    assert score["mean"]["value"] == pytest.approx((np.mean([30, 60, 90, 50, 80, 110]) / 100 + 0.185) / 2)
+
+
+def test_the_page_needs_nothing_beside_itself(runs: Path, rlplug: Callable[..., Any]) -> None:
+    write_run(runs / "odd", [1.0, 2.0], seed=1, algorithm="./a<b>.py:Mine", env="./e.py:make")
+    assert rlplug("compare", "runs", "--html", "page.html").code == 0
+    page = Path("page.html").read_text()
+    assert "<svg" in page
+    assert "Mine" in page
+    assert "<b>" not in page
+    for word in ("http-equiv", "<script", "<link", "src=", "@import"):
+        assert word not in page
+
+
+def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:
+    rows = list(csv.DictReader(io.StringIO(rlplug("compare", "runs", "--csv", "-").out)))
+    of_runs = [row for row in rows if row["seed"] and row["checkpoint"] == "last"]
+    assert len(of_runs) == 8
+    assert {row["aggregate"] for row in rows if not row["seed"]} == {"mean", "iqm"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere",), "no run at nowhere"),
+        (("runs", "--label", "learningrate"), "no run here has an option 'learningrate'; did you mean 'learning_rate'"),
+        (
+            ("runs", "--metric", "eval/retrun"),
+            "none of these runs has recorded eval/retrun; they have eval/return_mean",
+        ),
+        (("runs", "--image", "curves.bmp"), "a picture's name ends in .png"),
+        (("runs", "--target", "high"), "--target high: expected a return"),
+        (("runs", "--normalize", "CartPole-v1=5:1"), "expected two returns"),
+        (("runs", "--html", "no/such/place.html"), "no/such/place.html cannot be written"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(
+    runs: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
+) -> None:
+    done = rlplug("compare", *words)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_plot_draws_a_panel_for_each_metric_and_environment(runs: Path, rlplug: Callable[..., Any]) -> None:
+    words = ("--metric", "eval/return_mean,loss/policy", "--image", "curves.svg", "--x", "updates", "--smooth", "2")
+    done = rlplug("plot", "runs", *words)
+    assert (done.code, done.err) == (0, "")
+    assert "6 curves in curves.svg" in done.out
+    text = " ".join(ElementTree.parse("curves.svg").getroot().itertext())
+    for word in ("eval/return_mean", "loss/policy", "Acrobot-v1", "updates", "ppo learning_rate=0.0003"):
+        assert word in text
+    assert rlplug("plot", "runs", "--image", "curves.png").code == 0
+    width, height = struct.unpack(">II", Path("curves.png").read_bytes()[16:24])
+    assert width > height > 100
+
+
+def test_curves_that_stand_on_one_grid_keep_it_and_others_are_read_off_between_their_points() -> None:
+    same = np.array([1.0, 2.0, 4.0])
+    x, values = on_one_grid([(same, same), (same, 2 * same)], 10)
+    assert x.tolist() == [1, 2, 4]
+    assert values.tolist() == [[1, 2, 4], [2, 4, 8]]
+    x, values = on_one_grid([(same, same), (np.array([2.0, 3.0]), np.array([5.0, 7.0]))], 3)
+    assert x.tolist() == [2, 2.5, 3]
+    assert values.tolist() == [[2, 2.5, 3], [5, 6, 7]]
+
+
+def test_a_curve_is_smoothed_by_what_came_before() -> None:
+    assert smoothed(np.array([1.0, 3.0, 5.0, 100.0]), 2).tolist() == [1, 2, 4, 52.5]
+    assert smoothed(np.array([1.0, 3.0]), 9).tolist() == [1, 2]
+
+
+def test_intervals_of_twenty_seeds_cover_what_they_should() -> None:
+    """Within what 600 simulations tell apart; `bench/compare.py` has the whole table."""
+    generator, held = np.random.default_rng(0), 0
+    for _ in range(600):
+        found = estimate([generator.normal(size=20)], "iqm", draws([20], 400, generator))
+        held += found.low <= 0 <= found.high
+    assert held / 600 == pytest.approx(0.945, abs=0.025)

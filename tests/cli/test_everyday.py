@@ -1,0 +1,176 @@
+"""What is typed every day: totals as people write them, quiet runs, printed configurations, tables of runs, exports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_cli.render.tables import cut, fitted, table
+from rlplug_core import load, open_run
+from rlplug_core.config.numbers import plain, whole
+from rlplug_core.config.parse import convert
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.errors import BadConfig
+from rlplug_core.runs.run import train
+from tests.cli.conftest import Done
+
+CHAIN = "rlplug_core.testing.envs:Chain"
+SHORT = ("--total-timesteps", "60", "--eval-every", "30", "--eval-episodes", "2", "--final-eval-episodes", "2")
+
+
+@pytest.fixture(autouse=True)
+def no_mlflow(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs, one of them killed, and one that cannot be read."""
+    out = tmp_path_factory.mktemp("made")
+    options = {"total_timesteps": 60, "eval_every": 30, "eval_episodes": 2, "final_eval_episodes": 2}
+    for name, algorithm, seed in (("one", "a2c", 1), ("two", "a2c", 2), ("three", "ppo", 1)):
+        train(algorithm, CHAIN, {**options, "seed": seed}, out=out, name=name, hooks=False)
+    journal = out / "two" / "journal.jsonl"
+    lines = journal.read_text().splitlines()
+    journal.write_text("\n".join(line for line in lines if '"kind":"end"' not in line) + "\n")
+    (out / "two" / "checkpoints" / ".tmp-step-000000000045").mkdir()
+    (out / "bad").mkdir()
+    (out / "bad" / "config.json").write_text("{")
+    return out
+
+
+@pytest.fixture
+def runs(made: Path, place: Path) -> Path:
+    """These runs in `runs/`."""
+    return Path(shutil.copytree(made, place / "runs"))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("7", 7), ("1e6", 10**6), ("1M", 10**6), ("50k", 50_000), ("1_000", 1000), ("1.5k", 1500), ("2e3", 2000)],
+)
+def test_whole_numbers_as_people_write_them(text: str, number: int) -> None:
+    assert whole(text) == number
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e-3", "M", "many", "", "1e400", "0x10", "1mk"])
+def test_what_is_no_whole_number(text: str) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        whole(text)
+
+
+def test_numbers_of_other_libraries_are_taken() -> None:
+    values = {"total_timesteps": 1e3, "seed": np.int64(3), "max_seconds": np.float32(0.5)}
+    made = convert(RunOptions, values, "run")
+    assert (made.total_timesteps, made.seed, made.max_seconds) == (1000, 3, 0.5)
+    assert {type(made.total_timesteps), type(made.seed)} == {int}
+    assert plain(True, "int") is True  # to be refused where it is checked
+    for wrong in (float("inf"), float("nan")):
+        with pytest.raises(BadConfig, match="expected a finite number"):
+            convert(RunOptions, {"max_seconds": wrong}, "run")
+    with pytest.raises(BadConfig, match="total_timesteps"):
+        convert(RunOptions, {"total_timesteps": 1.5}, "run")
+
+
+def test_a_quiet_run_says_what_came_of_it_alone(rlplug: Callable[..., Done]) -> None:
+    done = rlplug("run", "a2c", CHAIN, *SHORT, "--total-timesteps", "0.06k", "--quiet", "--name", "one")
+    assert (done.code, done.err) == (0, "")
+    assert [line.split()[0] for line in done.out.splitlines()] == ["final", "run"]
+    done = rlplug("resume", "one", "--total-timesteps", "1e2", "-q")
+    assert done.code == 0
+    assert "steps/s" not in done.out
+    assert open_run("one").summary().steps == 100
+
+
+def test_the_configuration_is_printed_with_origins_and_can_be_read_again(rlplug: Callable[..., Done]) -> None:
+    done = rlplug("run", "ppo", "CartPole-v1", "--total-timesteps", "1M", "--set", "gamma=0.9", "--print-config")
+    assert done.code == 0
+    assert not Path("runs").exists()
+    lines = {line.split(" = ")[0]: line.split("  # ")[1] for line in done.out.splitlines()}
+    assert (lines["total_timesteps"], lines["gamma"], lines["num_envs"]) == ("typed", "--set", "preset")
+    assert lines["threads"] == "default"
+    values = tomllib.loads(done.out)
+    assert (values["total_timesteps"], values["gamma"]) == (10**6, 0.9)
+    Path("all.toml").write_text(done.out)
+    again = rlplug("run", "ppo", "CartPole-v1", "--config", "all.toml", "--print-config")
+    assert tomllib.loads(again.out) == values
+
+
+def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
+    runs: Path, rlplug: Callable[..., Done]
+) -> None:  # fmt: skip
+    done = rlplug("runs")
+    assert done.code == 0
+    assert {line.split()[0]: line.split()[1] for line in done.out.splitlines()[1:]} == {
+        "one": "finished", "two": "killed", "three": "finished", "bad": "unreadable",
+    }  # fmt: skip
+    assert "runs/bad/config.json cannot be used: JSONDecodeError" in done.err
+    names = lambda *words: [one["name"] for one in json.loads(rlplug("runs", "--json", *words).out)]  # noqa: E731
+    assert names("--sort", "name") == ["bad", "one", "three", "two"]
+    assert names("--sort", "name", "--reverse", "--limit", "1") == ["two"]
+    assert names("--algorithm", "a*", "--status", "finished") == ["one"]
+    assert names("--env", "*Chain", "--sort", "seed")[-1] == "two"
+    best = names("--sort", "final", "--reverse", "--algorithm", "*2*")
+    assert {*best} == {"one", "two"}
+    assert "no such runs" in rlplug("runs", "--env", "Pong").out
+
+
+def test_runs_are_removed_and_reaped(runs: Path, rlplug: Callable[..., Done]) -> None:
+    done = rlplug("runs", "reap")
+    assert done.out.splitlines() == ["two: 1 half-written checkpoints deleted", "1 killed runs in runs/"]
+    assert not (runs / "two" / "checkpoints" / ".tmp-step-000000000045").exists()
+    assert rlplug("runs", "rm", "two", "--yes").out == "deleted runs/two\n"
+    assert not (runs / "two").exists()
+    assert "did you mean 'three'" in rlplug("runs", "rm", "thre", "--yes").err
+
+
+def test_evaluations_as_json_and_of_every_checkpoint(runs: Path, rlplug: Callable[..., Done]) -> None:
+    found: dict[str, Any] = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--epsilon", "0.5", "--json").out)
+    assert {"return_mean", "return_sem", "return_median", "return_iqm", "success_rate", "returns"} <= {*found}
+    assert (len(found["returns"]), found["epsilon"]) == (4, 0.5)
+    every = rlplug("evaluate", "one", "--episodes", "2", "--all-checkpoints")
+    assert [line.split()[0] for line in every.out.splitlines()] == ["CHECKPOINT", *open_run("one").checkpoints]
+
+
+def test_an_export_by_the_command_line(runs: Path, rlplug: Callable[..., Done]) -> None:
+    done = rlplug("export", "one", "--out", "policy")
+    assert done.code == 0
+    assert {path.name for path in Path("policy").iterdir()} == {"README.md", "policy.json", "policy.safetensors"}
+    assert load("policy")(np.eye(5, dtype=np.float32)).shape == (5,)
+    assert "policy exists already; name another place with --out" in rlplug("export", "one", "--out", "policy").err
+
+
+def test_onnx_gives_the_same_actions(runs: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for name in ("one", "three"):
+        place = open_run(name).export(Path("x", name), onnx=True)
+        session = onnxruntime.InferenceSession(str(place / "policy.onnx"))
+        obs = np.random.default_rng(1).normal(size=(1000, 5)).astype(np.float32)
+        np.testing.assert_array_equal(session.run(None, {"obs": obs})[0], load(name)(obs))
+
+
+def test_a_run_is_reproduced_by_the_command_line(runs: Path, rlplug: Callable[..., Done]) -> None:
+    done = rlplug("reproduce", "one", "--json")
+    assert done.code == 0
+    assert json.loads(done.out) == {"run": str(runs / "one-again"), "same": True, "differs": [], "surroundings": []}
+    refused = rlplug("reproduce", "two")
+    assert refused.code == 2
+    assert "run two is killed; only a finished one" in refused.err
+
+
+def test_tables_fit_the_room_they_have() -> None:
+    lines = [("a-rather-long-name-of-a-run", "finished", "words " * 20), ("b", "killed", "few")]
+    text = table(("RUN", "STATUS", "ABOUT"), lines, 60)
+    assert max(map(len, text.splitlines())) <= 60
+    assert text.count("words") == 20  # nothing of the last column is lost
+    assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 40).splitlines())) <= 40
+    assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 0).splitlines())) > 120  # in a pipe
+    assert fitted([10, 10], 30) == [10, 10]
+    assert cut("gridworld/Room-v0", 9) == "grid…m-v0"

@@ -1,0 +1,216 @@
+"""What a user does with a run from Python: read its curves, evaluate it otherwise, begin with it, repeat it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlplug_core
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.listing import remove, summaries, summary
+from rlplug_core.runs.opened import Run, open_run
+from rlplug_core.runs.reproduction import compared, reproduce
+from rlplug_core.runs.run import load, train
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Episode, Timestep
+
+ENVS = "rlplug_core.testing.envs"
+
+OPTIONS: dict[str, Any] = {
+    "seed": 3, "num_envs": 2, "total_timesteps": 120, "runner": "sync", "eval_episodes": 4, "eval_every": 40,
+    "log_every": 20, "checkpoint_every": 40, "final_eval_episodes": 4,
+}  # fmt: skip
+
+
+def trained(out: Path, name: str = "run", algorithm: str = "a2c", env: str = f"{ENVS}:Chain", **options: Any) -> Run:
+    return train(algorithm, env, {**OPTIONS, **options}, out=out, name=name, hooks=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory.mktemp("runs"))
+
+
+def test_a_run_is_opened_by_path_and_by_name(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_run(run.path).path == open_run("run", run.path.parent).path == Run(run.path).path == run.path
+    with pytest.raises(UsageError, match="no run at rum; did you mean 'run'"):
+        open_run("rum", run.path.parent)
+
+
+def test_a_run_says_what_it_is(run: Run) -> None:
+    assert repr(run) == f"Run(run: a2c on {ENVS}:Chain, seed 3, finished at step 120)"
+    assert {"train", "load", "resume", "open_run"} <= {*dir(rlplug_core)}
+    assert repr(load(run)).startswith("Policy(")
+
+
+def test_curves_are_columns_of_one_length(run: Run) -> None:
+    columns = run.curves()
+    assert columns["step"].tolist() == [20, 40, 60, 80, 100, 120]
+    assert {len(column) for column in columns.values()} == {6}
+    assert np.isnan(columns["eval/return_mean"]).tolist() == [True, False, True, False, True, False]
+    steps, returns = run.curve("eval/return_mean")
+    assert steps.tolist() == [40, 80, 120]
+    assert returns.tolist() == columns["eval/return_mean"][1::2].tolist()
+    assert len(run.episodes()["returns"]) == columns["rollout/episodes"][-1]
+
+
+def test_evaluations_under_other_conditions(run: Run) -> None:
+    greedy = run.evaluate(8)
+    assert run.evaluate(8, epsilon=0.0).returns == greedy.returns
+    wild = run.evaluate(8, epsilon=1.0)
+    assert wild.lengths != greedy.lengths
+    assert run.evaluate(8, epsilon=1.0).returns == wild.returns  # the seed decides
+    assert run.evaluate(8, stochastic=True).lengths != greedy.lengths
+    assert [*run.evaluate_all(2)] == sorted({int(name.rpartition("-")[2]) for name in run.checkpoints})
+    assert run.evaluate(4, checkpoint=run.checkpoints[-1]).returns == run.evaluate(4, checkpoint="final").returns
+
+
+def test_what_cannot_be_evaluated_is_said(run: Run) -> None:
+    with pytest.raises(UsageError, match=r"no checkpoint 'bst'; did you mean 'best'.*there is best, final, latest, "):
+        run.evaluate(1, checkpoint="bst")
+    with pytest.raises(UsageError, match="epsilon is 2; it is a chance from 0 to 1"):
+        run.evaluate(1, epsilon=2)
+    with pytest.raises(UsageError, match=r"do not fit .*Bandit.*play it where it was trained"):
+        run.evaluate(1, env=f"{ENVS}:Bandit")
+    with pytest.raises(UsageError, match="has no frames to show"):
+        run.play(frames=run.path / "frames")
+
+
+def test_statistics_of_an_evaluation() -> None:
+    result = Evaluation((1.0, 2.0, 3.0, 10.0), (1, 1, 1, 1), (True, None, False, True))
+    assert (result.median, result.iqm, result.mean) == (2.5, 2.5, 4.0)
+    assert result.sem == pytest.approx(np.std([1, 2, 3, 10], ddof=1) / 2)
+    assert result.success_rate == pytest.approx(2 / 3)
+    assert repr(result) == "Evaluation(mean return 4.0 ± 3.5 over 4 episodes, success rate 0.67)"
+    assert Evaluation((1.0,), (1,)).success_rate is None
+
+
+class Succeeding(Chain):
+    """Says of every other episode that it succeeded."""
+
+    def step(self, action: Any) -> Timestep:
+        now = super().step(action)
+        now.episodes = [Episode(one.row, one.total, one.length, one.row % 2 == 0) for one in now.episodes]
+        return now
+
+
+def test_success_is_counted(run: Run) -> None:
+    result = run.evaluate(6, env=f"{Path(__file__)}:Succeeding")
+    assert result.successes == (True, False) * 3
+    assert result.success_rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("obs", "sentence"),
+    [
+        (np.zeros(9), r"the observation has shape \(9,\) of float64; one is \(\d+,\), many are \(B, \d+\)"),
+        (np.zeros((2, 2, 2)), r"the observation has shape \(2, 2, 2\)"),
+        ([[0.0], [0.0, 1.0]], "the observation is no array of numbers"),
+        ("north", "the observation has shape"),
+    ],
+    ids=str,
+)
+def test_a_policy_says_what_is_wrong_with_an_observation(run: Run, obs: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        load(run)(obs)
+
+
+def test_a_policy_refuses_nan_and_predicts(run: Run) -> None:
+    policy = load(run)
+    size = policy.observation_space.shape
+    assert size is not None
+    with pytest.raises(UsageError, match="holds a NaN"):
+        policy(np.full(size, np.nan))
+    action, state = policy.predict(np.zeros(size), episode_start=[True])
+    assert (action, state) == (policy(np.zeros(size)), None)
+    stochastic = load(run, deterministic=False)
+    answers = {int(stochastic(np.zeros(size))) for _ in range(50)}
+    assert len(answers) > 1
+    assert {int(stochastic.predict(np.zeros(size), deterministic=True)[0]) for _ in range(9)} == {int(action)}
+
+
+def test_an_export_is_loaded_and_acts_alike(run: Run, tmp_path: Path) -> None:
+    policy, alone = load(run), load(run.export(tmp_path / "policy"))
+    obs = np.random.default_rng(1).normal(size=(500, *(policy.observation_space.shape or ()))).astype(np.float32)
+    np.testing.assert_array_equal(policy(obs), alone(obs))
+    assert f"--set seed={OPTIONS['seed']}" in (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(UsageError, match="is an export, which is greedy"):
+        load(tmp_path / "policy", deterministic=False)
+
+
+def weights(run: Run, kind: str = "final") -> dict[str, torch.Tensor]:
+    state = read(Checkpoints(run.directory.checkpoints_path).kept(kind)[0].path, "learner")[0]["learner"]
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def test_a_warm_start_has_the_weights_bit_for_bit(tmp_path: Path) -> None:
+    first = trained(tmp_path, "first", "dqn", learning_starts=20)
+    for name, options in (
+        ("all", {"init": str(first.path), "init_parts": ["policy", "critic", "optimizer", "buffer"]}),
+        ("named", {"init": str(first.path / "checkpoints" / first.checkpoints[-1])}),
+    ):
+        warm = trained(tmp_path, name, "dqn", learning_starts=10_000, **options)
+        mine, theirs = weights(warm), weights(first)
+        assert mine.keys() == theirs.keys()
+        assert all(torch.equal(mine[one], theirs[one]) for one in mine)
+        assert Path(warm.options["init"]).is_absolute()
+    cold = weights(trained(tmp_path, "cold", "dqn", learning_starts=10_000))
+    assert not all(torch.equal(cold[one], theirs[one]) for one in cold)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"init": "nobody"}, "no run at nobody"),
+        ({"init_parts": ["polcy"]}, "no such part; did you mean 'policy'"),
+        ({"env": f"{ENVS}:Bandit"}, r"do not fit: .* is \[.*\] there and \[.*\] here"),
+    ],
+    ids=["name", "part", "shape"],
+)
+def test_what_cannot_be_begun_with_is_said(
+    run: Run, tmp_path: Path, options: dict[str, Any], sentence: str
+) -> None:  # fmt: skip
+    with pytest.raises(UsageError, match=sentence):
+        trained(tmp_path, "new", **{"init": str(run.path), **options})
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_is_reproduced_to_the_bits(run: Run) -> None:
+    found = reproduce(run, "again")
+    assert found.same, found.differs
+    assert found.surroundings == []
+
+
+def test_what_is_not_the_same_is_named(run: Run, tmp_path: Path) -> None:
+    other = trained(tmp_path, seed=4)
+    first, *files = compared(run.directory, other.directory)
+    assert "from step" in first
+    assert "it was" in first
+    assert [file for file in files if file.startswith("learner.safetensors")]
+
+
+def test_one_bad_run_hides_no_other(run: Run, tmp_path: Path) -> None:
+    for name, content in (("empty", ""), ("torn", '{"name": '), ("list", "[]"), ("lacking", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(content)
+    found = summaries([*sorted(tmp_path.iterdir()), run.path])
+    assert [one.status for one in found] == ["unreadable"] * 4 + ["finished"]
+    assert all("config.json cannot be used" in one.problem for one in found[:4])
+    assert (found[4].last, found[4].steps) == (run.curve()[1][-1], 120)
+
+
+def test_a_run_is_removed_unless_it_is_written(tmp_path: Path) -> None:
+    made = trained(tmp_path)
+    made.directory.lock()
+    assert summary(made.path).status == "running"
+    with pytest.raises(UsageError, match="is running; stop it before you remove it"):
+        remove(made.path)
+    made.directory.unlock()
+    remove(made.path)
+    assert not made.path.exists()

@@ -1,0 +1,118 @@
+"""Aggregates and intervals are those of rliable, and of a plain reference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplug_cli.compare.statistics import (
+    Aggregate,
+    Center,
+    aggregate,
+    band,
+    draws,
+    estimate,
+    probability_of_improvement,
+)
+from tests.reference import statistics as reference
+
+#: What rliable 1.2.0 gives, with arch 7.2: scores, the seed of its redraws, its numbers. Scores are [runs, tasks].
+RLIABLE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "reference" / "rliable.json").read_bytes())
+X, Y, CURVES = (np.array(RLIABLE[name]) for name in ("x", "y", "curves"))
+REFERENCES: dict[Aggregate, Callable[..., float]] = {
+    "mean": reference.mean, "iqm": reference.iqm, "median": reference.median,
+}  # fmt: skip
+
+
+def redrawn(*shapes: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
+    """The redraws that rliable made: of each array in turn, `[reps, *shape]`."""
+    random = np.random.RandomState(RLIABLE["seed"])
+    made = [[random.choice(shape[0], shape) for shape in shapes] for _ in range(RLIABLE["reps"])]
+    return [np.stack(one) for one in zip(*made, strict=True)]
+
+
+@pytest.mark.parametrize("how", ["mean", "iqm", "median"])
+def test_estimates_are_those_of_rliable(how: Aggregate) -> None:
+    (indices,) = redrawn(X.shape)
+    found = estimate(list(X.T), how, [indices[:, :, task] for task in range(3)])
+    expected = [*RLIABLE[how]["value"], *np.ravel(RLIABLE[how]["interval"])]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_probabilities_of_improvement_are_those_of_rliable() -> None:
+    ours, theirs = redrawn(X.shape, Y.shape)
+    drawn = tuple([one[:, :, task] for task in range(3)] for one in (ours, theirs))
+    found = probability_of_improvement(list(X.T), list(Y.T), (drawn[0], drawn[1]))
+    expected = [*RLIABLE["probability"]["value"], *np.ravel(RLIABLE["probability"]["interval"])]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("how", ["mean", "iqm"])
+@pytest.mark.parametrize("point", range(4))
+def test_bands_are_those_of_rliable(how: Center, point: int) -> None:
+    """It redraws every point of a curve for itself, so each is compared with its own redraws."""
+    (indices,) = redrawn((9, 1, 4))
+    found = band(CURVES[:, point : point + 1], how, indices[:, :, 0, point])
+    known = RLIABLE[f"curve_{how}"]
+    expected = [known["value"][point], known["interval"][0][point], known["interval"][1][point]]
+    np.testing.assert_allclose([values[0] for values in found], expected, rtol=1e-12)
+
+
+#: Few values, so that there are ties.
+SCORES = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=6)
+TASKS = st.lists(SCORES, min_size=1, max_size=3)
+
+
+@given(tasks=TASKS, how=st.sampled_from(["mean", "iqm", "median"]), seed=st.integers(0, 9))
+def test_estimates_of_any_number_of_runs_are_those_of_the_reference(
+    tasks: list[list[float]], how: Aggregate, seed: int
+) -> None:
+    arrays = [np.array(task) for task in tasks]
+    drawn = draws([len(task) for task in tasks], 20, np.random.default_rng(seed))
+    found = estimate(arrays, how, drawn)
+    expected = (REFERENCES[how](tasks), *reference.interval(REFERENCES[how], arrays, drawn))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert aggregate(arrays, how) == found.value
+
+
+@given(
+    curves=st.integers(1, 7).flatmap(
+        lambda n: st.lists(st.lists(st.integers(-3, 3), min_size=n, max_size=n), min_size=1, max_size=3)
+    ),
+    how=st.sampled_from(["mean", "iqm"]),
+)
+def test_every_point_of_a_band_is_an_estimate(curves: list[list[int]], how: Center) -> None:
+    points = np.array(curves, dtype=np.float64)  # [T, n]
+    drawn = draws([points.shape[1]], 30, np.random.default_rng(0))
+    found = band(points.T, how, drawn[0])
+    for number, point in enumerate(points):
+        one = estimate([point], how, drawn)
+        np.testing.assert_allclose([values[number] for values in found], one, atol=1e-12)
+
+
+@given(ours=TASKS, seed=st.integers(0, 9), shift=st.integers(-2, 2))
+def test_probabilities_of_improvement_are_those_of_the_reference(
+    ours: list[list[float]], seed: int, shift: int
+) -> None:
+    theirs = [[score + shift for score in task[: len(task) // 2 + 1]] for task in ours]
+    generator = np.random.default_rng(seed)
+    drawn = tuple(draws([len(task) for task in side], 15, generator) for side in (ours, theirs))
+    both = [[np.array(task) for task in side] for side in (ours, theirs)]
+    found = probability_of_improvement(both[0], both[1], (drawn[0], drawn[1]))
+    known = [
+        reference.improvement(
+            [task[i[rep]].tolist() for task, i in zip(both[0], drawn[0], strict=True)],
+            [task[i[rep]].tolist() for task, i in zip(both[1], drawn[1], strict=True)],
+        )
+        for rep in range(15)
+    ]
+    np.testing.assert_allclose(
+        found, (reference.improvement(ours, theirs), *np.percentile(known, [2.5, 97.5])), atol=1e-12
+    )

@@ -1,0 +1,211 @@
+"""`run --seeds` and `sweep`: what is missing is done, nothing twice; what is typed wrong is said before anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from rlplug_cli.sweep.crew import Crew
+from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
+from rlplug_cli.sweep.manifest import Task, kept, locked
+from rlplug_cli.sweep.seeds import complete, cost
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.presets import resolve
+from tests.cli.histories import write_run
+
+# MLflow's own imports warn.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "sweep.json").read_bytes())
+TINY = ("--total-timesteps", "300", "--eval-every", "150", "--eval-episodes", "1", "--final-eval-episodes", "1")
+
+
+def journals(directory: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in directory.glob("*/journal.jsonl")}
+
+
+def test_a_sweep_does_what_is_missing_and_nothing_twice(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    words = ("sweep", "a2c", "CartPole-v1", "--gamma", "0.9,0.99", *TINY, "--name", "swept", "--json")
+    first = rlplug(*words, "--seeds", "1")
+    assert first.code == 0, first.err
+    assert "2 of 2 finished" in first.err
+    found = json.loads(first.out)
+    jsonschema.validate(found, SCHEMA)
+    before = journals(place / "runs" / "swept")
+    assert list(before) == [run["name"] for run in found["runs"]] or set(before) == {
+        run["name"] for run in found["runs"]
+    }
+
+    (place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1" / "config.json").unlink()  # killed in its first moment
+    again = rlplug(*words, "--seeds", "2")
+    assert again.code == 0, again.err
+    after = journals(place / "runs" / "swept")
+    assert len(after) == 4
+    kept = "a2c-CartPole-v1-gamma=0.99-s1"
+    assert after[kept] == before[kept]
+    assert "gamma=0.99" in (place / "runs" / "swept" / "compare.html").read_text()
+    assert len(json.loads(rlplug("runs", "--json").out)) == 4
+
+
+def test_seeds_of_one_run_are_below_one_parent_in_mlflow(
+    with_store: str, place: Path, rlplug: Callable[..., Any]
+) -> None:
+    from mlflow import MlflowClient
+
+    done = rlplug(
+        "run", "a2c", "CartPole-v1", "--seeds", "3,5", *TINY, "--set", "gamma=0.9", "--name", "pair", "--json"
+    )
+    assert done.code == 0, done.err
+    jsonschema.validate(json.loads(done.out), SCHEMA)
+    client = MlflowClient(with_store)
+    (experiment,) = (one for one in client.search_experiments() if one.name == "CartPole-v1")
+    runs = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
+    assert set(runs) == {"pair", "a2c-CartPole-v1-s3", "a2c-CartPole-v1-s5"}
+    above = runs.pop("pair")
+    assert above.info.status == "FINISHED"
+    assert [file.path for file in client.list_artifacts(above.info.run_id)] == ["compare.html"]
+    for run in runs.values():
+        assert run.info.status == "FINISHED"
+        assert run.data.tags["mlflow.parentRunId"] == above.info.run_id
+        assert run.data.params["gamma"] == "0.9"
+
+
+class Place:
+    """Somewhere runs are only written down: those in `bad` are killed at their first start, the others end at once."""
+
+    def __init__(self, directory: Path, *bad: str) -> None:
+        self.directory, self.bad, self.started = directory, list(bad), list[str]()
+
+    def start(self, words: Any, log: Path) -> Place:
+        name = words[words.index("--name") + 1] if "--name" in words else Path(words[1]).name
+        self.started.append(f"{words[0]} {name}")
+        self.now = name
+        if name in self.bad:
+            self.bad.remove(name)
+            write_run(self.directory / name, [1.0], status="")
+        else:
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+            write_run(self.directory / name, [1.0, 2.0])
+        return self
+
+    def code(self) -> int:
+        return 137
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def test_a_run_that_is_killed_is_resumed_once_and_takes_no_other_with_it(place: Path) -> None:
+    here = Place(place, "a", "c", "c")
+    crew = Crew(place, here, size=8)
+    write_run(place / "done", [3.0])
+    for name in ("done", "a", "b", "c"):
+        crew.add(Task(name, "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 1)
+    assert crew.entries["done"].standing.status == "finished"
+    for name in ("a", "b"):
+        crew.start(crew.entries[name])
+    while crew.working:
+        crew.look()
+    assert here.started == ["run a", "run b", "resume a"]
+    assert crew.entries["a"].standing.status == crew.entries["b"].standing.status == "finished"
+
+
+def test_tasks_start_as_the_cores_allow(place: Path) -> None:
+    crew = Crew(place, Place(place), size=4)
+    small = crew.add(Task("small", "ppo", "CartPole-v1", 1, ()), {"total_timesteps": 100}, 2)
+    assert crew.room(9)  # with the place to itself
+    crew.start(small)
+    assert crew.room(2)
+    assert not crew.room(3)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "cores"),
+    [
+        ("ppo", {}, 1),
+        ("ppo", {"threads": 3}, 3),
+        ("a3c", {"workers": 4}, 4),
+        ("a3c", {"workers": 4, "inline": True}, 1),
+    ],
+)
+def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, options: dict[str, Any], cores: int) -> None:
+    values, _ = resolve(algorithm, "CartPole-v1", options)
+    assert cost(algorithm, complete(values)) == cores
+
+
+def test_one_process_at_a_time_works_on_a_directory(place: Path) -> None:
+    with locked(place / "here"), pytest.raises(UsageError, match=r"is at work in process \d+; wait for it or stop it"):
+        locked(place / "here")
+    locked(place / "here").close()
+
+
+def test_a_directory_keeps_its_tasks_and_refuses_others_of_the_same_name(place: Path) -> None:
+    one, two = (Task(name, "ppo", "CartPole-v1", 1, ("--gamma", "0.9")) for name in ("one", "two"))
+    assert kept(place, "sweep", [one]).tasks == (one,)
+    assert kept(place, "sweep", [two]).tasks == (one, two)
+    with pytest.raises(UsageError, match="was made with other options"):
+        kept(place, "sweep", [Task("one", "ppo", "CartPole-v1", 1, ())])
+    with pytest.raises(UsageError, match="holds what 'rlplug sweep' made"):
+        kept(place, "tune", [])
+
+
+def test_seeds_are_a_number_or_a_list() -> None:
+    assert seeds("3") == [1, 2, 3]
+    assert seeds("2", first=7) == [7, 8]
+    assert seeds("4,0,4") == [4, 0]
+    assert seeds("9,") == [9]
+    for wrong in ("0", "x", "", "-3", "1,-2"):
+        with pytest.raises(UsageError, match="--seeds 5"):
+            seeds(wrong)
+
+
+def test_alternatives_are_parted_by_commas_but_where_a_value_holds_them() -> None:
+    assert alternatives("1e-3, 3e-4", "float") == ["1e-3", "3e-4"]
+    assert alternatives("cosine(1e-3,1e-5),1e-3", "float") == ["cosine(1e-3,1e-5)", "1e-3"]
+    assert alternatives("64,64;32", "ints") == ["64,64", "32"]
+    assert axis("gamma", ("--set", "gamma="), "0.9", "float") == [(("--set", "gamma=0.9"), "")]
+
+
+def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
+    axes = {"ppo": [axis("net.hidden", ("--net.hidden",), "64,64;32", "ints")], "./a.py:PPO": []}
+    found = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], axes, [1, 2])
+    assert [task.name for task in found[:3]] == [
+        "ppo-CartPole-v1-net.hidden=64-64-s1", "ppo-CartPole-v1-net.hidden=32-s1", "ppo-CartPole-v1-s1",
+    ]  # fmt: skip
+    assert found[0].words == ("--net.hidden", "64,64")
+    same = tasks(["ppo", "./a.py:PPO"], ["CartPole-v1"], {"ppo": [], "./a.py:PPO": []}, [1])
+    assert len({task.name for task in same}) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sweep", "a2c", "CartPole-v1", "--set", "learning_rate=fast"), "expected a number, got 'fast'"),
+        (("sweep", "a2c,ppo", "CartPole-v1", "--clip-range", "0.1"), "a2c has no option '--clip-range'"),
+        (("sweep", "a2c", "CartPole-v1", "--set", "ppo:gamma=1"), "'ppo' is none of a2c"),
+        (("sweep", "a2c", "CartPole-v1", "--set", "gamma"), "write --set name=value"),
+        (("sweep", "a2cc", "CartPole-v1"), "did you mean"),
+        (("sweep", "a2c", "CartPole-v1", "--gamma"), "option '--gamma' needs a value"),
+        (("sweep", "--gamma", "0.9", "a2c"), "options belong behind the environments"),
+        (("sweep", "a2c", "CartPole-v1", "--name", "a/b"), "it names a directory"),
+        (("run", "a2c", "CartPole-v1", "--seeds", "none"), "write how many"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
+    place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
+) -> None:
+    done = rlplug(*words)
+    assert done.code == 2, done.err
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert not (place / "runs").exists()

@@ -1,0 +1,89 @@
+"""Names that other libraries give to options are understood wherever an option is named, and stand on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rlplug_core
+from rlplug_cli import sections
+from rlplug_cli.commands.run import declared
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import schema
+from rlplug_core.config.synonyms import nearest, table
+from rlplug_core.errors import BadConfig
+from rlplug_core.plugins.known import KNOWN
+from tests.cli.conftest import Done
+
+PAGE = Path(__file__).parents[2] / "docs" / "words.md"
+SHOWN = ("stable-baselines3", "cleanrl", "rllib", "tianshou")
+
+
+def test_a_foreign_name_is_answered_with_ours_wherever_it_is_given(rlplug: Callable[..., Done], place: Path) -> None:
+    (place / "mine.toml").write_text("n_envs = 8\n", encoding="utf-8")
+    for words in (("--n-envs", "8"), ("--set", "n_envs=8"), ("--config", "mine.toml")):
+        done = rlplug("run", "ppo", "CartPole-v1", *words)
+        wanted = "--num-envs" if words[0] == "--n-envs" else "num_envs"
+        assert done.code == 2
+        assert f"; did you mean '{wanted}'? (" in done.err, words
+    with pytest.raises(BadConfig, match=r"no option 'n_envs'; did you mean 'num_envs'\?"):
+        rlplug_core.train("ppo", "CartPole-v1", {"n_envs": 8})
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "answer"),
+    [
+        ("--clip", ("max_grad_norm", "gamma"), "'max_grad_norm'"),
+        ("clip", ("clip_range", "max_grad_norm"), "'clip_range' or 'max_grad_norm'"),
+        ("nb-steps", ("n_steps", "n_epochs"), "'n_steps'"),
+        ("polyak", ("tau", "gamma"), "'tau'"),
+        ("learning_rat", ("learning_rate", "gamma"), "'learning_rate'"),
+        ("rwos", ("num_envs", "gamma"), "'num_envs'"),
+    ],
+)
+def test_the_meaning_of_a_name_depends_on_the_options_there_are(word: str, known: tuple[str, ...], answer: str) -> None:
+    assert nearest(word, known) == f"; did you mean {answer}?"
+    assert nearest(word, ()) == ""
+
+
+def test_every_line_is_of_an_option_that_exists() -> None:
+    ours = {option.name for option in schema(RunOptions)}
+    ours |= {option.name for name in KNOWN["algorithms"] for option in declared("algorithms", name)}
+    assert set(table()) - ours == set()
+
+
+def test_no_name_means_an_option_that_has_it() -> None:
+    """What rlplug has under a name of its own is never offered for another's."""
+    for option, names in table().items():
+        assert option not in names["others"]
+
+
+def row(option: str, *cells: list[str]) -> str:
+    """A line of the page's table."""
+    return f"| `{option}` | {' | '.join(' '.join(f'`{name}`' for name in names) for names in cells)} |"
+
+
+def test_the_page_shows_the_names_of_the_four_libraries() -> None:
+    shown = {option: [names[library] for library in SHOWN] for option, names in table().items()}
+    rows = [row(option, *cells) for option, cells in shown.items() if any(cells)]
+    text = PAGE.read_text(encoding="utf-8")
+    assert "\n".join([*rows, ""]) in text, "\n".join(rows)
+
+
+def test_the_help_begins_with_how_long_and_ends_with_every_run(rlplug: Callable[..., Done]) -> None:
+    said = rlplug("run", "ppo", "--help").out
+    titles = [line.rstrip(":") for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [title for title in sections.titles("ppo") if title not in ("Options of ppo", "Exploration")]
+    order = [
+        "--total-timesteps",
+        "--num-envs",
+        "--n-steps",
+        "--clip-range",
+        "--net.hidden",
+        "--learning-rate",
+        "--seed",
+    ]
+    places = [said.index(f"  {flag} ") for flag in order]
+    assert places == sorted(places)

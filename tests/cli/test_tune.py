@@ -1,0 +1,221 @@
+"""`tune`: what is searched, that every trial is told once whatever is killed, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from rlplug_cli.sweep.crew import Crew
+from rlplug_cli.sweep.seeds import complete
+from rlplug_cli.tune import study as studies
+from rlplug_cli.tune.export import as_config, as_preset
+from rlplug_cli.tune.goal import Goal
+from rlplug_cli.tune.search import Search
+from rlplug_cli.tune.space import written
+from rlplug_core.config.options import Range
+from rlplug_core.config.schema import Option
+from rlplug_core.errors import BadConfig
+from tests.cli.histories import write_run
+
+pytest.importorskip("optuna")
+# Those of Optuna's database.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schemas" / "tune.json").read_bytes())
+TINY = ("--total-timesteps", "200", "--eval-every", "100", "--eval-episodes", "1", "--final-eval-episodes", "1")
+RATE = Option("learning_rate", "float", 1e-3, "", minimum=0, open_minimum=True)
+STEPS = Option("n_steps", "int", 32, "", minimum=1)
+HIDDEN = Option("net.hidden", "ints", [64, 64], "")
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "range"),
+    [
+        (RATE, "1e-5..1e-2:log", Range("log", (1e-5, 1e-2))),
+        (RATE, "0.1..0.5", Range("uniform", (0.1, 0.5))),
+        (STEPS, "16..256", Range("integer", (16, 256))),
+        (STEPS, "16..256:log", Range("log", (16, 256))),
+        (RATE, "0.1,0.2", Range("choice", ("0.1", "0.2"))),
+        (HIDDEN, "64,64;32", Range("choice", ("64,64", "32"))),
+        (RATE, "0.1", None),
+        (HIDDEN, "64,64", None),
+        (RATE, "linear(1e-3,0)", None),
+    ],
+)
+def test_a_range_is_read_as_it_is_written(option: Option, text: str, range: Range | None) -> None:
+    assert written(option, text, "ppo") == range
+
+
+@pytest.mark.parametrize("text", ["0.5..0.1", "-1..1", "a..b", "0.1,x"])
+def test_a_range_holds_values_of_its_option_alone(text: str) -> None:
+    with pytest.raises(BadConfig, match="learning_rate"):
+        written(RATE, text, "ppo")
+
+
+class Machine:
+    """Somewhere runs are only written down: a trial's return is its first option, and the listed ones are left open."""
+
+    def __init__(self, directory: Path, leave: Callable[[int], bool] = lambda number: False) -> None:
+        self.directory, self.leave, self.started = directory, leave, list[str]()
+
+    def start(self, words: Any, log: Path) -> Machine:
+        name = words[words.index("--name") + 1] if words[0] == "run" else Path(words[1]).name
+        self.started.append(name)
+        self.ended = not self.leave(len(self.started))
+        tasks = {task["name"]: task for task in json.loads((self.directory / "sweep.json").read_bytes())["tasks"]}
+        value = float(tasks[name]["words"][-1].partition("=")[2])
+        shutil.rmtree(self.directory / name, ignore_errors=True)
+        write_run(self.directory / name, [value] * 4, status="finished" if self.ended else "")
+        return self
+
+    def code(self) -> int | None:
+        return 0 if self.ended else None
+
+    def stop(self) -> None:
+        self.ended = True
+
+    def kill(self) -> None: ...
+
+
+def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1,), size: int = 1) -> Search:
+    directory.mkdir(exist_ok=True)
+    values = complete({"total_timesteps": 400})
+    space = {"learning_rate": Range("uniform", (0.0, 1.0))}
+    goal = Goal("ppo", "CartPole-v1", (RATE,), (), values, space, seeds, trials, "last", 1)
+    study = studies.opened(directory, None, 0, True, 100)
+    return Search(goal, study, Crew(directory, place, size))
+
+
+def carried_on(one: Search, most: int = 200) -> None:
+    for _ in range(most):
+        if one.done:
+            return
+        one.step()
+    raise AssertionError(f"not done: {studies.summary(one.study)}")
+
+
+def test_a_study_has_as_many_trials_as_were_asked_for_and_knows_the_best(place: Path) -> None:
+    one = search(place / "study", Machine(place / "study"), trials=4)
+    carried_on(one)
+    trials = studies.summary(one.study)
+    assert [trial["state"] for trial in trials] == ["complete"] * 4
+    assert [trial["value"] for trial in trials] == pytest.approx([trial["params"]["learning_rate"] for trial in trials])
+    best = studies.best(one.study)
+    assert best is not None
+    assert best.value == max(trial["value"] for trial in trials)
+    carried_on(search(place / "study", Machine(place / "study"), trials=4))
+    assert len(studies.summary(one.study)) == 4
+
+
+def test_a_trial_that_was_running_when_all_was_killed_is_gone_on_with(place: Path) -> None:
+    """The first process is gone after its second trial began; the next takes that one up with its options."""
+    directory = place / "study"
+    first = search(directory, Machine(directory, leave=lambda number: number == 2), trials=3)
+    for _ in range(10):
+        first.step()
+    states = [trial["state"] for trial in studies.summary(first.study)]
+    assert states == ["complete", "running"]
+    params = studies.summary(first.study)[1]["params"]
+    machine = Machine(directory)
+    second = search(directory, machine, trials=3)
+    carried_on(second)
+    trials = studies.summary(second.study)
+    assert [trial["state"] for trial in trials] == ["complete"] * 3
+    assert trials[1]["params"] == params
+    assert machine.started == ["trial-0001-s1", "trial-0002-s1"]
+
+
+def test_a_run_that_ended_before_its_trial_was_told_is_not_done_again(place: Path) -> None:
+    directory = place / "study"
+    first = search(directory, Machine(directory), trials=1)
+    first.step()  # the run has begun, and ended, unseen
+    machine = Machine(directory)
+    carried_on(search(directory, machine, trials=1))
+    assert machine.started == []
+
+
+def test_a_trial_of_several_seeds_is_their_mean_and_waits_for_all(place: Path) -> None:
+    directory = place / "study"
+    one = search(directory, Machine(directory), trials=2, seeds=(4, 5), size=2)
+    carried_on(one)
+    assert sorted(path.parent.name for path in directory.glob("*/config.json")) == [
+        f"trial-000{trial}-s{seed}" for trial in (0, 1) for seed in (4, 5)
+    ]
+    assert studies.summary(one.study)[0]["value"] == pytest.approx(
+        studies.summary(one.study)[0]["params"]["learning_rate"]
+    )
+
+
+def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:
+    directory = place / "study"
+    one = search(directory, Machine(directory), trials=8)
+    carried_on(one)  # enough whole trials for a median
+    open_ones = Machine(directory, leave=lambda number: True)
+    more = search(directory, open_ones, trials=9)
+    median = sorted(trial["value"] for trial in studies.summary(one.study))[4]
+    for _ in range(3):
+        more.step()
+    trial = studies.summary(more.study)[-1]
+    assert trial["state"] == ("pruned" if trial["params"]["learning_rate"] < median else "running")
+
+
+def test_options_are_exported_as_toml_that_says_the_same() -> None:
+    options = {
+        "learning_rate": 1e-05,
+        "net.hidden": [64, 64],
+        "anneal_lr": False,
+        "wrap": [],
+        "target_kl": None,
+        "n": 3,
+    }
+    config = tomllib.loads(as_config(options, "x"))
+    assert config == {"learning_rate": 1e-05, "net": {"hidden": [64, 64]}, "anneal_lr": False, "wrap": [],
+                      "target_kl": "none", "n": 3}  # fmt: skip
+    assert list(tomllib.loads(as_preset(options, "ALE/Pong-v5", "x"))) == ["ALE/Pong-v5"]
+
+
+def test_a_study_of_real_runs_ends_with_options_that_run_takes(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    words = ("--learning-rate", "1e-5..1e-2:log", "--net.hidden", "8;16,16", *TINY, "--export", "best.toml")
+    done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "2", *words, "--name", "tuned", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    jsonschema.validate(found, SCHEMA)
+    assert [trial["state"] for trial in found["trials"]] == ["complete", "complete"]
+    assert (place / "runs" / "tuned" / "history.png").stat().st_size > 1000
+    options = tomllib.loads(Path("best.toml").read_text())
+    assert options["net"]["hidden"] in ([8], [16, 16])
+    assert options["total_timesteps"] == 200
+    assert rlplug("run", "a2c", "CartPole-v1", "--config", "best.toml", "--name", "again").code == 0
+    config = json.loads((place / "runs" / "again" / "config.json").read_bytes())
+    assert config["options"]["learning_rate"] == found["best"]["params"]["learning_rate"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--learning-rate", "1e-2..1e-5:log"), "is empty or has no logarithm"),
+        (("--lerning-rate", "1..2"), "did you mean '--learning-rate'"),
+        (("--learning-rate",), "needs a value"),
+        (("--space", "nowhere.toml"), "nowhere.toml cannot be read"),
+        (("--gamma", "0.9,x"), "expected a number, got 'x'"),
+        (("--seeds", "0"), "write how many"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
+    place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
+) -> None:
+    done = rlplug("tune", "ppo", "CartPole-v1", *words)
+    assert done.code == 2, done.err
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert not (place / "runs").exists()

@@ -1,0 +1,156 @@
+"""Films hold what was played, frame by frame; a run that films itself trains the same; where nothing can be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from rlplug_cli.mlflow.mirror import _artifacts
+from rlplug_core.errors import UsageError
+from rlplug_core.films.sheet import ACROSS, Strip
+from rlplug_core.runs.listing import records
+from rlplug_core.runs.opened import Run
+from rlplug_core.runs.reproduction import compared
+from rlplug_core.runs.run import train
+from tests.cli.conftest import Done
+
+FILE = Path(__file__).parent / "walkers.py"
+OPTIONS: dict[str, Any] = {"total_timesteps": 90, "eval_every": 30, "eval_episodes": 2, "final_eval_episodes": 2}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train("a2c", f"{FILE}:Walker", OPTIONS, out=tmp_path_factory.mktemp("runs"), name="walk", hooks=False)
+
+
+@pytest.fixture(autouse=True)
+def no_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def decoded(path: Path) -> list[np.ndarray[Any, Any]]:
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].codec_context.pix_fmt == "yuv420p"
+        return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+
+
+def place(frame: np.ndarray[Any, Any]) -> int:
+    """Where the walker stands in a frame, however much it was enlarged."""
+    times = frame.shape[1] // 61
+    red = (frame[20 * times, ::times].astype(int) @ (1, -1, 0)) > 60
+    return int(red.argmax()) // 4
+
+
+def test_a_film_has_a_frame_for_every_observation(run: Run, tmp_path: Path) -> None:
+    result = run.play(3, video=tmp_path / "film.mp4")
+    frames = decoded(tmp_path / "film.mp4")
+    assert len(frames) == sum(length + 1 for length in result.lengths)
+    assert [place(frame) for frame in frames] == [at for length in result.lengths for at in range(length + 1)]
+    assert {side % 2 for frame in frames for side in frame.shape[:2]} == {0}
+    assert result.successes == tuple(length > 8 for length in result.lengths)
+
+
+@pytest.mark.parametrize("kind", ["webp", "gif"])
+def test_other_films_last_as_long(run: Run, tmp_path: Path, kind: str) -> None:
+    result = run.play(1, video=tmp_path / f"film.{kind}", fps=20)
+    with Image.open(tmp_path / f"film.{kind}") as film:
+        durations = []
+        for number in range(film.n_frames):  # type: ignore[attr-defined]
+            film.seek(number)
+            film.load()
+            durations.append(film.info["duration"])
+    assert sum(durations) == 50 * (result.lengths[0] + 1)
+
+
+def test_every_second_frame_as_a_picture(run: Run, tmp_path: Path) -> None:
+    result = run.play(1, frames=tmp_path / "frames", every=2)
+    names = sorted(path.name for path in (tmp_path / "frames").iterdir())
+    assert names == [f"frame-{number:06d}.png" for number in range(result.lengths[0] // 2 + 1)]
+    with Image.open(tmp_path / "frames" / names[2]) as picture:
+        assert place(np.asarray(picture)) == 4
+    with pytest.raises(UsageError, match="is not empty; name another directory"):
+        run.play(1, frames=tmp_path / "frames")
+
+
+def test_a_contact_sheet_shows_the_best_and_the_worst(run: Run, tmp_path: Path) -> None:
+    result = run.play(6, sheet=tmp_path / "sheet.png")
+    assert len({*result.returns}) > 1
+    with Image.open(tmp_path / "sheet.png") as page:
+        red = (np.asarray(page).astype(int) @ (1, -1, 0)) > 60
+    assert red.any(1).any()
+    assert red[: len(red) // 2].any()
+    assert red[len(red) // 2 :].any()
+
+
+@pytest.mark.parametrize("length", [1, 5, 16, 300])
+def test_a_strip_is_spread_over_an_episode_of_any_length(length: int) -> None:
+    strip = Strip()
+    for number in range(length):
+        if strip.wants():
+            strip.keep(np.full((4, 4, 3), min(number, 255), np.uint8))
+        strip.pass_by()
+    row = [int(frame.max()) for frame in strip.row()]
+    assert len(row) == min(ACROSS, length)
+    assert row[0] == 0
+    assert row[-1] >= min(length - 1, 255) - strip.stride
+    assert row == sorted(row)
+
+
+def test_without_a_display_play_writes_a_film(run: Run, rlplug: Callable[..., Done]) -> None:
+    done = rlplug("play", str(run.path), "--episodes", "2")
+    film = run.path / "videos" / "play-best.mp4"
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1].split() == ["film", str(film)]
+    assert len(decoded(film)) > 10
+    with pytest.raises(UsageError, match="no display for a window; write a film"):
+        run.play()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--video", "film.avi"), "film.avi is no film; name it film.mp4, film.webp or film.gif"),
+        (("--fps", "0", "--video", "f.mp4"), "fps is 0; it is a number"),
+        (("--env", f"{FILE}:Invisible", "--video", "f.mp4"), "cannot be drawn: OSError: no graphics library here"),
+        (("--checkpoint", "worst"), "no checkpoint 'worst'"),
+    ],
+    ids=["kind", "fps", "drawing", "checkpoint"],
+)
+def test_what_cannot_be_watched_is_one_sentence(
+    run: Run, rlplug: Callable[..., Done], words: tuple[str, ...], sentence: str
+) -> None:
+    done = rlplug("play", str(run.path), *words)
+    assert done.code in (2, 3)
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_run_that_films_itself_trains_the_same(run: Run, tmp_path: Path) -> None:
+    filmed = train(
+        "a2c", f"{FILE}:Walker", {**OPTIONS, "record_every": 50}, out=tmp_path, name="filmed", hooks=False
+    )  # fmt: skip
+    told = [record for record in records(filmed.path) if record.kind == "film"]
+    assert [record.step for record in told] == [record.step for record in told if record.step]
+    assert len(told) == 2  # at the first evaluation, and at the first one 50 steps later
+    for record in told:
+        assert len(decoded(filmed.path / record.data["path"])) == record.data["length"] + 1
+    assert {name for name in compared(run.directory, filmed.directory) if "learner" not in name} == set()
+    assert compared(run.directory, filmed.directory) == []
+    kept = {(path.name, folder) for path, folder in _artifacts(filmed.path)}
+    assert {(Path(record.data["path"]).name, "videos") for record in told} <= kept
+
+
+def test_a_run_that_cannot_be_filmed_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blind = train(
+        "a2c", f"{FILE}:Invisible", {**OPTIONS, "record_every": 1}, out=tmp_path, name="blind", hooks=False
+    )  # fmt: skip
+    assert blind.status == "finished"
+    assert capsys.readouterr().err == "rlplug: no films of this run: no graphics library here\n"
+    assert [*(blind.path / "videos").glob("[!.]*")] == []

@@ -1,0 +1,202 @@
+"""Frames stored once against observations stored whole, bit for bit, whatever the story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.frames import TRIAL, Stacked
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.storage import Whole
+from rlplug_core.clock import Clock
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Step
+from tests.core.fakes import assert_same, stored
+from tests.core.stories import Story, stories
+from tests.reference.returns import Moment
+
+CLOCK = Clock(1)
+SIDE = 3
+
+
+@dataclass(frozen=True)
+class Film:
+    """How a story is seen: `frames` of `channels` in a stack, what stands before an episode's first frame, and how
+    likely it is that an observation is no continuation of the one before; and how an environment hands it out."""
+
+    frames: int
+    channels: int
+    padding: str
+    cuts: float
+    form: str = "first"
+
+    def stacks(self, story: Story) -> dict[int, Array]:
+        """Every observation of the story by its number."""
+        rng, seen = np.random.default_rng(5), dict[int, Array]()
+        for row in story.moments:
+            for moment in row:
+                if moment.obs not in seen:
+                    seen[moment.obs] = self.opening(rng)
+                if moment.valid and rng.random() >= self.cuts:
+                    newest = rng.integers(0, 256, (self.channels, SIDE, SIDE), np.uint8)
+                    seen[moment.next_obs] = np.concatenate([seen[moment.obs][self.channels :], newest])
+                else:
+                    seen[moment.next_obs] = rng.integers(0, 256, seen[moment.obs].shape, np.uint8)
+        return seen
+
+    def opening(self, rng: np.random.Generator) -> Array:
+        stack = rng.integers(0, 256, (self.frames, self.channels, SIDE, SIDE), np.uint8)
+        if self.padding != "any":
+            stack[:-1] = stack[-1] if self.padding == "repeat" else 0
+        return stack.reshape(-1, SIDE, SIDE)
+
+    def steps(self, story: Story) -> Iterator[Step]:
+        """The story in images; where all rows go on, the next observations are the same array, as an actor has it."""
+        seen, after = self.stacks(story), None
+        for time, step in enumerate(story.steps()):
+            obs = self.shown(np.stack([seen[row[time].obs] for row in story.moments]))
+            if after is not None and np.array_equal(obs, after):
+                obs = after
+            after = self.shown(np.stack([seen[row[time].next_obs] for row in story.moments]))
+            yield replace(step, obs=obs, next_obs=after)
+
+    def shown(self, images: Array) -> Array:
+        """Stacks [N, k * C, H, W] with their channels first, last, or with an axis of frames before [H, W, C]."""
+        if self.form == "frames":
+            return np.moveaxis(images.reshape(len(images), self.frames, self.channels, SIDE, SIDE), 2, -1)
+        return np.moveaxis(images, 1, -1) if self.form == "last" else images
+
+
+FILMS = st.builds(
+    Film, st.integers(2, 5), st.sampled_from([1, 3]), st.sampled_from(["repeat", "zero", "any"]),
+    st.sampled_from([0.0, 0.0, 0.2, 0.8]), st.sampled_from(["first", "last", "frames"]),
+)  # fmt: skip
+
+
+def buffer_for(num_envs: int, slots: int, n: int, store: str = "memory") -> ReplayBuffer:
+    return ReplayBuffer(slots * num_envs, Pace(16, 1, 1, (n + 1) * num_envs), n, 0.9, Seeds(7), store=store)
+
+
+def plain(step: Step) -> Step:
+    """The same numbers in a type that is stored whole."""
+    return replace(step, obs=step.obs.astype(np.int32), next_obs=step.next_obs.astype(np.int32))
+
+
+def assert_equal(one: Transitions, other: Transitions) -> None:
+    for name in ("obs", "next_obs", "index", "reward", "discount", "action"):
+        assert torch.equal(getattr(one, name), getattr(other, name)), name
+
+
+@pytest.mark.parametrize("store", ["memory", "disk", "cpu"])
+@settings(max_examples=60, deadline=None)
+@given(stories(st.integers(2, 25)), FILMS, st.integers(1, 3), st.integers(0, 6), st.data())
+def test_the_same_bits_as_whole_observations(
+    store: str, story: Story, film: Film, n: int, extra: int, data: st.DataObject
+) -> None:
+    """Openings, ends, breaks, the seam, several rows, windows, and a stop at any moment; wherever it is stored."""
+    slots, move = n + 1 + extra, data.draw(st.integers(0, len(story) - 1))
+    frames, whole = buffer_for(story.num_envs, slots, n, store), buffer_for(story.num_envs, slots, n)
+    for time, step in enumerate(film.steps(story)):
+        if time == move:
+            state = stored(frames.state_dict())
+            frames = buffer_for(story.num_envs, slots, n, store)
+            frames.load_state_dict(state)
+            assert_same(frames.state_dict(), state)
+        frames.add(step)
+        whole.add(plain(step))
+        for one, other in zip(frames.batches(CLOCK), whole.batches(CLOCK), strict=True):
+            assert_equal(one, other)
+
+
+def film_of(steps: int, ends: set[int], film: Film = Film(4, 1, "repeat", 0.0)) -> Iterator[Step]:
+    """Two rows whose episodes end at some times."""
+    rows, number = [], 0
+    for _ in range(2):
+        row = []
+        for time in range(steps):
+            over = time in ends
+            row.append(Moment(number, 0.0, number + 1, over, False, True))
+            number += 2 if over else 1
+        rows.append(row)
+        number += 10
+    return film.steps(Story(rows))
+
+
+@pytest.mark.parametrize("form", ["first", "last", "frames"])
+def test_a_stack_is_known_and_each_frame_stored_once(form: str) -> None:
+    buffer = buffer_for(2, 200, 1)
+    for step in film_of(150, {30, 31, 77}, Film(4, 3, "repeat", 0.0, form)):
+        buffer.add(step)
+    assert buffer.data is not None
+    store = buffer.data.obs
+    assert type(store) is Stacked
+    assert store.frames.size == 204 * 2 * 3 * SIDE * SIDE
+    assert not store.starts  # an opening that repeats its frame needs no more
+    assert not store.apart
+    assert len(store.finals) == 6
+
+
+@pytest.mark.parametrize("shape", [(2, 3, SIDE, SIDE), (2, SIDE + 1, SIDE + 1, 3)], ids=["first", "last"])
+def test_what_turns_out_to_be_no_stack_is_stored_whole(shape: tuple[int, ...]) -> None:
+    """The first step looked like one: nothing moved."""
+    rng = np.random.default_rng(0)
+    buffer, whole = buffer_for(2, 100, 1), buffer_for(2, 100, 1)
+    obs = np.full(shape, 9, np.uint8)
+    for time, step in enumerate(film_of(TRIAL + 20, {5, 40, 70})):
+        after = obs if time == 0 else rng.integers(0, 256, shape, np.uint8)
+        step, obs = replace(step, obs=obs, next_obs=after), after
+        buffer.add(step)
+        whole.add(plain(step))
+        assert buffer.data is not None
+        assert type(buffer.data.obs) is (Stacked if time + 1 < TRIAL else Whole)
+        assert time or buffer.data.obs.last is (shape[-1] == 3 < shape[1])  # type: ignore[union-attr]
+        for one, other in zip(buffer.batches(CLOCK), whole.batches(CLOCK), strict=True):
+            assert_equal(one, other)
+    again = buffer_for(2, 100, 1)
+    again.load_state_dict(stored(buffer.state_dict()))
+    assert_same(again.state_dict(), buffer.state_dict())
+
+
+@pytest.mark.parametrize("kind", ["float", "color", "flat"])
+def test_what_is_no_stack_of_frames_is_stored_whole(kind: str) -> None:
+    step = next(film_of(1, set(), Film(3, 1, "any", 0.0)))
+    seen = {
+        "float": (step.obs.astype(np.float32), step.next_obs.astype(np.float32)),
+        "color": (step.obs, step.next_obs[:, ::-1].copy()),
+        "flat": (step.obs.reshape(2, -1), step.next_obs.reshape(2, -1)),
+    }[kind]
+    buffer = buffer_for(2, 10, 1)
+    buffer.add(replace(step, obs=seen[0], next_obs=seen[1]))
+    assert buffer.data is not None
+    assert type(buffer.data.obs) is Whole
+
+
+def test_a_restart_keeps_what_the_newest_step_led_to() -> None:
+    buffer, whole = buffer_for(2, 10, 1), buffer_for(2, 10, 1)
+    for kept, seen in ((buffer, lambda step: step), (whole, plain)):
+        for step in film_of(6, {2}):
+            kept.add(seen(step))
+        kept.restart()
+        for step in film_of(3, set(), Film(4, 1, "zero", 0.0)):
+            kept.add(seen(step))
+    assert_equal(buffer.gather(np.arange(18)), whole.gather(np.arange(18)))
+
+
+def test_a_million_frames_take_less_than_eight_gigabytes() -> None:
+    """As far as storage is reserved; pages are taken when they are written."""
+    never = np.zeros(8, bool)
+    obs = np.zeros((8, 4, 84, 84), np.uint8)
+    step = Step(obs, never.astype(int), np.zeros(8, np.float32), obs, never, never, never, ~never, False, {}, None)
+    buffer = ReplayBuffer(1_000_000, Pace(32, 4, 1, 1000), 1, 0.99, Seeds(0))
+    buffer.add(step)
+    data = buffer.data
+    assert data is not None
+    parts = [data.obs.frames, data.obs.age, data.action, data.reward, data.terminated, data.ended, data.valid]
+    assert sum(part.nbytes for part in parts) < 8e9

@@ -1,0 +1,234 @@
+"""Replay: n-step transitions against walking forward through the story, and what is handed out when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Step
+from tests.core.fakes import assert_same, stored
+from tests.core.stories import Story, dictionary_step, side_by_side, stories
+from tests.reference import replay
+
+GAMMA = 0.9
+CLOCK = Clock(1)
+
+
+def buffer_for(num_envs: int, slots: int, n: int, size: int = 16, every: int = 1, batches: int = 1) -> ReplayBuffer:
+    return ReplayBuffer(slots * num_envs, Pace(size, every, batches, (n + 1) * num_envs), n, GAMMA, Seeds(7))
+
+
+def check(batch: Transitions, known: dict[int, replay.Transition]) -> set[int]:
+    """Every transition of a batch is one that the reference knows; returns which."""
+    parts = (
+        batch.obs[:, 0],
+        batch.reward,
+        batch.next_obs[:, 0],
+        batch.discount,
+        batch.action,
+        batch.extras["log_prob"],
+    )
+    for obs, reward, next_obs, discount, action, log_prob in zip(*(part.tolist() for part in parts), strict=True):
+        expected = known[int(obs)]
+        assert reward == pytest.approx(expected.reward, rel=1e-4, abs=1e-5)
+        assert next_obs == expected.next_obs
+        assert discount == pytest.approx(expected.discount, rel=1e-5)
+        assert action == int(obs) % 7
+        assert log_prob == pytest.approx(-obs / 10)
+    return {int(obs) for obs in batch.obs[:, 0].tolist()}
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories(st.integers(1, 30)), st.integers(1, 4), st.integers(0, 6))
+def test_every_batch_is_what_the_story_says(story: Story, n: int, extra: int) -> None:
+    """Episode ends, truncations, the ring's seam, rows without a transition, several rows, reused memory."""
+    slots = n + 1 + extra
+    buffer = buffer_for(story.num_envs, slots, n)
+    for time, step in enumerate(story.steps()):
+        buffer.add(step)
+        known = {}
+        for row in story.moments:
+            known |= replay.memory(row[: time + 1], slots, n, GAMMA)
+        for batch in buffer.batches(CLOCK):
+            check(batch, known)
+
+
+@settings(max_examples=30, deadline=None)
+@given(stories(st.integers(6, 20)), st.integers(1, 3))
+def test_every_complete_window_is_drawn_some_time(story: Story, n: int) -> None:
+    """All windows but those that an episode's end alone completes among the last n - 1 steps."""
+    buffer, length = buffer_for(story.num_envs, 50, n, size=2000), len(story)
+    for step in story.steps():
+        buffer.add(step)
+    if not buffer.owed:
+        return
+    known = {k: v for row in story.moments for k, v in replay.memory(row, length, n, GAMMA).items()}
+    seen = check(next(iter(buffer.batches(CLOCK))), known)
+    whole = {moment.obs for row in story.moments for moment in row[: length - n + 1] if moment.valid}
+    assert seen == whole
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_an_absent_row_holds_has_no_effect(n: int) -> None:
+    """Not its reward, not its observation, and not even an end that it claims."""
+    told = []
+    for garbage in (0, 1):
+        buffer = buffer_for(2, 10, n)
+        for time in (0, 2, 3, 4, 5):
+            step = dictionary_step(time)
+            if time == 2:
+                step.valid[0] = False
+                step.reward[0], step.terminated[0] = (np.nan, True) if garbage else (0, False)
+                step.obs["image"][0] = 100 * garbage
+                step = replace(step, ended=bool(garbage))
+            buffer.add(step)
+        told.append(buffer.gather(np.array([0, 1])))
+    assert_same(*(asdict(batch) for batch in told))
+    assert told[1].next_obs["image"][0, 0, 0] == (3 if n == 1 else 4)
+    assert told[1].reward[0] == pytest.approx(1 if n == 1 else 1 + GAMMA)
+    assert told[1].discount[0] == pytest.approx(GAMMA if n == 1 else GAMMA**2)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_restart_ends_an_absence_too(n: int) -> None:
+    buffer = buffer_for(2, 10, n)
+    for time in (2, 3, 4, 5, 6):
+        step = dictionary_step(time)
+        step.valid[:] = time != 3
+        buffer.add(step)
+        if time == 3:
+            buffer.restart()
+    batch = buffer.gather(np.array([0, 1]))
+    assert batch.next_obs["image"][:, 0, 0].tolist() == [103, 103]
+    assert batch.discount.tolist() == pytest.approx([GAMMA] * 2)
+
+
+def test_where_all_rows_were_absent_what_is_owed_waits() -> None:
+    buffer = ReplayBuffer(8, Pace(batch_size=4, train_freq=1, gradient_steps=1, learning_starts=8), 3, GAMMA, Seeds(0))
+    for time in range(2, 10):
+        buffer.add(dictionary_step(time))
+    assert len(list(buffer.batches(CLOCK))) == 10
+    given = []
+    for time in range(10, 17):
+        step = dictionary_step(time)
+        step.valid[:] = time >= 14
+        buffer.add(step)
+        given.append(len(list(buffer.batches(CLOCK))))
+    assert given == [0, 0, 0, 0, 0, 0, 6]
+
+
+def test_draws_are_uniform() -> None:
+    """From all that a ring that has come round holds."""
+    buffer = buffer_for(2, 12, 1)
+    for time in range(17):
+        buffer.add(dictionary_step(time))
+    index = buffer.sample(40_000)
+    counts = np.bincount(index)
+    assert len(counts) == 34
+    assert (counts[:10] == 0).all()
+    expected = 40_000 / 24
+    assert np.abs(counts[10:] - expected).max() < 5 * np.sqrt(expected)
+
+
+def paid(buffer: ReplayBuffer, steps: Iterable[Step]) -> list[int]:
+    """How many batches each step made due."""
+    counts = []
+    for step in steps:
+        buffer.add(step)
+        counts.append(len(list(buffer.batches(CLOCK))))
+    return counts
+
+
+def test_batches_are_due_every_so_many_steps_from_the_start_on() -> None:
+    buffer = ReplayBuffer(
+        100, Pace(batch_size=4, train_freq=3, gradient_steps=2, learning_starts=8), 1, GAMMA, Seeds(0)
+    )
+    assert paid(buffer, map(dictionary_step, range(8))) == [0, 0, 0, 0, 2, 2, 0, 2]  # at 10, 12 and 16 steps
+
+
+def test_what_is_owed_is_kept_through_a_stop() -> None:
+    buffer = ReplayBuffer(
+        100, Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4), 1, GAMMA, Seeds(0)
+    )
+    for time in range(2):
+        buffer.add(dictionary_step(time))
+    twin = ReplayBuffer(100, Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4), 1, GAMMA, Seeds(0))
+    twin.load_state_dict(stored(buffer.state_dict()))
+    whole = [batch.index.tolist() for batch in twin.batches(CLOCK)]
+    begun = iter(buffer.batches(CLOCK))
+    first = [next(begun).index.tolist(), next(begun).index.tolist()]
+    state = stored(buffer.state_dict())
+    assert state["owed"] == 3
+    resumed = ReplayBuffer(
+        100, Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4), 1, GAMMA, Seeds(0)
+    )
+    resumed.load_state_dict(state)
+    assert first + [batch.index.tolist() for batch in resumed.batches(CLOCK)] == whole
+    assert len(whole) == 5
+    assert not list(resumed.batches(CLOCK))
+
+
+@settings(max_examples=40, deadline=None)
+@given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(0, 4), st.data())
+def test_stored_and_read_at_any_moment_it_goes_on_the_same(
+    story: Story, n: int, extra: int, data: st.DataObject
+) -> None:
+    move = data.draw(st.integers(0, len(story) - 1))
+    for _, _, one, other in side_by_side(story, move, lambda: buffer_for(story.num_envs, n + 1 + extra, n)):
+        np.testing.assert_array_equal(one.index, other.index)
+        np.testing.assert_array_equal(one.obs, other.obs)
+        np.testing.assert_array_equal(one.next_obs, other.next_obs)
+        np.testing.assert_array_equal(one.reward, other.reward)
+        np.testing.assert_array_equal(one.discount, other.discount)
+
+
+def test_dictionaries_and_types_stay_as_they_are() -> None:
+    buffer = buffer_for(2, 10, 1)
+    for time in range(4):
+        buffer.add(dictionary_step(time))
+    batch = buffer.gather(np.array([0, 2, 3, 6]))  # times 0, 1 (truncated in row 0), 1, 3
+    assert batch.obs["image"].dtype == batch.next_obs["image"].dtype
+    assert batch.next_obs["image"][:, 0, 0].tolist() == [1, 101, 2, 103]
+    assert batch.next_obs["inner"]["place"].tolist() == [10, -10, 21, -30]
+    assert batch.discount.tolist() == pytest.approx([GAMMA] * 4)
+    assert batch.weight.tolist() == [1] * 4
+
+
+@settings(max_examples=20, deadline=None)
+@given(stories(st.integers(10, 30)))
+def test_successors_are_kept_only_where_an_episode_ended(story: Story) -> None:
+    """A ring that has come round forgets those of the steps it overwrote."""
+    buffer = buffer_for(story.num_envs, 4, 1)
+    for step in story.steps():
+        buffer.add(step)
+    last = [moment for row in story.moments for moment in row[-4:]]
+    keys = buffer.state_dict()["data"]["obs"][1]["finals"]["keys"]
+    assert len(keys) == sum(moment.terminated or moment.truncated for moment in last)
+
+
+def test_a_batch_is_a_copy() -> None:
+    buffer = buffer_for(2, 10, 1)
+    for time in range(4):
+        buffer.add(dictionary_step(time))
+    batch = buffer.gather(np.array([0]))
+    batch.obs["image"].fill_(9)
+    batch.reward.fill_(9)
+    assert buffer.gather(np.array([0])).obs["image"].max() == 0
+    assert buffer.gather(np.array([0])).reward == 1
+
+
+@pytest.mark.parametrize(("capacity", "start", "reason"), [(5, 100, "too small"), (100, 5, "must start after")])
+def test_sizes_that_cannot_work_are_refused_in_one_sentence(capacity: int, start: int, reason: str) -> None:
+    buffer = ReplayBuffer(capacity, Pace(4, 1, 1, start), 2, GAMMA, Seeds(0))
+    with pytest.raises(UsageError, match=reason):
+        buffer.add(dictionary_step(0))

@@ -1,0 +1,127 @@
+"""The trajectory replay: every rollout once when it is new, then kept ones as often as asked, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.batches import Rollout
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.buffers.trajectories import TrajectoryReplay
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import linear
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import tree_map
+from tests.core.stories import Story, critic, dictionary_step, stories
+
+NAMES = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
+
+
+def content(rollout: Rollout) -> list[Any]:
+    """What a rollout says, as plain lists; the values at its true successors among it."""
+    found = [tree_map(lambda array: array.tolist(), getattr(rollout, name)) for name in NAMES]
+    values = [part.tolist() for part in rollout.values(critic)]
+    return [*found, rollout.whole, rollout.cuts.index[: rollout.cuts.count].tolist(), *values]
+
+
+def replayed(story: Story, steps: int, stop: tuple[int, int] | None = None, **options: Any) -> list[tuple[int, Any]]:
+    """Every batch with the time it came; at `stop` = (time, batches) a fresh buffer goes on from the state."""
+
+    def fresh() -> TrajectoryReplay:
+        return TrajectoryReplay(steps, **{"capacity": 3, "ratio": 1.5, "start": 1, "seeds": Seeds(4), **options})
+
+    buffer, found = fresh(), []
+    for time, step in enumerate(story.steps()):
+        buffer.add(step)
+        taken = 0
+        batches = iter(buffer.batches(Clock(1)))
+        while True:
+            if stop == (time, taken):
+                state, buffer = buffer.state_dict(), fresh()
+                buffer.load_state_dict(state)
+                batches, stop = iter(buffer.batches(Clock(1))), None
+            batch = next(batches, None)
+            if batch is None:
+                break
+            found.append((time, content(batch)))
+            taken += 1
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(stories(st.integers(1, 24)), st.integers(1, 4), st.integers(1, 4))
+def test_new_rollouts_come_once_and_old_ones_come_again(story: Story, steps: int, capacity: int) -> None:
+    """The first batch of a moment is what the rollout buffer gives; the others are among the last `capacity`."""
+    plain, expected = RolloutBuffer(steps), dict[int, Any]()
+    for time, step in enumerate(story.steps()):
+        plain.add(step)
+        for rollout in plain.batches(Clock(1)):
+            expected[time] = content(rollout)
+    seen: dict[int, int] = {}
+    for time, batch in replayed(story, steps, capacity=capacity):
+        seen[time] = seen.get(time, 0) + 1
+        if seen[time] == 1:
+            assert batch == expected[time]
+        else:
+            assert batch in [expected[t] for t in sorted(expected) if t <= time][-capacity:]
+    assert seen.keys() == expected.keys()
+
+
+@settings(max_examples=60, deadline=None)
+@given(stories(st.integers(4, 24)), st.integers(1, 4), st.integers(0, 23), st.integers(0, 3))
+def test_state_resumes_between_any_two_batches(story: Story, steps: int, time: int, batches: int) -> None:
+    assert replayed(story, steps) == replayed(story, steps, (time, batches))
+
+
+def test_ratio_is_the_mean_of_a_poisson_number_and_every_kept_rollout_is_as_likely() -> None:
+    rollouts, ratio, capacity = 4000, 2.5, 4
+    buffer, counts, slots = TrajectoryReplay(1, capacity, ratio, 10, Seeds(0)), [], np.zeros(capacity)
+    for number in range(rollouts):
+        buffer.add(dictionary_step(number % 100))
+        batches = [int(batch.obs["inner"]["place"][0, 0] // 10) for batch in buffer.batches(Clock(1))]
+        assert batches[0] == number % 100
+        if number < 9:
+            assert len(batches) == 1, "before the start nothing is replayed"
+        else:
+            counts.append(len(batches) - 1)
+            for drawn in batches[1:]:
+                slots[(number - drawn) % 100] += 1
+    assert np.mean(counts) == pytest.approx(ratio, abs=4 * (ratio / len(counts)) ** 0.5)
+    assert np.var(counts) == pytest.approx(ratio, rel=0.15)
+    assert slots / slots.sum() == pytest.approx(np.full(capacity, 1 / capacity), abs=0.02)
+
+
+def test_a_ratio_may_follow_a_schedule() -> None:
+    buffer = TrajectoryReplay(1, 4, linear(0.0, 4.0), 1, Seeds(0))
+    given = []
+    for number in range(1000):
+        buffer.add(dictionary_step(number % 100))
+        given.append(len(list(buffer.batches(Clock(1000, number)))) - 1)
+    assert np.mean(given[:500]) == pytest.approx(1, abs=0.2)
+    assert np.mean(given[500:]) == pytest.approx(3, abs=0.3)
+
+
+def test_memory_and_nested_observations_come_back() -> None:
+    buffer = TrajectoryReplay(2, 2, 0.0, 1, Seeds(0))
+    found: list[Rollout] = []
+    for time in range(4):
+        buffer.add(dictionary_step(time))
+        found += list(buffer.batches(Clock(1)))
+    first, second = found
+    assert first.recurrent_state["h"].tolist() == [[0] * 3] * 2
+    assert second.recurrent_state["h"].tolist() == [[2] * 3] * 2
+    assert second.obs["inner"]["place"].tolist() == [[20, 21], [30, 31], [-30, -31]]
+
+
+def test_restart_drops_the_unfinished_rollout() -> None:
+    buffer = TrajectoryReplay(2, 2, 0.0, 1, Seeds(0))
+    for time in (0, 5, 6):
+        buffer.add(dictionary_step(time))
+        if time == 0:
+            buffer.restart()
+    (rollout,) = buffer.batches(Clock(1))
+    assert rollout.obs["inner"]["place"][:, 0].tolist() == [50, 60, -60]

@@ -1,0 +1,192 @@
+"""An exported policy acts as the agent it came from, on every kind of space; nothing else can be in its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from rlplug_core.acting.continuous import GaussianNoise, NoiseAgent, SampleAgent
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
+from rlplug_core.acting.policy_agent import PolicyAgent
+from rlplug_core.acting.recurrent import MemoryAgent
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import constant
+from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.export.agent import Absent
+from rlplug_core.export.bundle import JSON, TENSORS, read, write
+from rlplug_core.export.program import operation
+from rlplug_core.export.spaces import built, described, meant
+from rlplug_core.nets.continuous import DeterministicPolicy
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.nets.heads import squashed
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent import RecurrentPolicy
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Spec
+
+CLOCK = Clock(1)
+#: Wide outputs, so that no two actions are nearly as good.
+NET = Net(hidden=(16,), output_gain=1.0)
+VECTOR = spaces.Box(-3, 3, (5,), np.float32)
+BOUNDED = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
+OBSERVATIONS: dict[str, spaces.Space[Any]] = {
+    "vector": VECTOR,
+    "image": spaces.Box(0, 255, (12, 12, 3), np.uint8),
+    "discrete": spaces.Discrete(7, start=-2),
+    "multidiscrete": spaces.MultiDiscrete([3, 5]),
+    "bits": spaces.MultiBinary(6),
+    "parts": spaces.Dict({"hand": VECTOR, "tool": spaces.Dict({"kind": spaces.Discrete(4), "at": BOUNDED})}),
+    "masked": spaces.Dict({"obs": VECTOR, MASK: spaces.MultiBinary(4)}),
+}
+ACTIONS: dict[str, spaces.Space[Any]] = {
+    "discrete": spaces.Discrete(4),
+    "multidiscrete": spaces.MultiDiscrete([3, 2, 4]),
+    "bits": spaces.MultiBinary(3),
+    "box": spaces.Box(-1, 1, (2,), np.float32),
+    "parts": spaces.Dict({"gear": spaces.Discrete(3), "pedals": spaces.Box(-1, 1, (2,), np.float32)}),
+}
+
+
+def policy_agent(spec: Spec, net: Net = NET) -> PolicyAgent:
+    torch.manual_seed(1)
+    return PolicyAgent(PolicyNetwork(spec, net), Seeds(1))
+
+
+def exported(agent: Any, spec: Spec, where: Path, own: spaces.Space[Any] | None = None) -> Any:
+    return read(write(where / "policy", agent, Absent(spec, own or spec.action), {"wrap": []})).agent
+
+
+def seen(space: spaces.Space[Any], count: int) -> Any:
+    """So many random observations."""
+    every = batch_space(space, count)
+    every.seed(3)
+    return dict_of(every.sample())
+
+
+def dict_of(tree: Any) -> Any:
+    return {key: dict_of(part) for key, part in tree.items()} if isinstance(tree, dict) else tree
+
+
+def assert_acts_alike(agent: Any, other: Any, space: spaces.Space[Any], count: int = 10_000) -> None:
+    obs, first = seen(space, count), np.ones(count, bool)
+    mine = agent.act(obs, first, agent.initial(count), CLOCK, explore=False).action
+    theirs = other.act(obs, first, other.initial(count), CLOCK).action
+    assert mine.shape == theirs.shape
+    if mine.dtype.kind == "f":
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(mine, theirs)
+    assert len(np.unique(mine, axis=0)) > 1  # or any policy would be alike
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_the_same_actions_on_every_kind_of_observations(kind: str, tmp_path: Path) -> None:
+    spec = Spec(OBSERVATIONS[kind], ACTIONS["discrete"], 1, "Any-v0")
+    agent = policy_agent(spec)
+    assert_acts_alike(agent, exported(agent, spec, tmp_path), spec.obs)
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_the_same_actions_of_every_kind(kind: str, tmp_path: Path) -> None:
+    spec = Spec(VECTOR, ACTIONS[kind], 1, "Any-v0")
+    agent = policy_agent(spec)
+    assert_acts_alike(agent, exported(agent, spec, tmp_path), spec.obs)
+
+
+def test_every_other_agent_acts_alike(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    choice, box = Spec(VECTOR, ACTIONS["discrete"], 1, "A-v0"), Spec(VECTOR, ACTIONS["box"], 1, "B-v0")
+    agents: list[tuple[Any, Spec]] = [
+        (EpsilonGreedy(QNetwork(choice, NET, dueling=True), constant(0.1), Seeds(1)), choice),
+        (SampleAgent(PolicyNetwork(box, NET, make=squashed), Seeds(1)), box),
+        (NoiseAgent(DeterministicPolicy(box, NET), GaussianNoise(0.1), Seeds(1)), box),
+    ]
+    for number, (agent, spec) in enumerate(agents):
+        assert_acts_alike(agent, exported(agent, spec, tmp_path / str(number)), spec.obs)
+
+
+def test_observations_are_normalized_as_before(tmp_path: Path) -> None:
+    spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
+    agent = policy_agent(spec, Net(hidden=(16,), output_gain=1.0, normalize_obs=True))
+    plain = agent.act(seen(VECTOR, 9), np.ones(9, bool), None, CLOCK, explore=False).action
+    norm: Any = agent.network.encoder.norm.norm
+    norm.update(torch.randn(500, 5) * 7 + 3, torch.ones(500))
+    assert not np.allclose(plain, agent.act(seen(VECTOR, 9), np.ones(9, bool), None, CLOCK, explore=False).action)
+    assert_acts_alike(agent, exported(agent, spec, tmp_path), spec.obs)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_memory_is_carried_and_forgotten_alike(cell: Any, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
+    agent: Any = MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
+    other = exported(agent, spec, tmp_path)
+    mine, theirs, generator = agent.initial(50), other.initial(50), np.random.default_rng(2)
+    for _ in range(200):
+        obs = generator.normal(size=(50, 5)).astype(np.float32)
+        first = generator.random(50) < 0.1
+        one, two = agent.act(obs, first, mine, CLOCK, explore=False), other.act(obs, first, theirs, CLOCK)
+        np.testing.assert_allclose(one.action, two.action, rtol=0, atol=1e-5)
+        mine, theirs = one.recurrent_state, two.recurrent_state
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 3], start=[1, -1]), spaces.MultiBinary([2, 2]), BOUNDED,
+        spaces.Box(-np.inf, np.inf, (2,), np.float64), spaces.Tuple((spaces.Discrete(2), BOUNDED)),
+        spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Box(0, 1, (1,), np.float32)}), OBSERVATIONS["parts"],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_spaces_survive_json(space: spaces.Space[Any]) -> None:
+    assert built(json.loads(json.dumps(described(space)))) == space
+
+
+def test_canonical_actions_mean_the_environments_own() -> None:
+    own = spaces.Tuple((spaces.Discrete(3, start=7), spaces.Dict({"x": BOUNDED})))
+    gear, parts = meant(own, np.array([[2, 0.5, -1], [0, -3, 1]], np.float32))
+    assert gear.tolist() == [9, 7]
+    np.testing.assert_array_equal(parts["x"], np.array([[1, 0], [-2, 10]], np.float32))
+
+
+def test_what_is_written_is_checked(tmp_path: Path) -> None:
+    spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
+    place = write(tmp_path / "policy", policy_agent(spec), Absent(spec, spec.action), {"wrap": []})
+    with pytest.raises(UsageError, match="exists already; name another place"):
+        write(place, policy_agent(spec), Absent(spec, spec.action), {"wrap": []})
+    content = bytearray((place / TENSORS).read_bytes())
+    content[-1] ^= 1
+    (place / TENSORS).write_bytes(content)
+    with pytest.raises(RlplugError, match="has changed since it was written"):
+        read(place)
+
+
+@pytest.mark.parametrize(
+    "name", ["aten.from_file.default", "aten.save.default", "os.system", "operator.call", "aten.x.y"]
+)
+def test_a_program_calls_nothing_but_core_operations(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RlplugError, match="none of torch's core operations"):
+        operation(name)
+    spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
+    place = write(tmp_path / "policy", policy_agent(spec), Absent(spec, spec.action), {"wrap": []})
+    whole = json.loads((place / JSON).read_bytes())
+    whole["program"]["steps"][0][1] = name
+    (place / JSON).write_text(json.dumps(whole))
+    with pytest.raises(RlplugError, match="none of torch's core operations"):
+        read(place)
+
+
+def test_an_agent_nobody_can_write_down_is_refused(tmp_path: Path) -> None:
+    spec = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0")
+    with pytest.raises(UsageError, match=r"a object cannot be exported; its author can give it a method exported\(\)"):
+        write(tmp_path / "policy", object(), Absent(spec, spec.action), {})  # type: ignore[arg-type]

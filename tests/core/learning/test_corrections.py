@@ -1,0 +1,113 @@
+"""V-trace and Retrace against the definitions, one episode at a time, through the real buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.batches import Rollout
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.learning.corrections import retrace, vtrace
+from rlplug_core.learning.estimators import gae
+from rlplug_core.types import Array
+from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
+from tests.reference import returns
+from tests.reference.returns import Moment
+
+SHARES = st.floats(0, 1)
+CLIPS = st.floats(0.1, 3)
+
+
+def chosen(number: float | Array) -> Array:
+    """Q of the action that was taken where an observation was seen."""
+    return np.cos(np.asarray(number, dtype=np.float64) * 7.31) * 2
+
+
+def ratio(number: float | Array) -> Array:
+    """How much likelier the action is now: from 0.1 to 7."""
+    return np.exp(np.sin(np.asarray(number, dtype=np.float64) * 3.7) * 2)
+
+
+def windows(story: Story, steps: int) -> Iterator[tuple[Rollout, list[list[Moment]]]]:
+    """The rollouts of a story, each with the moments of its rows."""
+    buffer, seen = RolloutBuffer(steps), 0
+    for step in story.steps():
+        buffer.add(step)
+        for rollout in buffer.batches(Clock(1)):
+            yield rollout, [row[seen : seen + steps] for row in story.moments]
+            seen += steps
+
+
+def of(function: Callable[[Array], Array], rollout: Rollout) -> Array:
+    """`function` of every observation of a rollout, [T, N]."""
+    found: Array = function(rollout.obs[:-1, :, 0]).astype(np.float32)
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories(st.integers(1, 15)), st.integers(1, 6), SHARES, SHARES, CLIPS, CLIPS)
+def test_vtrace_is_the_definition(
+    story: Story, steps: int, gamma: float, lam: float, clip_delta: float, clip_trace: float
+) -> None:
+    for rollout, rows in windows(story, steps):
+        advantage, target = vtrace(
+            rollout, *rollout.values(critic), of(ratio, rollout), gamma, lam, clip_delta, clip_trace
+        )
+        assert advantage.dtype == target.dtype == np.float32
+        for row, moments in enumerate(rows):
+            wanted = returns.vtrace(moments, value, ratio, gamma, lam, clip_delta, clip_trace)
+            assert np.flatnonzero(~rollout.weight[:, row].astype(bool)).tolist() == [
+                time for time in range(steps) if time not in wanted[0]
+            ]
+            for time in range(steps):
+                assert advantage[time, row] == pytest.approx(wanted[0].get(time, 0.0), rel=1e-3, abs=1e-3)
+                if time in wanted[1]:
+                    assert target[time, row] == pytest.approx(wanted[1][time], rel=1e-3, abs=1e-3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories(st.integers(1, 15)), st.integers(1, 6), SHARES, SHARES)
+def test_retrace_is_the_definition(story: Story, steps: int, gamma: float, lam: float) -> None:
+    for rollout, rows in windows(story, steps):
+        now = (of(chosen, rollout), of(ratio, rollout))
+        target = retrace(rollout, *rollout.values(critic), *now, gamma, lam)
+        assert target.dtype == np.float32
+        for row, moments in enumerate(rows):
+            wanted = returns.retrace(moments, value, chosen, ratio, gamma, lam)
+            for time, number in wanted.items():
+                assert target[time, row] == pytest.approx(number, rel=1e-3, abs=1e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(stories(st.integers(1, 12)), st.integers(1, 6), SHARES)
+def test_on_policy_vtrace_gives_n_step_returns(story: Story, steps: int, gamma: float) -> None:
+    """With ratios of 1 the targets are those of GAE with lambda 1 (section 4.1)."""
+    for rollout, _ in windows(story, steps):
+        ones, counts = np.ones_like(rollout.reward), rollout.weight > 0
+        values = rollout.values(critic)
+        advantage, target = vtrace(rollout, *values, ones, gamma)
+        expected, expected_target = gae(rollout, *values, gamma, 1.0)
+        np.testing.assert_allclose(advantage, expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(target[counts], expected_target[counts], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_rows_of_weight_0_hold_reaches_no_target(garbage: Any, cut: bool) -> None:
+    outcomes = []
+    for story in (absent_between(cut), absent_between(cut, *garbage)):
+        ((rollout, _),) = windows(story, 4)
+        ones = np.ones_like(rollout.reward)
+        counts = rollout.weight > 0
+        outcomes.append(
+            [*(part[counts] for part in vtrace(rollout, *rollout.values(critic), ones, 0.9)),
+             retrace(rollout, *rollout.values(critic), ones, ones, 0.9)[counts]]
+        )  # fmt: skip
+    for one, other in zip(*outcomes, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,253 @@
+"""K-FAC: the natural gradient, exact where the factors are, and the trust region of each module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import constant
+from rlplug_core.learning.kfac import KFAC
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.nets.encoders import MLP
+from rlplug_core.nets.net import Net
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
+
+
+def scores(module: nn.Module, terms: Tensor) -> Tensor:
+    """The gradient of each term [B] in all parameters, [B, P]."""
+    parameters = list(module.parameters())
+    rows = [torch.autograd.grad(one, parameters, retain_graph=True) for one in terms]
+    return torch.stack([torch.cat([part.reshape(-1) for part in row]) for row in rows])
+
+
+def observed(kfac: KFAC, module: nn.Module, obs: Tensor, log_likelihood: Tensor | None = None) -> Tensor:
+    """Feed one batch; without log-likelihoods those of a Gaussian of variance 1, one standard deviation off."""
+    with kfac.capture() as seen:
+        mean = module(obs)
+    terms = mean.flatten(1).sum(1) if log_likelihood is None else log_likelihood
+    kfac.observe(seen, terms, torch.ones(len(obs)).double())
+    kfac.refresh()
+    return terms
+
+
+def test_linear_gaussian_gradient_is_the_exact_natural_gradient() -> None:
+    """y = W x + b + noise: every input meets every noise, so the Fisher matrix is exactly a Kronecker product."""
+    layer, noise = nn.Linear(3, 2).double(), torch.tensor([[1.0, 0.5], [-1.0, -0.5], [0.3, -2.0], [-0.3, 2.0]]).double()
+    root = torch.randn(5, 3).double()
+    pairs = list(product(range(5), range(4)))
+    obs = torch.stack([root[i] for i, _ in pairs])
+    drawn = torch.stack([noise[j] for _, j in pairs])
+    kfac = KFAC([(layer, None)], damping=1e-12)
+    optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+    with kfac.capture() as seen:
+        mean = layer(obs)
+    log_likelihood = -0.5 * (mean.detach() + drawn - mean).square().sum(1)
+    kfac.observe(seen, log_likelihood, torch.ones(len(obs)).double())
+    kfac.refresh()
+    with torch.no_grad():
+        layer(obs)  # outside of the context nothing is noted
+    assert len(seen.seen) == 1
+    score = scores(layer, -0.5 * (mean.detach() + drawn - layer(obs)).square().sum(1))
+    fisher, gradient = score.T @ score / len(obs), torch.randn(len(optimizer.flat)).double()
+    torch.testing.assert_close(kfac.natural(gradient, optimizer.state), torch.linalg.solve(fisher, gradient))
+
+
+def test_damping_is_added_to_the_fisher_matrix() -> None:
+    layer, obs = nn.Linear(3, 2).double(), torch.randn(6, 3).double()
+    kfac = KFAC([(layer, None)], damping=0.3)
+    optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+    observed(kfac, layer, obs)
+    rows = torch.cat([obs, torch.ones(6, 1).double()], 1)
+    fisher = torch.kron(torch.ones(2, 2).double(), rows.T @ rows / 6)  # weight rows with their bias, by outputs
+    gradient = torch.randn(8).double()
+    order = torch.cat([gradient[:6].view(2, 3), gradient[6:].view(2, 1)], 1).reshape(-1)
+    wanted = torch.linalg.solve(fisher + 0.3 * torch.eye(8).double(), order).view(2, 4)
+    wanted = torch.cat([wanted[:, :3].reshape(-1), wanted[:, 3]])
+    torch.testing.assert_close(kfac.natural(gradient, optimizer.state), wanted)
+
+
+def test_factors_of_a_network_are_its_moments() -> None:
+    """Of layers that are called as functions too, as those of `MLP` are; rows of weight 0 do not count."""
+    module = nn.Sequential(MLP(2, Net(hidden=(3,))), nn.Linear(3, 1, bias=False))
+    obs, weight = torch.randn(4, 2), torch.tensor([1.0, 0.0, 2.0, 1.0])
+    kfac = KFAC([(module, None)])
+    optimizer = Optimizer(module.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+    with kfac.capture() as seen:
+        terms = module(obs)[:, 0]
+    kfac.observe(seen, terms, weight)
+    first, second = module[0].linears[0], module[1]
+    counts = weight > 0
+    with torch.no_grad():
+        inputs = torch.cat([obs, torch.ones(4, 1)], 1)[counts]
+        hidden = torch.tanh(first(obs))[counts]
+        slopes = second.weight * (1 - hidden.square())
+    state = optimizer.state
+    torch.testing.assert_close(state["0/inputs"], inputs.T @ inputs / 3)
+    torch.testing.assert_close(state["0/outputs"], slopes.T @ slopes / 3)
+    torch.testing.assert_close(state["1/inputs"], hidden.T @ hidden / 3)
+    torch.testing.assert_close(state["1/outputs"], torch.ones(1, 1))
+
+
+def test_convolution_over_one_place_is_a_linear_layer() -> None:
+    """And over several the inputs are summed and the slopes averaged over the places (Grosse and Martens, 2016)."""
+    convolution = nn.Conv2d(2, 3, 2).double()
+    linear = nn.Linear(8, 3).double()
+    for places, image in ((1, torch.randn(5, 2, 2, 2)), (4, torch.randn(5, 2, 3, 3))):
+        patches = functional.unfold(image.double(), 2).transpose(1, 2).reshape(-1, 8)
+        states = []
+        for layer, obs in ((convolution, image.double()), (linear, patches)):
+            kfac = KFAC([(layer, None)])
+            optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+            observed(kfac, layer, obs)
+            states.append(optimizer.state)
+        torch.testing.assert_close(states[0]["0/inputs"], places * states[1]["0/inputs"])
+        torch.testing.assert_close(states[0]["0/outputs"], states[1]["0/outputs"])
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_layer_that_every_row_uses_several_times_is_a_convolution(flat: bool) -> None:
+    """Over as many places: the inputs are summed and the slopes averaged."""
+    convolution, linear, obs = nn.Conv2d(8, 3, 1).double(), nn.Linear(8, 3).double(), torch.randn(5, 4, 8).double()
+    image, states = obs.transpose(1, 2).unflatten(2, (2, 2)), []
+    for layer, given in ((convolution, image), (linear, obs.flatten(0, 1) if flat else obs)):
+        kfac = KFAC([(layer, None)])
+        optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+        with kfac.capture() as seen:
+            mean = layer(given)
+        kfac.observe(seen, mean.reshape(5, -1).sum(1), torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0]).double())
+        states.append(optimizer.state)
+    torch.testing.assert_close(states[0]["0/inputs"], states[1]["0/inputs"])
+    torch.testing.assert_close(states[0]["0/outputs"], states[1]["0/outputs"])
+
+
+def test_layers_that_it_cannot_factor_or_shall_not_train_follow_the_gradient_or_stay() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(4, 4, 3, padding="same"), nn.Flatten(), nn.Linear(36, 2)
+    )
+    net[1].bias.requires_grad = net[3].weight.requires_grad = False
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    kfac = KFAC([(net, None)], damping=0.25)
+    optimizer = Optimizer(trained, name="network", rule=kfac, learning_rate=constant(1.0))
+    observed(kfac, net, torch.randn(5, 4, 5, 5), None)
+    gradient = torch.randn(len(optimizer.flat))
+    torch.testing.assert_close(kfac.natural(gradient, optimizer.state), gradient / 1.25)
+
+
+def test_first_moments_replace_the_identity_and_later_ones_decay() -> None:
+    layer = nn.Linear(1, 1, bias=False).double()
+    kfac = KFAC([(layer, None)], decay=0.9)
+    optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+    for value, wanted in ((2.0, 4.0), (4.0, 10.0), (1.0, 7.0)):
+        observed(kfac, layer, torch.full((3, 1), value).double())
+        assert optimizer.state["0/inputs"].item() == pytest.approx(wanted)
+    for _ in range(20):
+        observed(kfac, layer, torch.full((3, 1), 3.0).double())
+    now = optimizer.state["0/inputs"].item()
+    observed(kfac, layer, torch.zeros(3, 1).double())
+    assert optimizer.state["0/inputs"].item() == pytest.approx(0.9 * now)
+
+
+@pytest.mark.parametrize("width", [1.0, 25.0])
+@pytest.mark.parametrize("scale", [1e-6, 1e2, 1e4])
+def test_each_module_keeps_its_own_region(scale: float, width: float) -> None:
+    """The quadratic model's divergence ½ ΔᵀFΔ of the step is at most the radius; what is free takes the whole step."""
+    bound, free = nn.Linear(2, 2).double(), nn.Linear(2, 1).double()
+    obs, radius, lr = torch.randn(7, 2).double(), 1e-3, 0.5
+    kfac = KFAC([(bound, radius), (free, None)], damping=1e-9, momentum=0.0)
+    optimizer = Optimizer(
+        [*bound.parameters(), *free.parameters()], name="network", rule=kfac, learning_rate=constant(lr)
+    )
+    with kfac.capture() as seen:
+        terms = bound(obs).sum(1) + free(obs)[:, 0]
+    kfac.observe(seen, terms, torch.ones(7).double())
+    kfac.refresh()
+    kfac.widen(0, torch.tensor(width))
+    wish = torch.randn(2, 2).double()
+    loss = scale * ((bound(obs) * (obs @ wish).sum(1, keepdim=True)).mean() + free(obs).mean())
+    before = optimizer.flat.clone()
+    gradient = torch.cat([part.reshape(-1) for part in torch.autograd.grad(
+        loss, optimizer.parameters, retain_graph=True)])  # fmt: skip
+    natural = kfac.natural(gradient, optimizer.state)
+    optimizer.minimize(loss, Clock(10))
+    step = before - optimizer.flat
+    torch.testing.assert_close(step[6:], lr * natural[6:])
+    divergence = 0.5 * float(lr**2 * natural[:6] @ gradient[:6])
+    shrunk = min(1.0, (width * radius / divergence) ** 0.5)
+    torch.testing.assert_close(step[:6], lr * shrunk * natural[:6])
+    assert (shrunk == 1) == (scale == 1e-6)
+
+
+def test_momentum_averages_directions() -> None:
+    layer = nn.Linear(1, 1, bias=False).double()
+    kfac = KFAC([(layer, None)], damping=1e-12, momentum=0.75)
+    optimizer = Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+    kfac.refresh()
+    start = optimizer.flat.item()
+    for wanted in (0.25, 0.4375):
+        before = optimizer.flat.item()
+        optimizer.minimize(layer.weight.sum(), Clock(10))
+        assert before - optimizer.flat.item() == pytest.approx(wanted)
+    assert start - optimizer.flat.item() == pytest.approx(0.6875)
+
+
+def test_parameters_of_no_layer_follow_the_gradient() -> None:
+    module = nn.Module()
+    module.scale, module.layer = nn.Parameter(torch.ones(2)), nn.Linear(1, 1)
+    kfac = KFAC([(module, None)], damping=0.25)
+    optimizer = Optimizer(module.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+    gradient = torch.tensor([1.0, -2.0, 0.0, 0.0])
+    torch.testing.assert_close(kfac.natural(gradient, optimizer.state)[:2], torch.tensor([0.8, -1.6]))
+
+
+@pytest.mark.parametrize("refreshed", [True, False])
+def test_a_rescaled_region_goes_on_as_if_its_outputs_had_always_been_of_that_size(refreshed: bool) -> None:
+    """Outputs become 100 times as large after two steps, or are so from the beginning; a region beside them stays."""
+    layers, obs, found = (nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(3, 1)), torch.randn(20, 3).double(), []
+    for size, factor in ((1.0, 100.0), (100.0, 1.0)):
+        body, last, beside = (deepcopy(layer).double() for layer in layers)
+        module = nn.Sequential(body, nn.Tanh(), last)
+        kfac = KFAC([(beside, 1e-3), (module, 1e-3)], damping=1e-12, momentum=0.5)
+        optimizer = Optimizer(
+            [*beside.parameters(), *module.parameters()], name="network", rule=kfac, learning_rate=constant(0.1)
+        )
+        multiply(last, size)
+        for step in range(4):
+            if step == 2:
+                size *= factor
+                multiply(last, factor)
+                kfac.rescale(last, factor)
+            with kfac.capture() as seen:
+                terms = module(obs)[:, 0] + beside(obs)[:, 0]
+            kfac.observe(seen, terms, torch.ones(20).double())
+            if refreshed or step == 0:
+                kfac.refresh()
+            kfac.widen(1, torch.tensor(size**2))
+            errors = module(obs)[:, 0] - size * obs[:, 0], beside(obs)[:, 0] - 1
+            optimizer.minimize(sum(error.square().mean() for error in errors), Clock(10))
+        found.append(optimizer.flat.clone())
+    torch.testing.assert_close(*found)
+
+
+def multiply(layer: nn.Module, factor: float) -> None:
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(factor)
+
+
+def test_regions_that_share_a_parameter_are_refused() -> None:
+    layer = nn.Linear(1, 1)
+    with pytest.raises(ValueError, match="share a parameter"):
+        KFAC([(layer, 0.1), (nn.Sequential(layer), None)])

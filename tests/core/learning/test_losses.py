@@ -1,0 +1,117 @@
+"""Losses on distributions against slow references, at the edges and in between."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rlplug_core.learning.losses import categorical_projection, quantile_huber
+from tests.reference import distributional
+
+NUMBERS = st.floats(-20, 20, width=32)
+#: Also returns that fall on atoms and on the ends, exactly.
+REWARDS = st.one_of(NUMBERS, st.integers(-12, 12).map(float), st.just(0.0))
+DISCOUNTS = st.one_of(st.floats(0, 1, width=32), st.sampled_from([0.0, 0.5, 1.0]))
+
+
+@st.composite
+def supports(draw: st.DrawFn) -> Tensor:
+    low, width = draw(st.integers(-10, 9)), draw(st.integers(1, 20))
+    return torch.linspace(low, low + width, draw(st.integers(2, 12)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), supports(), st.lists(st.tuples(REWARDS, DISCOUNTS), min_size=1, max_size=4))
+def test_projection_is_the_slow_one_and_loses_no_mass(
+    data: st.DataObject, support: Tensor, steps: list[tuple[float, float]]
+) -> None:
+    atoms = len(support)
+    masses = st.lists(st.integers(0, 5), min_size=atoms, max_size=atoms).filter(any)
+    probability = torch.tensor([data.draw(masses) for _ in steps], dtype=torch.float32)
+    probability /= probability.sum(1, keepdim=True)
+    reward, discount = torch.tensor(steps).unbind(1)
+    projected = categorical_projection(probability, reward, discount, support)
+    assert (projected >= 0).all()
+    torch.testing.assert_close(projected.sum(1), torch.ones(len(steps)), rtol=0, atol=1e-5)
+    for row, (gain, factor) in enumerate(steps):
+        expected = distributional.projection(probability[row].tolist(), gain, factor, support.tolist())
+        torch.testing.assert_close(projected[row], torch.tensor(expected), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("reward", "wanted"),
+    [
+        (-9.0, [1.0, 0, 0, 0, 0]), (-2.0, [1.0, 0, 0, 0, 0]), (0.0, [0, 0, 1.0, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]),
+        (2.0, [0, 0, 0, 0, 1.0]), (9.0, [0, 0, 0, 0, 1.0]),
+    ],
+)  # fmt: skip
+def test_where_nothing_follows_all_mass_is_at_the_reward(reward: float, wanted: list[float]) -> None:
+    support, probability = torch.linspace(-2, 2, 5), torch.full((1, 5), 0.2)
+    projected = categorical_projection(probability, torch.tensor([reward]), torch.zeros(1), support)
+    torch.testing.assert_close(projected, torch.tensor([wanted]))
+
+
+def test_projection_keeps_the_mean_within_the_support() -> None:
+    torch.manual_seed(0)
+    support, probability = torch.linspace(-5, 5, 51), torch.rand(64, 51).softmax(1)
+    reward, discount = torch.rand(64) - 0.5, 0.9 * torch.rand(64)
+    projected = categorical_projection(probability, reward, discount, support)
+    torch.testing.assert_close(projected @ support, reward + discount * (probability @ support), rtol=0, atol=1e-4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.sampled_from([0.1, 1.0, 3.0]))
+def test_quantile_huber_and_its_gradient_are_the_slow_ones(
+    data: st.DataObject, num_envs: int, count: int, samples: int, kappa: float
+) -> None:
+    """Ties and errors of exactly kappa are among the whole numbers."""
+    numbers = st.one_of(st.integers(-5, 5).map(float), NUMBERS)
+
+    def table(width: int) -> Tensor:
+        row = st.lists(numbers, min_size=width, max_size=width)
+        return torch.tensor([data.draw(row) for _ in range(num_envs)])
+
+    quantiles, targets, shares = table(count).requires_grad_(), table(samples), torch.rand(num_envs, count)
+    loss = quantile_huber(quantiles, shares, targets, kappa)
+    (slopes,) = torch.autograd.grad((loss * torch.arange(1, num_envs + 1)).sum(), quantiles)
+    for row in range(num_envs):
+        arguments = (quantiles[row].tolist(), shares[row].tolist(), targets[row].tolist(), kappa)
+        assert loss[row].item() == pytest.approx(distributional.quantile_huber(*arguments), rel=1e-4, abs=1e-4)
+        expected = [(row + 1) * slope for slope in distributional.quantile_slopes(*arguments)]
+        assert slopes[row].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_quantile_huber_of_large_returns_keeps_its_precision() -> None:
+    """Returns of thousands, errors below kappa: what differences of sums of squares would lose in single precision."""
+    torch.manual_seed(0)
+    quantiles, targets = (5000 + 0.3 * torch.randn(2, 50)).requires_grad_(), 5000 + 0.3 * torch.randn(2, 50)
+    shares = torch.rand(50)
+    loss = quantile_huber(quantiles, shares, targets)
+    loss.sum().backward()
+    assert quantiles.grad is not None
+    for row in range(2):
+        arguments = (quantiles[row].tolist(), shares.tolist(), targets[row].tolist(), 1.0)
+        assert loss[row].item() == pytest.approx(distributional.quantile_huber(*arguments), rel=1e-3)
+        assert quantiles.grad[row].tolist() == pytest.approx(distributional.quantile_slopes(*arguments), abs=1e-4)
+
+
+def test_no_gradient_reaches_the_targets() -> None:
+    quantiles, targets = torch.zeros(1, 3, requires_grad=True), torch.ones(1, 3, requires_grad=True)
+    quantile_huber(quantiles, torch.tensor([0.2, 0.5, 0.8]), targets).sum().backward()
+    assert quantiles.grad is not None
+    assert targets.grad is None
+
+
+def test_quantile_regression_finds_quantiles() -> None:
+    """Its minimum for a known sample, to within what Huber's bend moves."""
+    samples, shares = torch.arange(1000).unsqueeze(0) / 1000, torch.tensor([0.1, 0.5, 0.9])
+    quantiles = torch.full((1, 3), 0.5, requires_grad=True)
+    descent = torch.optim.SGD([quantiles], lr=0.05)
+    for _ in range(200):
+        descent.zero_grad()
+        quantile_huber(quantiles, shares, samples, kappa=0.01).sum().backward()
+        descent.step()
+    assert quantiles[0].tolist() == pytest.approx([0.1, 0.5, 0.9], abs=0.03)

@@ -1,0 +1,266 @@
+"""A loss or a gradient that is infinite or no number stops a run before it reaches the weights, and says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.batches import Rollout, Samples
+from rlplug_core.clock import Clock
+from rlplug_core.config.options import Config, Natural, Positive
+from rlplug_core.config.schedules import constant
+from rlplug_core.errors import NonFinite
+from rlplug_core.learning.kfac import KFAC
+from rlplug_core.learning.late_check import CheckLate
+from rlplug_core.learning.natural import TrustRegion
+from rlplug_core.learning.optimizer import Optimizer, check_now
+from rlplug_core.learning.update_rules import RMSProp
+from rlplug_core.loop.plan import Plan
+from rlplug_core.runs.advice import advice, last_good
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import train
+from tests.core.fakes import ENVS, TINY, Tiny, TinyConfig, assert_same, make_runner
+from tests.core.learning.test_optimizer import loss_of, network, shared_pair, weights
+
+FILE = Path(__file__).resolve()
+NAN, INF = float("nan"), float("inf")
+
+
+@dataclass(frozen=True)
+class FailingConfig(TinyConfig):
+    """Options of Failing."""
+
+    sound: Natural = 5  # losses that are numbers
+
+
+class Failing(Tiny):
+    """Its loss is no number after a while."""
+
+    Config = FailingConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    config: FailingConfig
+
+    def build(self) -> None:
+        super().build()
+        self.losses = 0
+
+    def loss(self, batch: Samples) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(batch)
+        self.losses += 1
+        return loss * (1.0 if self.losses <= self.config.sound else NAN), metrics
+
+
+class FailingLate(Failing):
+    """Looks at a loss an update later, as on a device."""
+
+    def build(self) -> None:
+        super().build()
+        self.optim.check, self.optim.in_numpy = CheckLate(check_now), False
+
+
+@pytest.mark.parametrize(
+    ("factor", "added", "sentence"),
+    [
+        (NAN, 0.0, "net met the loss nan and a gradient of norm nan"),
+        (INF, 0.0, "net met the loss inf and a gradient of norm"),
+        (1.0, NAN, r"net met the loss nan and a gradient of norm \d"),
+        (1.0, -INF, r"net met the loss -inf and a gradient of norm \d"),
+    ],
+)
+def test_the_weights_stay_as_they_were(factor: float, added: float, sentence: str) -> None:
+    net = network()
+    optimizer = Optimizer(
+        net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
+    )
+    optimizer.name = "net"
+    optimizer.minimize(loss_of(net, 0), Clock(1))
+    before, state = weights(net), optimizer.state["square"].clone()
+    with pytest.raises(NonFinite, match=sentence):
+        optimizer.minimize(loss_of(net, 1) * factor + added, Clock(1))
+    assert_same(before, weights(net))
+    assert_same(state, optimizer.state["square"])
+
+
+def test_shared_weights_stay_as_they_were() -> None:
+    _, owner, [(worker, optimizer), _] = shared_pair(RMSProp(), constant(1e-2))
+    before = owner.target.clone()
+    with pytest.raises(NonFinite):
+        optimizer.minimize(loss_of(worker, 0) * NAN, Clock(1))
+    assert_same(before, owner.target)
+
+
+def test_a_gradient_that_no_clip_could_save() -> None:
+    """Only one parameter's is no number; clipped by its norm it would spoil all."""
+    net = network()
+    optimizer = Optimizer(
+        net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
+    )
+    with pytest.raises(NonFinite, match="a gradient of norm nan"):
+        optimizer.minimize(loss_of(net, 0) + (net[0].bias[0] * 0.0).sqrt().nan_to_num(0.0), Clock(1))
+
+
+def test_learners_name_their_optimizers() -> None:
+    assert make_runner(TINY).learner.optim.name == "Tiny.actor_critic"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_device_is_looked_at_a_step_later() -> None:
+    """So that nothing waits for the step that is under way."""
+    net = network().cuda()
+    optimizer = Optimizer(
+        net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
+    )
+    assert isinstance(optimizer.check, CheckLate)
+    data = torch.ones(5, 3, device="cuda")
+    for factor in (1.0, 1.0, NAN):
+        optimizer.minimize(net(data).square().sum() * factor, Clock(1))
+    with pytest.raises(NonFinite, match="a step ago, the optimizer met the loss nan"):
+        optimizer.minimize(net(data).square().sum(), Clock(1))
+
+
+def test_what_is_looked_at_late_is_looked_at_before_it_is_saved() -> None:
+    net = network()
+    optimizer = Optimizer(
+        net.parameters(), name="network", rule=RMSProp(), learning_rate=constant(1e-2), max_grad_norm=0.5
+    )
+    optimizer.check, optimizer.name, optimizer.in_numpy = CheckLate(check_now), "net", False
+    optimizer.state_dict()
+    optimizer.minimize(loss_of(net, 0), Clock(1))
+    optimizer.state_dict()
+    optimizer.minimize(loss_of(net, 1) * NAN, Clock(1))
+    with pytest.raises(NonFinite, match=r"^at the last step, net met the loss nan"):
+        optimizer.state_dict()
+    with pytest.raises(NonFinite, match=r"^a step ago, net met the loss nan"):
+        optimizer.minimize(loss_of(net, 2), Clock(1))
+
+
+@pytest.mark.parametrize(("loss", "divergence"), [(NAN, 1.0), (1.0, NAN)])
+def test_a_trust_region_does_not_stand_still_in_silence(loss: float, divergence: float) -> None:
+    """No step of its line search would be an improvement on a loss that is no number."""
+    module = nn.Linear(2, 2)
+    region = TrustRegion(module)
+    before, data = weights(module), torch.ones(4, 2)
+
+    def of(factor: float) -> Tensor:
+        outputs: Tensor = module(data)
+        return outputs.square().sum() * factor
+
+    with pytest.raises(NonFinite, match=r"trust region met the loss (nan|[0-9.]+) or curvature that is not finite"):
+        region.step(lambda: of(loss), lambda: of(divergence), radius=0.01)
+    assert_same(before, weights(module))
+
+
+def test_curvature_that_is_no_number() -> None:
+    layer = nn.Linear(2, 2)
+    kfac = KFAC([(layer, None)])
+    Optimizer(layer.parameters(), name="network", rule=kfac, learning_rate=constant(1.0))
+    with kfac.capture() as seen:
+        outputs = layer(torch.full((3, 2), NAN))
+    kfac.observe(seen, outputs.sum(-1), torch.ones(3))
+    with pytest.raises(NonFinite, match="K-FAC's moments of the inputs of layer 0 are not finite"):
+        kfac.refresh()
+
+
+# In runs.
+
+OPTIONS: dict[str, Any] = {
+    "total_timesteps": 400, "num_envs": 2, "checkpoint_every": 16, "eval_every": 400, "eval_episodes": 1,
+    "final_eval_episodes": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("runner", [{"runner": "sync"}, {"runner": "async", "inline": True, "workers": 1}])
+def test_the_run_says_where_it_was_and_what_to_do(runner: dict[str, Any], tmp_path: Path) -> None:
+    """Seven losses are sound, 8 env steps each; the eighth stops the run before it reaches the weights."""
+    with pytest.raises(NonFinite) as caught:
+        train(
+            f"{FILE}:Failing", f"{ENVS}:Chain", {**OPTIONS, **runner, "sound": 7}, out=tmp_path, name="r", hooks=False
+        )
+    sentence, good = str(caught.value), tmp_path / "r" / "checkpoints" / "step-000000000048"
+    assert sentence.startswith(
+        "Failing.actor_critic met the loss nan and a gradient of norm nan at step 64, update 7; "
+        f"the last good checkpoint is {good}; look at the size of rewards and observations, clip gradients or take "
+    )
+    assert " --set learning_rate=0.005` with your other options begins anew" in sentence
+    assert caught.value.exit_code == 1
+    assert good.is_dir()
+    kinds = [(record.kind, record.data) for record in read(tmp_path / "r" / "journal.jsonl")]
+    assert kinds[-1] == ("end", {"status": "failed"})
+    assert ("error", {"type": "NonFinite", "message": sentence}) in kinds
+
+
+@pytest.mark.parametrize(("sound", "last"), [(3, 16), (7, 48)])
+def test_no_checkpoint_holds_what_was_not_looked_at(sound: int, last: int, tmp_path: Path) -> None:
+    """The fourth update falls on the checkpoint at step 32, the eighth is the last of the run."""
+    options = {**OPTIONS, "total_timesteps": 64, "sound": sound}
+    at = 8 * (sound + 1)
+    with pytest.raises(NonFinite, match=f"^at the last step, .* at step {at}, update {sound + 1}; the last good chec"):
+        train(f"{FILE}:FailingLate", f"{ENVS}:Chain", options, out=tmp_path, name="r", hooks=False)
+    saved = sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir())
+    assert saved[-1] == f"step-{last:012}"
+    assert all(name.startswith("step-") for name in saved), "neither best nor final"
+    assert list(read(tmp_path / "r" / "journal.jsonl"))[-1].data == {"status": "failed"}
+
+
+def test_steps_are_smaller_and_no_larger_than_the_usual_ones(tmp_path: Path) -> None:
+    """Half of what was absurd is still absurd."""
+    for lr, smaller in ((1e30, 0.01), (0.015, 0.0075), (0.01, 0.005)):
+        plan = Plan.make(f"{FILE}:Failing", f"{ENVS}:Chain", {"learning_rate": lr})
+        assert f" --set learning_rate={smaller}` with" in advice(
+            plan, Checkpoints(tmp_path), "Failing.actor_critic met the loss nan"
+        )
+
+
+@dataclass(frozen=True)
+class TwoConfig(Config):
+    """Options of Two."""
+
+    learning_rate: Positive | None = None  # step size of the policy's optimizer, or its own
+    critic_learning_rate: Positive = 0.1  # step size of the critic's optimizer
+
+
+class Two(Algorithm[Rollout]):
+    """An algorithm with two step sizes, one of which may be none."""
+
+    Config = TwoConfig
+
+
+@pytest.mark.parametrize(
+    ("lr", "what", "smaller"),
+    [
+        (0.5, "Two.critic met the loss inf", " --set critic_learning_rate=0.05"),
+        (0.5, "Two.policy met the loss inf", " --set learning_rate=0.25"),
+        (0.5, "Two.optim met the loss inf", " --set learning_rate=0.25 --set critic_learning_rate=0.05"),
+        (None, "Two.optim met the loss inf", " --set critic_learning_rate=0.05"),
+        (None, "Two.policy met the loss inf", " --set critic_learning_rate=0.05"),
+    ],
+)
+def test_whose_steps_shall_be_smaller(lr: float | None, what: str, smaller: str, tmp_path: Path) -> None:
+    """Those of the optimizer that met it, or of every one; what is no number has no half."""
+    plan = Plan.make(f"{FILE}:Two", f"{ENVS}:Chain", {"learning_rate": lr})
+    assert f" {ENVS}:Chain{smaller}` with your" in advice(plan, Checkpoints(tmp_path), what)
+
+
+def test_a_worker_says_it_too(tmp_path: Path) -> None:
+    options = {**OPTIONS, "runner": "async", "sound": 0, "checkpoint_every": 400}
+    with pytest.raises(
+        NonFinite, match=r"^in worker \d, Failing.actor_critic met the loss nan .*; there is no checkpoint"
+    ):
+        train(f"{FILE}:Failing", f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
+
+
+def test_a_checkpoint_with_such_weights_is_not_the_good_one(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    assert last_good(checkpoints) is None
+    for step, value in ((10, 1.0), (20, NAN), (30, INF)):
+        checkpoints.save("step", step, {"learner": {"weight": torch.tensor([value]), "more": [{"n": step}]}}, {})
+    found = last_good(checkpoints)
+    assert found is not None
+    assert found.step == 10

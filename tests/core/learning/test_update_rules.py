@@ -1,0 +1,206 @@
+"""Rules against torch's own optimizers on separate tensors, what they refuse, and what of them is saved and shared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import constant, linear
+from rlplug_core.errors import BadConfig
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.learning.update_rules import RULES, Adam, OptimizerOptions, RMSProp
+from tests.core.fakes import assert_same, stored
+from tests.core.learning.test_optimizer import loss_of, network, shared_pair, train, weights
+
+#: Our rule with options, and torch's class with its arguments.
+PAIRS: dict[str, tuple[str, OptimizerOptions, Any, dict[str, Any]]] = {
+    "adam": ("adam", OptimizerOptions(weight_decay=0.1), torch.optim.Adam, {"eps": 1e-5, "weight_decay": 0.1}),
+    "adamw": (
+        "adamw", OptimizerOptions((0.8, 0.95), weight_decay=0.1), torch.optim.AdamW,
+        {"betas": (0.8, 0.95), "eps": 1e-5, "weight_decay": 0.1},
+    ),
+    "adamw as it is": ("adamw", OptimizerOptions(eps=1e-8), torch.optim.AdamW, {}),
+    "sgd": ("sgd", OptimizerOptions(), torch.optim.SGD, {}),
+    "sgd with momentum": (
+        "sgd", OptimizerOptions(momentum=0.9, weight_decay=0.1), torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}
+    ),
+    "nesterov": (
+        "sgd", OptimizerOptions(momentum=0.9, nesterov=True), torch.optim.SGD, {"momentum": 0.9, "nesterov": True}
+    ),
+    "NAdam": ("torch.optim.NAdam", OptimizerOptions((0.8, 0.9)), torch.optim.NAdam, {"betas": (0.8, 0.9)}),
+    "RMSprop": (
+        "RMSprop", OptimizerOptions(alpha=0.9, momentum=0.5), torch.optim.RMSprop, {"alpha": 0.9, "momentum": 0.5}
+    ),
+    **{
+        name: (name, OptimizerOptions(), getattr(torch.optim, name), {})
+        for name in ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adamax", "RAdam", "Rprop", "SGD", "AdamW")
+    },
+}  # fmt: skip
+
+
+def pairs(*without: str) -> Any:
+    return pytest.mark.parametrize("case", [name for name in PAIRS if name not in without])
+
+
+def made(case: str, net: nn.Module, clip: float | None = 0.5) -> Optimizer:
+    name, options, _, _ = PAIRS[case]
+    return Optimizer(
+        net.parameters(), name="network", rule=options.rule(name), learning_rate=linear(1e-2, 5e-3), max_grad_norm=clip
+    )
+
+
+@pairs("Adafactor")  # whose step is relative to the root mean square of each tensor, which here is one
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_a_rule_is_torchs_on_separate_tensors(case: str, clip: float | None) -> None:
+    """Eight steps, each of another size."""
+    ours, theirs, clock = network(), network(), Clock(8)
+    _, _, cls, arguments = PAIRS[case]
+    optimizer, reference = made(case, ours, clip), cls(theirs.parameters(), lr=1e-2, **arguments)
+    for step in range(8):
+        clock.steps = step
+        optimizer.minimize(loss_of(ours, step), clock)
+        reference.zero_grad()
+        loss_of(theirs, step).backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), clip or float("inf"))
+        reference.param_groups[0]["lr"] = linear(1e-2, 5e-3)(step / 8)
+        reference.step()
+    assert any((a != b).any() for a, b in zip(weights(ours), weights(network()), strict=True))
+    for one, other in zip(weights(ours), weights(theirs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+@pairs()
+def test_stored_and_loaded_it_goes_on_the_same(case: str) -> None:
+    net, other = network(), network(1)
+    optimizer, resumed = made(case, net), made(case, other)
+    train(net, optimizer, range(3))
+    other.load_state_dict(stored(dict(net.state_dict())))
+    resumed.load_state_dict(stored(optimizer.state_dict()))
+    for pair in ((net, optimizer), (other, resumed)):
+        train(*pair, range(3, 6))
+    assert_same(dict(net.state_dict()), dict(other.state_dict()))
+    assert_same(optimizer.state_dict(), resumed.state_dict())
+
+
+@pairs()
+def test_loaded_before_its_first_step_it_begins_anew(case: str) -> None:
+    """A checkpoint may fall between any two vector steps."""
+    net, other = network(), network(1)
+    optimizer, resumed = made(case, net), made(case, other)
+    other.load_state_dict(stored(dict(net.state_dict())))
+    resumed.load_state_dict(stored(optimizer.state_dict()))
+    for pair in ((net, optimizer), (other, resumed)):
+        train(*pair, range(3))
+    assert_same(dict(net.state_dict()), dict(other.state_dict()))
+
+
+@pairs()
+def test_workers_share_what_it_keeps(case: str) -> None:
+    """Two that take turns do what one alone does: they go on from each other's state, not from their own."""
+    name, options, _, _ = PAIRS[case]
+    net, owner, workers = shared_pair(options.rule(name), constant(1e-2))
+    alone = network()
+    plain = Optimizer(
+        alone.parameters(), name="network", rule=options.rule(name), learning_rate=constant(1e-2), max_grad_norm=0.5
+    )
+    for step in range(6):
+        worker, optimizer = workers[step % 2]
+        optimizer.rule = options.rule(name) if step < 2 else optimizer.rule  # processes have rules of their own
+        optimizer.pull()
+        train(worker, optimizer, range(step, step + 1))
+        train(alone, plain, range(step, step + 1))
+    owner.pull()
+    assert_same(dict(net.state_dict()), dict(alone.state_dict()))
+
+
+def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
+    """What is set goes first, and a value that the rule has no use for is left out where nobody set it."""
+    options = OptimizerOptions(betas=(0.1, 0.2))
+    adam, rms, torchs = options.rule("adam", eps=1e-8), OptimizerOptions().rule("rmsprop", betas=(0.5, 0.5)), None
+    assert isinstance(adam, Adam)
+    assert (adam.betas, adam.eps) == ((0.1, 0.2), 1e-8)
+    assert isinstance(rms, RMSProp)
+    assert (rms.alpha, rms.eps) == (0.99, 1e-5)
+    torchs = OptimizerOptions(eps=1e-3).rule("NAdam", eps=1e-8, alpha=0.5)
+    assert torchs.arguments == {"eps": 1e-3}  # type: ignore[attr-defined]
+    for name, kept in (("NAdam", {"eps": 1e-7}), ("Adafactor", {}), ("Adagrad", {})):
+        assert OptimizerOptions().rule(name, eps=1e-7).arguments == kept  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("NAdma", {}, r"no optimizer 'NAdma'; did you mean 'NAdam'.*adam, adamw, rmsprop, sgd, or of torch"),
+        ("zzz", {}, r"no optimizer 'zzz'; take adam"),
+        ("Optimizer", {}, "no optimizer 'Optimizer'"),
+        ("LBFGS", {}, r"torch.optim.LBFGS does not step on one flat tensor \(.*closure.*\); use adam, adamw"),
+        ("Muon", {}, "torch.optim.Muon does not step on one flat tensor"),
+        ("SparseAdam", {}, "torch.optim.SparseAdam does not step on one flat tensor"),
+        ("sgd", {"eps": 1.0},
+         r"'sgd' has no use for 'optimizer_kwargs.eps'; its options are .*optimizer_kwargs.momentum"),
+        ("sgd", {"nesterov": True}, r"nesterov is a kind of momentum, .* give --optimizer-kwargs.momentum too"),
+        ("rmsprop", {"nesterov": True},
+         r"no use for 'optimizer_kwargs.nesterov'; its options are optimizer_kwargs.alpha, "),
+        ("adam", {"betas": (0.9,)},
+         r"option 'optimizer_kwargs.betas': expected two numbers .* below 1, got 0.9; write"),
+        ("NAdam", {"betas": (0.9,)}, "option 'optimizer_kwargs.betas': expected two numbers"),
+        ("adamw", {"betas": (0.9, 0.99, 0.999)}, r"option 'optimizer_kwargs.betas': .* got 0.9, 0.99, 0.999; write"),
+        ("adam", {"betas": (1.0, 1.0)}, r"option 'optimizer_kwargs.betas': .*, got 1.0, 1.0; write"),
+        ("adam", {"betas": (0.9, -0.1)}, r"option 'optimizer_kwargs.betas': .*, got 0.9, -0.1; write"),
+        ("NAdam", {"alpha": 0.5},
+         r"no use for 'optimizer_kwargs.alpha'; its options are optimizer_kwargs.betas, optimizer_kwargs.eps"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadConfig, match=sentence) as caught:
+        OptimizerOptions(**options).rule(name)
+    assert "\n" not in str(caught.value)
+
+
+def test_betas_may_begin_at_0() -> None:
+    assert OptimizerOptions(betas=(0.0, 0.5)).rule("adam").betas == (0.0, 0.5)  # type: ignore[attr-defined]
+
+
+def test_a_class_that_looks_for_what_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Greedy(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            self.param_groups[1]
+
+    monkeypatch.setattr(torch.optim, "Greedy", Greedy, raising=False)
+    with pytest.raises(BadConfig, match=r"Greedy does not step on one flat tensor \(list index out of range\); use"):
+        OptimizerOptions().rule("Greedy")
+
+
+def test_a_class_that_keeps_more_than_tensors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            self.state[self.param_groups[0]["params"][0]]["history"] = [1.0]
+
+    monkeypatch.setattr(torch.optim, "Odd", Odd, raising=False)
+    with pytest.raises(BadConfig, match="Odd keeps 'history', which is no tensor and can be neither saved nor shared"):
+        OptimizerOptions().rule("Odd")
+
+
+def test_one_that_puts_new_tensors_in_place_of_the_old_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then what is saved and shared is what it keeps now."""
+
+    class Restless(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            parameter: Tensor = self.param_groups[0]["params"][0]
+            held = self.state[parameter]
+            held["sum"] = held.get("sum", torch.zeros_like(parameter)) + parameter.grad
+
+    monkeypatch.setattr(torch.optim, "Restless", Restless, raising=False)
+    parameters, rule = torch.ones(2), OptimizerOptions().rule("Restless")
+    state = rule.start(parameters)
+    for _ in range(3):
+        rule.step(parameters, torch.ones(2), state, 1.0)
+    assert state["sum"].tolist() == [3.0, 3.0]
+
+
+def test_every_rule_with_a_name_of_its_own_is_tested_here() -> None:
+    assert RULES.keys() - {"rmsprop"} <= {name for name, _, _, _ in PAIRS.values()}

@@ -1,0 +1,195 @@
+"""When a run ends before its total, when its step sizes shrink, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.controllers import EarlyStop, Limits, Patience, Plateau, TargetReturn, controllers_of
+from rlplug_core.protocols import Controller
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import Run, resume, train
+from tests.core.fakes import ENVS, TINY, make_runner, stored
+from tests.core.loop.test_events import Recorder, run
+
+SHORT = {
+    "total_timesteps": 400,
+    "num_envs": 2,
+    "eval_every": 40,
+    "eval_episodes": 1,
+    "final_eval_episodes": 1,
+    "runner": "sync",
+}
+
+
+def feed(controller: Controller, returns: list[float], clock: Clock | None = None) -> list[tuple[float, bool]]:
+    """Scale and stop after each evaluation."""
+    clock = clock or Clock(100)
+    seen = []
+    for value in returns:
+        controller.evaluated(value, clock)
+        seen.append((clock.scale, clock.stop))
+    return seen
+
+
+def test_a_plateau_shrinks_step_sizes_each_time_patience_runs_out() -> None:
+    """The best counts, not the one before; and after each shrinking it is as patient as at first."""
+    returns = [1.0, 3.0, 2.0, 2.5, 2.9, 3.0, 3.1, 3.0, 3.0]
+    scales = [scale for scale, _ in feed(Plateau(Patience(2), 0.5), returns)]
+    assert scales == [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
+
+
+def test_an_improvement_exceeds_the_margin() -> None:
+    scales = [scale for scale, _ in feed(Plateau(Patience(2, 1.0), 0.1), [0.0, 1.0, 1.01, 2.01, 2.02])]
+    assert scales == [1, 1, 1, 1, 1]
+    scales = [scale for scale, _ in feed(Plateau(Patience(2, 1.0), 0.1), [0.0, 0.6, 1.0, 1.1])]
+    assert scales == pytest.approx([1, 1, 0.1, 0.1])
+
+
+def test_early_stop_stops_once() -> None:
+    """A run that was told to go on past it is not stopped again."""
+    controller, clock = EarlyStop(Patience(2)), Clock(100)
+    assert [stop for _, stop in feed(controller, [5.0, 4.0, 4.0], clock)] == [False, False, True]
+    assert controller.reason == "2 evaluations brought nothing better than 5.0 (--early-stopping-patience 2)"
+    clock.stop = False
+    assert not any(stop for _, stop in feed(controller, [4.0] * 5, clock))
+
+
+def test_limits_stop_once() -> None:
+    limits, clock = Limits(episodes=3, seconds=10.0), Clock(100)
+    for episodes, seconds in ((0, 0.0), (2, 9.9)):
+        limits.spent(episodes, seconds, clock)
+        assert not clock.stop
+    limits.spent(4, 9.9, clock)
+    assert clock.stop
+    assert limits.reason == "4 episodes have ended (--max-episodes 3)"
+    clock.stop = False
+    limits.spent(9, 99.0, clock)
+    assert not clock.stop
+    seconds = Limits(seconds=10.0)
+    seconds.spent(0, 10.0, clock)
+    assert clock.stop
+    assert seconds.reason == "10 seconds have passed (--max-seconds 10)"
+
+
+def test_no_limit_is_none() -> None:
+    clock = Clock(100)
+    Limits().spent(10**9, 1e9, clock)
+    assert not clock.stop
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: TargetReturn(4.0), lambda: Plateau(Patience(3, 0.1), 0.5), lambda: EarlyStop(Patience(3, 0.1))],
+    ids=["target", "plateau", "early"],
+)
+def test_stored_in_the_middle_it_goes_on_the_same(make: Any) -> None:
+    returns = [1.0, 3.0, 2.0, 3.05, 2.0, 3.0, 3.2, 3.0, 3.0, 3.0, 5.0]
+    expected = feed(make(), returns)
+    assert expected[0] != expected[-1]
+    for middle in range(len(returns)):
+        one, other, clock = make(), make(), Clock(100)
+        seen = feed(one, returns[:middle], clock)
+        other.load_state_dict(stored(one.state_dict()))
+        assert seen + feed(other, returns[middle:], clock) == expected
+
+
+def test_options_ask_for_controllers() -> None:
+    assert controllers_of(RunOptions()) == []
+    found = controllers_of(
+        RunOptions(target_return=3.0, lr_patience=4, lr_factor=0.1, early_stopping_patience=5, min_delta=2)
+    )
+    target, plateau, early = found
+    assert isinstance(target, TargetReturn)
+    assert isinstance(plateau, Plateau)
+    assert isinstance(early, EarlyStop)
+    assert (target.target, plateau.factor, plateau.patience.patience, plateau.patience.margin) == (3.0, 0.1, 4, 2)
+    assert (early.patience.patience, early.patience.margin) == (5, 2)
+
+
+# In runs.
+
+
+def test_a_plateau_reaches_every_step_size() -> None:
+    sink = Recorder([5.0, 4.0, 4.0, 4.0, 4.0])
+    events = run(sink, eval_every=40, lr_patience=2, lr_factor=0.5, total_timesteps=200)
+    assert events.clock.scale == 0.25
+    assert events.ended == ""
+
+
+@pytest.mark.parametrize("options", [{"inline": True}, {}], ids=["inline", "processes"])
+def test_workers_follow_the_scale(options: dict[str, Any]) -> None:
+    """A step size of nothing leaves the weights as they are, in this process and in others."""
+    runner = make_runner(TINY, total_timesteps=200, runner="async", workers=2, **options)
+    before = runner.snapshot().optim.flat.clone()
+    runner.clock.scale = 0.0
+    try:
+        runner.run(lambda: None)
+        after = runner.snapshot().optim.flat
+    finally:
+        runner.close()
+    assert runner.clock.updates > 10
+    assert (before == after).all()
+    assert runner.clock.scale == 0.0
+
+
+def ends(run: Run) -> list[dict[str, Any]]:
+    return [dict(record.data) for record in read(run.journal) if record.kind == "end"]
+
+
+@pytest.mark.parametrize("runner", [{"runner": "sync"}, {"runner": "async", "inline": True}], ids=["sync", "inline"])
+def test_so_many_episodes_and_not_a_step_more(runner: dict[str, Any], tmp_path: Path) -> None:
+    """At the vector step that ends the last of them, however fast the machine: the same run every time."""
+    steps = []
+    for name in ("one", "two"):
+        made = train(
+            TINY, f"{ENVS}:Chain", {**SHORT, **runner, "max_episodes": 5}, out=tmp_path, name=name, hooks=False
+        )
+        episodes = [record.data for record in read(made.journal) if record.kind == "episodes"]
+        ended = [step for data in episodes for step in data["steps"]]
+        (end,) = ends(made)
+        steps.append(ended)
+        assert 5 <= len(ended) <= 6
+        assert max(ended) == ended[4]
+        count = len(ended)
+        assert end["reason"] == f"stopped at step {ended[4]}: {count} episodes have ended (--max-episodes 5)"
+        assert end["status"] == made.status == "finished"
+    assert steps[0] == steps[1]
+
+
+def test_seconds_of_all_sessions_count() -> None:
+    """The time before a resume is in the checkpoint."""
+    sink = Recorder()
+    assert run(sink, checkpoint_every=100, max_seconds=60.0).ended == ""
+    state: Any = next(components for kind, _, components in sink.checkpoints if kind == "step")
+    state["events"]["wall"] = 61.0
+    later = run(Recorder(), max_seconds=60.0, state=state)
+    assert later.ended == "61 seconds have passed (--max-seconds 60)"
+    assert later.clock.steps < 200
+
+
+def test_a_reached_target_ends_the_run_as_finished(tmp_path: Path) -> None:
+    """With its verdict, and a sentence for who would resume it."""
+    made = train(TINY, f"{ENVS}:Chain", {**SHORT, "target_return": -5.0}, out=tmp_path, name="made", hooks=False)
+    (end,) = ends(made)
+    assert end["status"] == "finished"
+    assert end["reason"].startswith("stopped at step 40: an evaluation reached ")
+    assert [record.kind for record in read(made.journal)].count("final_eval") == 1
+    with pytest.raises(
+        UsageError, match=r"made is finished, stopped at step 40: an evaluation .* --total-timesteps 400` goes on"
+    ):
+        resume(made, hooks=False)
+    resume(made, total_timesteps=200, hooks=False)
+    assert ends(made)[-1] == {"status": "finished"}
+    assert next(iter(record.step for record in reversed(list(read(made.journal))))) == 200
+
+
+def test_a_run_that_reaches_its_total_gives_no_reason(tmp_path: Path) -> None:
+    options = {**SHORT, "total_timesteps": 40, "eval_every": 40, "target_return": -5.0}
+    made = train(TINY, f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
+    assert ends(made) == [{"status": "finished"}]

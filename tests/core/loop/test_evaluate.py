@@ -1,0 +1,107 @@
+"""Evaluation: one whole greedy episode per row, on an environment and random numbers of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.algorithm import Context
+from rlplug_core.clock import Clock
+from rlplug_core.loop import evaluate as module
+from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.seeds import Seeds, global_state
+from rlplug_core.testing.envs import Chain, Masked, Truncated
+from rlplug_core.types import Act, Array, State, Timestep
+from tests.core.fakes import Dicey, Tiny, TinyConfig, assert_same
+
+
+class Constant:
+    """Always the same action."""
+
+    def __init__(self, action: int) -> None:
+        self.action = action
+
+    def weights(self) -> State:
+        return {}
+
+    def initial(self, num_envs: int) -> Any:
+        return None
+
+    def act(self, obs: Any, is_first: Array, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
+        assert not explore
+        return Act(np.full(len(is_first), self.action))
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
+class Uneven(Truncated):
+    """Row r has episodes of r + 1 steps."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward, terminated, _ = super().move(action)
+        return reward, terminated, self.state["length"] >= np.arange(self.num_envs)
+
+
+def test_every_row_plays_its_first_episode_and_no_other() -> None:
+    result = evaluate(Constant(1), Uneven(5), 0, Clock(1))
+    assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 5.0), (1, 2, 3, 4, 5))
+    assert (result.mean, result.minimum, result.maximum, result.length_mean, result.episodes) == (3.0, 1.0, 5.0, 3.0, 5)
+    assert result.std == pytest.approx(np.sqrt(2))
+
+
+@pytest.mark.parametrize(("action", "expected"), [(0, 0.0), (1, 1.0)])
+def test_known_returns(action: int, expected: float) -> None:
+    result = evaluate(Constant(action), Chain(7), 3, Clock(1))
+    assert set(result.returns) == {expected}
+    assert set(result.lengths) == {3}
+
+
+def test_an_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST", 4)
+    result = evaluate(Constant(1), Uneven(6), 0, Clock(1))
+    assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 4.0, 4.0), (1, 2, 3, 4, 4, 4))
+
+
+def test_it_touches_no_generator_and_repeats() -> None:
+    env = Dicey(3)
+    learner = Tiny(env.spec, TinyConfig(), Context(Seeds(0)))
+    training = learner.agent()
+    training.initial(2)
+    before = [global_state(), training.state_dict(), learner.generator.bit_generator.state]
+    results = [evaluate(learner.agent(), env, 5, Clock(1)) for _ in range(2)]
+    assert_same(before, [global_state(), training.state_dict(), learner.generator.bit_generator.state])
+    assert results[0].lengths == results[1].lengths
+
+
+def test_masks_hold_in_evaluation_too() -> None:
+    env = Masked(20)
+    learner = Tiny(env.spec, TinyConfig(), Context(Seeds(0)))
+    assert evaluate(learner.agent(), env, 5, Clock(1)).lengths == (4,) * 20
+
+
+class Remembers(Constant):
+    """Counts the steps of each episode in its memory, and looks at `is_first` to begin anew."""
+
+    def initial(self, num_envs: int) -> Any:
+        return {"age": np.full(num_envs, 99)}
+
+    def act(self, obs: Any, is_first: Array, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
+        age = np.where(is_first, 0, recurrent_state["age"] + 1)
+        return Act(age, {"age": age})
+
+
+class Ages(Truncated):
+    """Checks that the action is the age of the episode."""
+
+    def step(self, action: Array) -> Timestep:
+        assert (action == self.state["length"]).all()
+        return super().step(action)
+
+
+def test_an_agents_memory_goes_along() -> None:
+    assert evaluate(Remembers(0), Ages(4), 0, Clock(1)).returns == (10.0,) * 4

@@ -1,0 +1,242 @@
+"""What happens beside training happens when it is due, once, and disturbs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.loop.controllers import TargetReturn
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.events import TICK, Events, Meter, Progress
+from rlplug_core.types import Result
+from tests.core.fakes import TINY, assert_same, make_runner, stored
+
+
+class Recorder:
+    """Takes what events give, in order; evaluations return what the test has prepared."""
+
+    def __init__(self, returns: list[float] | None = None) -> None:
+        self.records: list[tuple[str, int, dict[str, Any]]] = []
+        self.checkpoints: list[tuple[str, int, Mapping[str, Any]]] = []
+        self.progress: list[Progress] = []
+        self.returns = returns or [1.0]
+        self.during: Any = lambda: None
+
+    def record(self, kind: str, step: int, data: Mapping[str, Any]) -> None:
+        self.records.append((kind, step, dict(data)))
+
+    def evaluate(self, learner: Any) -> Evaluation:
+        self.during()
+        value = self.returns.pop(0) if len(self.returns) > 1 else self.returns[0]
+        return Evaluation((value, value + 2), (3, 5))
+
+    def checkpoint(self, kind: str, step: int, components: Mapping[str, Any], reason: str) -> None:
+        self.checkpoints.append((kind, step, stored(dict(components))))
+
+    def watch(self, progress: Progress) -> None:
+        self.progress.append(progress)
+
+    def steps(self, kind: str) -> list[int]:
+        return [step for name, step, _ in self.records if name == kind]
+
+
+class Watch:
+    """A clock on the wall that a test sets."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def run(sink: Recorder, controllers: Any = (), until: int = 0, state: Any = None, **options: Any) -> Events:
+    """Train Tiny on Chain with events, as a session does."""
+    given = {"seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", **options}
+    runner = make_runner(TINY, **given)
+    events = Events(runner, RunOptions(**given), sink, controllers, Watch())
+    if state is not None:
+        runner.load_state_dict(state)
+        events.load_state_dict(state["events"])
+    runner.clock.limit = until or runner.clock.limit
+    runner.run(events.poll)
+    if not until:
+        events.finish()
+    return events
+
+
+def test_everything_stands_on_its_grid() -> None:
+    sink = Recorder()
+    run(sink, log_every=10, eval_every=50, checkpoint_every=80)
+    assert sink.steps("metrics") == list(range(10, 201, 10))
+    assert sink.steps("evaluation") == [50, 100, 150, 200]
+    assert [(kind, step) for kind, step, _ in sink.checkpoints if kind == "step"] == [("step", 80), ("step", 160)]
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 3, 7])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_log_grid_is_the_same_for_every_run_of_a_configuration(num_envs: int, seed: int) -> None:
+    """Whether steps come one by one or many at once."""
+    sink = Recorder()
+    run(sink, num_envs=num_envs, seed=seed, log_every=20, eval_every=100)
+    assert sink.steps("metrics") == list(range(20, 201, 20))
+    assert len(sink.steps("evaluation")) == 2
+
+
+def test_without_a_word_about_it_the_grid_follows_from_the_total() -> None:
+    sink = Recorder()
+    run(sink, total_timesteps=400)
+    assert sink.steps("metrics") == list(range(4, 401, 4))
+    assert sink.steps("evaluation") == list(range(20, 401, 20))
+    assert [step for kind, step, _ in sink.checkpoints if kind == "step"] == list(range(40, 400, 40))
+
+
+def test_a_run_that_ends_beside_the_grid_is_logged_and_evaluated_at_its_end() -> None:
+    sink = Recorder()
+    run(sink, total_timesteps=50, num_envs=1, log_every=20, eval_every=30)
+    assert sink.steps("metrics") == [20, 40, 50]
+    assert sink.steps("evaluation") == [30, 50]
+
+
+def test_the_end_repeats_nothing_that_was_just_done() -> None:
+    """The last step passed its grid points with more rows than it needed; records stand on the grid all the same."""
+    sink = Recorder()
+    events = run(sink, total_timesteps=50, num_envs=3, log_every=10, eval_every=25)
+    assert events.clock.steps == 51
+    assert sink.steps("metrics") == [10, 20, 30, 40, 50]
+    assert sink.steps("evaluation") == [25, 50]
+
+
+def test_a_runner_that_ends_on_the_grid_without_a_last_look_is_evaluated() -> None:
+    """As worker processes do: the parent hears that all is done before it looks at the clock."""
+    sink, options = Recorder(), {"total_timesteps": 40, "num_envs": 2, "runner": "sync"}
+    runner = make_runner(TINY, **options)
+    events = Events(runner, RunOptions(**options, log_every=20, eval_every=20), sink, (), Watch())
+    runner.run(lambda: None)
+    events.finish()
+    assert sink.steps("metrics") == [40]
+    assert sink.steps("evaluation") == [40]
+
+
+def test_only_a_better_evaluation_is_kept() -> None:
+    sink = Recorder([5.0, 4.0, 5.0, 7.0])
+    run(sink, eval_every=50)
+    assert [step for kind, step, _ in sink.checkpoints if kind == "best"] == [50, 200]
+    evaluations = [data for kind, _, data in sink.records if kind == "evaluation"]
+    assert [data["best"] for data in evaluations] == [True, False, False, True]
+    assert evaluations[0] == {
+        "eval/return_mean": 6.0, "eval/return_std": 1.0, "eval/return_min": 5.0, "eval/return_max": 7.0,
+        "eval/length_mean": 4.0, "best": True,
+    }  # fmt: skip
+
+
+def test_the_best_checkpoint_holds_exactly_what_was_evaluated() -> None:
+    """Workers go on changing the shared parameters while the parent evaluates."""
+    sink = Recorder()
+    options = {"seed": 3, "num_envs": 2, "total_timesteps": 100, "runner": "async", "inline": True, "workers": 2}
+    runner = make_runner(TINY, **options)
+    evaluated: list[Any] = []
+
+    def during() -> None:
+        evaluated.append({name: value.clone() for name, value in runner.master.policy.state_dict().items()})
+        for optimizer in runner.master.optimizers:
+            optimizer.target.add_(1.0)
+
+    sink.during = during
+    events = Events(runner, RunOptions(**options, eval_every=60), sink, (), Watch())
+    runner.clock.limit = 60
+    runner.run(events.poll)
+    ((_, _, components),) = [saved for saved in sink.checkpoints if saved[0] == "best"]
+    policy = {name.removeprefix("policy."): v for name, v in components["learner"].items() if name[:7] == "policy."}
+    assert_same(policy, evaluated[0])
+
+
+def test_a_controller_hears_every_evaluation_and_can_stop_the_run() -> None:
+    sink = Recorder([1.0, 2.0, 30.0])
+    events = run(sink, [TargetReturn(20.0)], eval_every=20)
+    assert events.clock.steps == 60
+    assert sink.steps("evaluation") == [20, 40, 60]
+    assert events.state_dict()["controllers"] == [{"reason": "an evaluation reached 31.0 (--target-return 20)"}]
+
+
+def test_episodes_are_told_once_with_the_step_they_ended_at() -> None:
+    sink = Recorder()
+    events = run(sink, log_every=30)
+    told = [data for kind, _, data in sink.records if kind == "episodes"]
+    last = [data for kind, _, data in sink.records if kind == "metrics"][-1]
+    steps = [step for data in told for step in data["steps"]]
+    assert len(steps) == events.episodes == last["rollout/episodes"] > 10
+    assert steps == sorted(steps)
+    returns = [value for data in told for value in data["returns"]]
+    assert set(returns) == {0.0, 1.0}
+    assert last["rollout/return_mean"] == pytest.approx(sum(returns[-100:]) / len(returns[-100:]))
+
+
+@pytest.mark.parametrize("at", [34, 40, 46, 60])
+def test_a_resumed_run_tells_the_rest_and_nothing_twice(at: int) -> None:
+    """Cut at any step, on a grid or beside it, the two parts are the whole."""
+    options = {"log_every": 20, "eval_every": 40, "checkpoint_every": 50}
+    whole, first, second = Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder([3.0, 1.0, 4.0, 1.0, 5.0]), Recorder()
+    run(whole, **options)
+    events = run(first, until=at, **options)
+    state = stored({**events.runner.state_dict(), "events": events.state_dict()})
+    state["clock"]["limit"] = 200
+    second.returns = first.returns
+    run(second, state=state, **options)
+    told = [record for record in first.records + second.records if without_time(record)]
+    assert [without_time(record) for record in told] == [without_time(record) for record in whole.records]
+    kept = [(kind, step) for kind, step, _ in first.checkpoints + second.checkpoints]
+    assert kept == [(kind, step) for kind, step, _ in whole.checkpoints]
+
+
+def without_time(record: tuple[str, int, dict[str, Any]]) -> Any:
+    kind, step, data = record
+    return kind, step, {name: value for name, value in data.items() if not name.startswith("perf/")}
+
+
+def test_the_wall_clock_is_looked_at_now_and_then() -> None:
+    sink, options = Recorder(), {"seed": 3, "num_envs": 2, "total_timesteps": 100, "runner": "sync"}
+    runner, watch = make_runner(TINY, **options), Watch()
+    events = Events(runner, RunOptions(**options), sink, (), watch)
+    shown = []
+
+    def poll() -> None:
+        watch.time += TICK / 5
+        events.poll()
+        shown.append(len([each for each in sink.progress if each.phase == "training"]))
+
+    runner.run(poll)
+    assert 8 <= shown[-1] <= 12  # about fifty polls, a fifth of a tick apart
+    last = sink.progress[-1]
+    assert (last.total, last.episodes) == (100, events.episodes)
+    assert last.steps_per_second == pytest.approx(2 / (TICK / 5), rel=0.1)
+    assert last.eta_s == pytest.approx((100 - last.steps) / last.steps_per_second)
+
+
+def test_a_meter_averages_what_there_is() -> None:
+    meter = Meter(recent=3)
+    for number in range(5):
+        metrics: dict[str, Any] = {"loss": torch.tensor(float(number))}
+        if number % 2:
+            metrics["kl"] = number
+        meter.add(Result(metrics))
+    state = stored(meter.state_dict())  # type: ignore[arg-type]
+    assert state == {"loss": [[0, 1, 2], [2.0, 3.0, 4.0]], "kl": [[1], [3.0]]}
+    other = Meter(recent=3)
+    other.load_state_dict(state)
+    for each in (meter, other):  # what goes first, and with what, is the same after a resume
+        each.add(Result({"loss": 5.0}))
+        each.add(Result({"loss": 9.0}))
+    assert meter.flush() == other.flush() == {"loss": 6.0}
+    assert meter.flush() == {}
+
+
+def test_a_meter_takes_tensors_and_numbers_together() -> None:
+    meter = Meter()
+    for value in (torch.tensor(1.0), 2.0, 3, torch.tensor(4.0, dtype=torch.float64), torch.tensor([[5.0]]).sum()):
+        meter.add(Result({"loss": value}))
+    assert meter.flush() == {"loss": 3.0}

@@ -1,0 +1,74 @@
+"""A resumed run whose environment could not be captured begins new episodes; nothing joins them to the old ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.seeds import Seeds
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Act, Array, State, Step
+
+
+class Right:
+    """Always goes right."""
+
+    def weights(self) -> State:
+        return {}
+
+    def initial(self, num_envs: int) -> None:
+        return None
+
+    def act(self, obs: Any, is_first: Array, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
+        return Act(np.ones(len(is_first), dtype=np.int64))
+
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
+def actor(buffer: Any) -> Actor:
+    lane = Lane(None, Right(), buffer)  # type: ignore[arg-type]
+    made = Actor(Chain(2), lane, Clock(1000))
+    made.reset(3)
+    return made
+
+
+def steps(actor: Actor, count: int) -> list[Step]:
+    return [step for _ in range(count) for _, step in actor.step()]
+
+
+def test_an_uncapturable_environment_begins_anew() -> None:
+    replay = ReplayBuffer(100, Pace(4, 1, 1, 8), 1, 0.9, Seeds(0))
+    source = actor(replay)
+    for step in steps(source, 2):
+        replay.add(step)
+    assert not replay.data.ended[1].any()  # type: ignore[union-attr]
+    expected = step.next_obs.copy()
+    resumed = actor(replay)
+    resumed.load_state_dict({**source.state_dict(), "env": {"inexact": "a closure"}})
+    assert resumed.is_first.all()
+    assert replay.data.ended[1].all()  # type: ignore[union-attr]
+    assert not replay.data.terminated[1].any()  # type: ignore[union-attr]
+    for step in steps(resumed, 1):
+        replay.add(step)
+    np.testing.assert_array_equal(replay.gather(np.array([2, 3])).next_obs.numpy(), expected)
+
+
+def test_an_unfinished_rollout_is_dropped_and_a_due_one_kept() -> None:
+    buffer = RolloutBuffer(4)
+    source = actor(buffer)
+    for step in steps(source, 3):
+        buffer.add(step)
+    buffer.restart()
+    assert buffer.position == 0
+    for step in steps(source, 4):
+        buffer.add(step)
+    buffer.restart()
+    assert len(list(buffer.batches(Clock(1)))) == 1

@@ -1,0 +1,138 @@
+"""The runners against each other: one asynchronous worker in line is synchronous, and every form repeats itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.core.fakes import ENVS, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+
+ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")
+
+
+def trained(steps: int = 0, algorithm: str = TINY, env: str = "Chain", **options: Any) -> Any:
+    """A runner after its run, or after `steps` env steps."""
+    runner = make_runner(algorithm, f"{ENVS}:{env}", **options)
+    advance(runner, steps)
+    return runner
+
+
+def advance(runner: Any, steps: int = 0) -> None:
+    runner.clock.limit = steps or runner.clock.limit
+    runner.run(lambda: None)
+
+
+def outcome(runner: Any) -> dict[str, Any]:
+    """Everything that a run has come to: weights, optimizer, buffer, environment, episodes."""
+    state = runner.state_dict()
+    inner = state["workers"]["all"][0] if "workers" in state else state
+    learner = {name: value for name, value in state["learner"].items() if name != "_extra_state"}
+    optimizers = [optimizer["state"] for optimizer in state["learner"]["_extra_state"]["optimizers"]]
+    return {
+        "learner": learner, "optimizers": optimizers, "generator": inner["learner"]["_extra_state"]["generator"],
+        "clock": state["clock"], **{name: inner[name] for name in ("buffer", "actor", "meter")},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("env", ENV_NAMES)
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+def test_one_inline_worker_is_the_synchronous_runner(env: str, optimizer: str) -> None:
+    sync = trained(env=env, optimizer=optimizer, runner="sync")
+    inline = trained(env=env, optimizer=optimizer, runner="async", inline=True, workers=1)
+    assert sync.name == "sync"
+    assert inline.name == "async"
+    assert_same(outcome(sync), outcome(inline))
+    assert sync.clock.updates > 10
+    assert [e for *_, e in sync.episodes()] == [e for *_, e in inline.episodes()]
+    assert sync.metrics() == inline.metrics()
+
+
+@pytest.mark.parametrize("options", [{"runner": "sync"}, {"runner": "async", "inline": True, "workers": 3}])
+def test_the_same_seed_gives_the_same_run(options: dict[str, Any]) -> None:
+    states = [stored(trained(**options).state_dict()) for _ in range(2)]
+    assert_same(*states)
+
+
+@pytest.mark.parametrize("options", [{"runner": "sync"}, {"runner": "async", "inline": True}])
+def test_another_seed_gives_another_run_and_0_is_one(options: dict[str, Any]) -> None:
+    weights = [trained(seed=seed, **options).snapshot().policy.outputs.weight.tolist() for seed in (0, 1, 2)]
+    assert weights[0] != weights[1] != weights[2] != weights[0]
+    again = trained(seed=0, **options).snapshot().policy.outputs.weight.tolist()
+    assert again == weights[0]
+
+
+def test_inline_workers_differ_and_all_take_part() -> None:
+    runner = trained(runner="async", inline=True, workers=3, total_timesteps=300)
+    assert list(runner.slots) == [100, 100, 100]
+    obs = [worker.actor.state_dict()["env"]["state"]["length"].tolist() for worker in runner.workers]
+    assert len({tuple(lengths) for lengths in obs}) > 1
+    assert all(worker.clock.updates == 12 for worker in runner.workers)
+    assert {rank for _, rank, _ in runner.episodes()} == {0, 1, 2}
+
+
+CASES = {
+    "sync": {"algorithm": TINY, "runner": "sync"},
+    "epochs": {"algorithm": TINY_EPOCHS},
+    "q": {"algorithm": TINY_Q},
+    "q-3-step": {"algorithm": TINY_Q, "n_step": 3, "buffer_size": 13, "num_envs": 1},
+    "inline-1": {"algorithm": TINY, "runner": "async", "inline": True, "workers": 1},
+    "inline-3": {"algorithm": TINY, "runner": "async", "inline": True, "workers": 3},
+    "inline-3-adam": {"algorithm": TINY, "runner": "async", "inline": True, "workers": 3, "optimizer": "adam"},
+}
+
+
+@pytest.mark.parametrize("stop", [2, 46, 50, 101])
+@pytest.mark.parametrize("case", CASES)
+def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, stop: int) -> None:
+    whole = trained(**CASES[case])
+    first = trained(stop, **CASES[case])
+    resumed = make_runner(**CASES[case])
+    for _ in range(13):  # a resumed process may have drawn numbers before
+        np.random.random()
+    resumed.load_state_dict(stored(first.state_dict()))
+    advance(resumed, whole.clock.limit)
+    expected, ours = whole.state_dict(), resumed.state_dict()
+    assert expected["clock"].pop("limit") == ours["clock"].pop("limit")
+    assert_same(expected, ours)
+    assert whole.clock.updates == resumed.clock.updates > 5
+
+
+class StopAt:
+    """Asks a run to stop at its n-th update, as a signal between two batches would."""
+
+    def __init__(self, runner: Any, update: int) -> None:
+        self.left, self.clock = update, runner.clock
+        for learner in learners(runner):
+            learner.update = self.wrapped(learner.update)
+
+    def wrapped(self, update: Any) -> Any:
+        def counted(batch: Any, clock: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                self.clock.stop = True
+            return update(batch, clock)
+
+        return counted
+
+
+def learners(runner: Any) -> list[Any]:
+    return [worker.learner for worker in runner.workers] if runner.name == "async" else [runner.learner]
+
+
+@pytest.mark.parametrize("case", ["q", "q-inline", "sync", "inline-3"])
+@pytest.mark.parametrize("update", [1, 2, 5, 6])
+def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int) -> None:
+    if case == "q-inline":
+        options: dict[str, Any] = {**CASES["q"], "algorithm": TINY_Q + "Async", "runner": "async", "inline": True}
+    else:
+        options = CASES[case]
+    whole, first, resumed = make_runner(**options), make_runner(**options), make_runner(**options)
+    advance(whole)
+    StopAt(first, update)
+    advance(first)
+    assert first.clock.updates == update  # not one batch more
+    resumed.load_state_dict(stored(first.state_dict()))
+    advance(resumed)
+    assert_same(whole.state_dict(), resumed.state_dict())

@@ -1,0 +1,121 @@
+"""Actions of several parts as one array: there and back again, and what a mask covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.nets.actions import choices, dtype_of, join, legal, one_of, parts, sample, shape_of, split
+
+PLAIN: list[spaces.Space[Any]] = [
+    spaces.Discrete(3),
+    spaces.MultiDiscrete([2, 4]),
+    spaces.MultiDiscrete(np.array([[2, 3], [4, 2]])),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary([2, 2]),
+    spaces.Box(-1, 1, (2,), np.float32),
+]
+DICTS = st.recursive(
+    st.sampled_from(PLAIN),
+    lambda inner: st.lists(inner, min_size=1, max_size=4).map(
+        lambda each: spaces.Dict({f"part {number}": space for number, space in enumerate(each)})
+    ),
+    max_leaves=6,
+)
+NESTED = spaces.Dict(
+    [
+        ("z", spaces.Discrete(3)),
+        ("a", spaces.Dict([("box", spaces.Box(-1, 1, (2, 2), np.float32)), ("dials", spaces.MultiDiscrete([3, 2]))])),
+        ("bits", spaces.MultiBinary(3)),
+    ]
+)
+
+
+def test_parts_lie_side_by_side_in_the_order_of_the_space() -> None:
+    found = [(part.keys, part.columns) for part in parts(NESTED)]
+    assert found == [
+        (("z",), slice(0, 1)), (("a", "box"), slice(1, 5)), (("a", "dials"), slice(5, 7)), (("bits",), slice(7, 10)),
+    ]  # fmt: skip
+    assert shape_of(NESTED) == (10,)
+    assert dtype_of(NESTED) == np.float32
+    action = np.array([[2, 0.1, 0.2, 0.3, 0.4, 1, 0, 1, 0, 1]], np.float32)
+    tree = split(NESTED, action)
+    assert tree["z"].tolist() == [2]
+    assert tree["a"]["box"].shape == (1, 2, 2)
+    assert tree["a"]["dials"].tolist() == [[1, 0]]
+    assert tree["bits"].tolist() == [[1, 0, 1]]
+    assert [tree["z"].dtype, tree["a"]["dials"].dtype, tree["bits"].dtype] == [np.int64, np.int64, np.int8]
+
+
+@settings(max_examples=60, deadline=None)
+@given(DICTS, st.integers(1, 4))
+def test_there_and_back_again(space: spaces.Space[Any], num_envs: int) -> None:
+    """Every row taken apart is an element of the space, and together again the same numbers."""
+    space.seed(0)
+    action = sample(space, num_envs)
+    assert action.shape == (num_envs, *shape_of(space))
+    assert action.dtype == dtype_of(space)
+    tree = split(space, action)
+    for number in range(num_envs):
+        one = one_of(tree, number)
+        assert space.contains(one if isinstance(one, dict) else np.asarray(one, space.dtype)[()])
+    np.testing.assert_array_equal(join(space, tree), action)
+
+
+def test_samples_are_drawn_row_by_row() -> None:
+    NESTED.seed(1)
+    drawn = sample(NESTED, 2)
+    NESTED.seed(1)
+    alone = np.concatenate([sample(NESTED, 1), sample(NESTED, 1)])
+    np.testing.assert_array_equal(drawn, alone)
+    assert len(np.unique(drawn[:, 1])) == 2
+
+
+def test_one_of_tuples_and_dictionaries() -> None:
+    tree = ({"a": np.array([1, 2]), "b": (np.array([[3], [4]]),)}, np.array([5, 6]))
+    first, second = one_of(tree, 1)
+    assert first["a"] == 2
+    assert first["b"][0].tolist() == [4]
+    assert second == 6
+
+
+@pytest.mark.parametrize(
+    ("space", "count"),
+    [(PLAIN[0], 3), (PLAIN[1], 6), (PLAIN[2], 11), (PLAIN[3], 0), (PLAIN[5], 0), (NESTED, 3 + 5)],
+)
+def test_a_mask_has_an_entry_for_each_choice(space: spaces.Space[Any], count: int) -> None:
+    assert choices(space) == count
+
+
+def next_allowed(choice: int, allowed: list[bool]) -> int:
+    """The first allowed one from `choice` on, round and round; `choice` itself where there is none."""
+    return next((at for step in range(len(allowed)) if allowed[at := (choice + step) % len(allowed)]), choice)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DICTS | st.sampled_from(PLAIN), st.integers(1, 4), st.integers(0, 2**31))
+def test_what_a_mask_forbids_gives_way_to_the_next_that_it_allows(
+    space: spaces.Space[Any], num_envs: int, seed: int
+) -> None:
+    """One number after the other; masks that allow nothing occur."""
+    space.seed(seed)
+    action = sample(space, num_envs)
+    mask = np.random.default_rng(seed).integers(0, 2, (num_envs, choices(space)))
+    before = action.copy()
+    found = legal(space, action, mask)
+    assert (found.shape, found.dtype) == (action.shape, action.dtype)
+    np.testing.assert_array_equal(action, before)
+    given, taken = action.reshape(num_envs, -1), found.reshape(num_envs, -1)
+    for row in range(num_envs):
+        entries = iter((mask[row] != 0).tolist())
+        expected = given[row].copy()
+        for part in parts(space):
+            sizes = {spaces.Discrete: lambda one: [one.n], spaces.MultiDiscrete: lambda one: one.nvec.flatten()}
+            for column, size in enumerate(sizes.get(type(part.space), lambda one: [])(part.space), part.columns.start):
+                expected[column] = next_allowed(int(given[row, column]), [next(entries) for _ in range(size)])
+        np.testing.assert_array_equal(taken[row], expected)

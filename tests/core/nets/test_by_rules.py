@@ -1,0 +1,251 @@
+"""Rules give autograd's slopes, for every layer, head and operation; what has no rule, or may not use it, says so."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from rlplug_core.nets.activation_rules import FUNCTIONS
+from rlplug_core.nets.by_rules import ByRules, NoRule, rules_of
+from rlplug_core.nets.encoders import encoder
+from rlplug_core.nets.heads import Categorical, Gaussian, LogStd
+from rlplug_core.nets.layer_rules import Rule
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.node import Node
+from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
+from rlplug_core.nets.tape import Beside, Dueling, Tape
+from rlplug_core.types import Spec
+
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 7))
+WITHIN: dict[torch.dtype, Any] = {
+    torch.float32: {"rtol": 1e-4, "atol": 1e-4},
+    torch.float64: {"rtol": 1e-9, "atol": 1e-10},
+}
+SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 1, "Any-v0")
+OBS = np.ones((4, 3), np.float32)
+
+
+def encoded(inputs: int, **net: Any) -> nn.Module:
+    module, _ = encoder(spaces.Box(-1, 1, (inputs,), np.float32), Net(**net))
+    return module
+
+
+def normalized(inputs: int, outputs: int) -> nn.Module:
+    """Observations scaled and cut, and a layer; some values lie outside of the cut."""
+    module: Any = encoded(inputs, hidden=(outputs,), normalize_obs=True)
+    norm = module.norm.norm
+    norm.clip = 0.5
+    norm.shift.normal_()
+    norm.scale.uniform_(0.5, 2)
+    scaled: nn.Module = module
+    return scaled
+
+
+#: Networks of every layer that has a rule, by their numbers of inputs and outputs.
+LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
+    "linear": nn.Linear,
+    "without bias": lambda i, o: nn.Linear(i, o, bias=False),
+    "tanh": lambda i, o: nn.Sequential(nn.Linear(i, o), nn.Tanh(), nn.Linear(o, 2)),
+    "relu": lambda i, o: nn.Sequential(nn.Linear(i, o), nn.ReLU(), nn.Linear(o, 2)),
+    "silu": lambda i, o: nn.Sequential(nn.SiLU(), nn.Linear(i, o), nn.SiLU()),
+    "layer norm": lambda i, o: nn.Sequential(nn.Linear(i, o + 2), nn.LayerNorm(o + 2), nn.Tanh()),
+    "plain layer norm": lambda i, o: nn.Sequential(nn.Linear(i, o + 2), nn.LayerNorm(o + 2, elementwise_affine=False)),
+    "log std": lambda i, o: nn.Sequential(nn.Linear(i, o), LogStd(o)),
+    "scaled observations": normalized,
+    "elu": lambda i, o: encoded(i, hidden=(o, 3), activation="elu"),
+    "leaky relu": lambda i, o: encoded(i, hidden=(o + 1, 3), activation="leaky_relu", layer_norm=True),
+}
+#: Those that make float32 of every observation.
+ENCODERS = ("scaled observations", "elu", "leaky relu")
+
+
+def check(rules: list[Rule], function: Callable[[Tensor], Tensor], obs: Tensor, seed: int) -> None:
+    """A tape's outputs and slopes, at all parameters and the inputs, are autograd's."""
+    tape, obs = Tape(rules), obs.requires_grad_()
+    outputs = function(obs)
+    slopes = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(seed))
+    expected = torch.autograd.grad(outputs, [obs, *tape.parameters], slopes)
+    found, kept = tape.up(obs.detach().numpy())
+    inputs, own = tape.slopes(slopes.numpy(), kept, True, [True] * len(tape.parameters))
+    within = WITHIN[obs.dtype]
+    torch.testing.assert_close(torch.from_numpy(found), outputs.detach(), **within)
+    torch.testing.assert_close(torch.from_numpy(tape.forward(obs.detach().numpy())), outputs.detach(), **within)
+    for one, other in zip((inputs, *own), expected, strict=True):
+        torch.testing.assert_close(torch.from_numpy(np.array(one)), other, **within)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@settings(max_examples=10, deadline=None)
+@given(sizes=SIZES, double=st.booleans(), seed=st.integers(0, 99))
+def test_every_layer_has_autograds_slopes(layer: str, sizes: tuple[int, int, int], double: bool, seed: int) -> None:
+    rows, inputs, outputs = sizes
+    dtype = torch.float64 if double and layer not in ENCODERS else torch.float32
+    torch.manual_seed(seed)
+    module = LAYERS[layer](inputs, outputs).to(dtype)
+    check(rules_of(module), module, torch.randn(rows, inputs, dtype=dtype), seed)
+
+
+@settings(max_examples=15, deadline=None)
+@given(sizes=SIZES, atoms=st.integers(1, 3), seed=st.integers(0, 99))
+def test_dueling_streams_and_outputs_side_by_side(sizes: tuple[int, int, int], atoms: int, seed: int) -> None:
+    rows, inputs, actions = sizes
+    torch.manual_seed(seed)
+    advantage, value = nn.Linear(inputs, actions * atoms).double(), nn.Linear(inputs, atoms).double()
+    obs = torch.randn(rows, inputs, dtype=torch.float64)
+
+    def dueling(obs: Tensor) -> Tensor:
+        apart = advantage(obs).view(rows, actions, atoms)
+        both: Tensor = value(obs).unsqueeze(1) + apart - apart.mean(1, keepdim=True)
+        return both.flatten(1)
+
+    tapes = Tape(rules_of(advantage)), Tape(rules_of(value))
+    check([Dueling(*tapes, actions)], dueling, obs.clone(), seed)
+    check([Beside(tapes)], lambda obs: torch.cat([advantage(obs), value(obs)], 1), obs.clone(), seed)
+
+
+def test_a_parameter_that_occurs_twice_has_both_slopes_and_one_that_nobody_wants_has_none() -> None:
+    layer, last = nn.Linear(3, 3).double(), nn.Linear(3, 1).double()
+    net = nn.Sequential(layer, nn.Tanh(), layer, last)
+    obs = torch.randn(5, 3, dtype=torch.float64)
+    net(obs).sum().backward()
+    tape = Tape(rules_of(net))
+    outputs, kept = tape.up(obs.numpy())
+    inputs, own = tape.slopes(np.ones_like(outputs), kept, False, [True, True, True, True, False, False])
+    assert inputs is None
+    assert own[4] is own[5] is None
+    assert layer.weight.grad is not None
+    assert own[0] is not None
+    assert own[2] is not None
+    np.testing.assert_allclose(own[0] + own[2], layer.weight.grad.numpy())
+
+
+def noting(found: list[Any], number: int) -> Any:
+    """What takes slopes to a list, where they add up."""
+
+    def back(slopes: Any, into: Any) -> list[Any]:
+        found[number] = found[number] + slopes
+        return []
+
+    return back
+
+
+#: Numbers made of two arrays that have slopes and two that have none, by the operations that losses use.
+LOSSES: dict[str, Callable[..., Any]] = {
+    "sum": lambda a, b, c, w: (a + b - c).dot(w),
+    "product": lambda a, b, c, w: (a * b * 2 - 3 * a / c).dot(w),
+    "exp": lambda a, b, c, w: ((a - c).exp() - 1 - (c - a)).dot(w),
+    "square": lambda a, b, c, w: ((b - c).square() + (-b).abs()).dot(w),
+    "clipped": lambda a, b, c, w: -(a * c).minimum(a.clamp(-0.2, 0.4) * c).dot(w),
+    "larger": lambda a, b, c, w: (b - c).square().maximum(((b - a).clamp(-0.1, 0.1) + c).square()).dot(w),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@settings(max_examples=10, deadline=None)
+@given(rows=st.integers(1, 9), seed=st.integers(0, 999))
+def test_losses_of_nodes_have_autograds_slopes(loss: str, rows: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    c, w = torch.randn(rows, dtype=torch.float64) + 3, torch.rand(rows, dtype=torch.float64)
+    leaves = [torch.randn(rows, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    expected = LOSSES[loss](*leaves, c, w)
+    slopes = torch.autograd.grad(expected, leaves, allow_unused=True, materialize_grads=True)
+    found: list[Any] = [np.zeros(rows), np.zeros(rows)]
+    nodes = [Node(leaf.detach().numpy(), (), noting(found, number)) for number, leaf in enumerate(leaves)]
+    result = LOSSES[loss](*nodes, c.numpy(), w.numpy())
+    result.backward({})
+    assert result.item() == pytest.approx(expected.item())
+    for one, other in zip(found, slopes, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), atol=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 9), actions=st.integers(1, 5), seed=st.integers(0, 999), discrete=st.booleans())
+def test_heads_have_autograds_slopes(rows: int, actions: int, seed: int, discrete: bool) -> None:
+    torch.manual_seed(seed)
+    head: Any = Categorical(actions) if discrete else Gaussian((actions,))
+    outputs = torch.randn(rows, head.size, dtype=torch.float64, requires_grad=True)
+    action = torch.randint(actions, (rows,)) if discrete else torch.randn(rows, actions, dtype=torch.float64)
+    w = torch.randn(2, rows, dtype=torch.float64)
+    log_prob, entropy = head.log_prob_and_entropy(outputs, action)
+    (expected,) = torch.autograd.grad((log_prob * w[0] + entropy * w[1]).sum(), outputs)
+    found: list[Any] = [np.zeros(outputs.shape)]
+    node = Node(outputs.detach().numpy(), (), noting(found, 0))
+    one, two = head.log_prob_and_entropy(node, action.numpy())
+    np.testing.assert_allclose(one.value, log_prob.detach().numpy())
+    np.testing.assert_allclose(two.value, entropy.detach().numpy(), atol=1e-12)
+    (one.dot(w[0].numpy()) + two.dot(w[1].numpy())).backward({})
+    np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-12)
+
+
+def test_what_would_be_broadcast_or_wants_a_gradient_of_its_own_is_refused() -> None:
+    node: Any = Node(np.ones(3), (), lambda slopes, into: ())
+    with pytest.raises(TypeError, match="shape"):
+        node + np.ones((2, 3))
+    with pytest.raises(RuntimeError, match="grad"):
+        node * torch.ones(3, requires_grad=True)
+    assert (torch.tensor([2.0]) * node).value.tolist() == [2, 2, 2]
+
+
+def test_functions_of_encoders_are_those_of_torch() -> None:
+    values = torch.linspace(-30, 30, 601, dtype=torch.float64, requires_grad=True)
+    for function, rule in FUNCTIONS.items():
+        outputs, kept = rule.up(values.detach().numpy())
+        (expected,) = torch.autograd.grad(function(values).sum(), values)
+        np.testing.assert_allclose(outputs, function(values).detach().numpy(), atol=1e-12)
+        slopes = rule.down(np.ones(601), kept, True, True)[0]
+        np.testing.assert_allclose(np.array(slopes), expected.numpy(), atol=1e-12)
+
+
+def test_networks_say_why_they_do_not_go_by_rules() -> None:
+    policy, critic = PolicyNetwork(SPEC, Net()), Critic(SPEC, Net(activation="gelu"))
+    assert policy.why_not() == ""
+    assert critic.why_not() == "gelu has no rule"
+    assert PolicyAndCritic(SPEC, Net(shared=True)).why_not() == "a shared trunk has no rule"
+    handle = policy.outputs.register_forward_hook(lambda *_: None)
+    assert policy.why_not() == "a module has a hook"
+    handle.remove()
+    assert policy.why_not() == ""
+    policy.outputs.bias = nn.Parameter(torch.zeros(2))
+    assert policy.why_not() == "parameters were replaced"
+    assert Critic(SPEC, Net(), popart=True).why_not() == "PopArt has no rule"
+    assert Critic(SPEC, Net()).double().why_not() == "parameters are not float32 on the CPU"
+    bounded = Spec(SPEC.obs, spaces.Box(-1, 1, (2,), np.float32), 1, "Any-v0")
+    assert PolicyNetwork(bounded, Net(squash=True)).why_not() == "SquashedGaussian has no rule"
+    with pytest.raises(NoRule, match="Bilinear"):
+        rules_of(nn.Bilinear(1, 1, 1))
+
+
+def test_moved_parameters_and_copies_are_seen() -> None:
+    critic = Critic(SPEC, Net())
+    assert critic.why_not() == ""
+    other = copy.deepcopy(critic)
+    with torch.no_grad():
+        for parameter in critic.parameters():
+            parameter.data = torch.zeros_like(parameter)
+        assert critic.why_not() == other.why_not() == ""
+        np.testing.assert_allclose(critic(OBS), np.zeros(4))
+        np.testing.assert_allclose(other(OBS), other(torch.from_numpy(OBS)).numpy(), atol=1e-6)
+        assert other(OBS).any()
+
+
+def test_slopes_reach_only_what_is_trained_and_add_up() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    through, first = ByRules(net), next(net.parameters())
+    assert through.why_not() == ""
+    into = {first: np.ones((4, 3), np.float32)}
+    through(OBS).squeeze(-1).dot(np.ones(4, np.float32)).backward(into)
+    net(torch.from_numpy(OBS)).sum().backward()
+    assert first.grad is not None
+    np.testing.assert_allclose(into[first], 1 + first.grad.numpy(), rtol=1e-5)
+    assert isinstance(through(OBS), Node)
+    with torch.no_grad():
+        assert isinstance(through(OBS), np.ndarray)

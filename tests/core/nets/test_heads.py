@@ -1,0 +1,198 @@
+"""Action heads against torch's distributions; masks are never violated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from torch import Tensor
+
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
+from rlplug_core.acting.policy_agent import PolicyAgent
+from rlplug_core.algorithm import Context
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import constant
+from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, head, masked
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.seeds import Seeds
+from rlplug_core.testing.envs import Masked
+from rlplug_core.types import Spec
+from tests.core.fakes import Tiny, TinyConfig
+
+Floats = npt.NDArray[np.float32]
+
+
+def outputs(num_envs: int, columns: int, low: float = -8, high: float = 8) -> st.SearchStrategy[Floats]:
+    return arrays.arrays(np.float32, (num_envs, columns), elements=st.floats(low, high, width=32))
+
+
+def draw(head: Any, given: Floats, count: int) -> Floats:
+    """`count` actions for one row of outputs."""
+    noise = head.noise(np.random.default_rng(0), (count,))
+    actions: Floats = head.sample(np.repeat(given, count, axis=0), noise)
+    return actions
+
+
+def test_a_categorical_draws_with_its_probabilities() -> None:
+    logits = np.array([[0.0, 1.0, -2.0, 0.5]], np.float32)
+    counts = np.bincount(draw(Categorical(4), logits, 50_000).astype(int), minlength=4)
+    expected = 50_000 * torch.softmax(torch.from_numpy(logits), -1)[0].numpy()
+    assert (np.abs(counts - expected) < 5 * np.sqrt(expected)).all()
+
+
+def test_a_gaussian_draws_with_its_mean_and_deviation() -> None:
+    given = np.array([[0.5, -1.0, 0.0, np.log(0.2)]], np.float32)
+    actions = draw(Gaussian((2,)), given, 50_000)
+    np.testing.assert_allclose(actions.mean(0), [0.5, -1.0], atol=0.03)
+    np.testing.assert_allclose(actions.std(0), [1.0, 0.2], rtol=0.03)
+    assert abs(np.corrcoef(actions.T)[0, 1]) < 0.02
+    inside = (np.abs(actions[:, 0] - 0.5) < 1).mean()
+    assert inside == pytest.approx(0.6827, abs=0.01)
+
+
+@settings(max_examples=50, deadline=None)
+@given(outputs(3, 5), st.lists(st.integers(0, 4), min_size=3, max_size=3))
+def test_categorical_numbers_are_torchs(logits: Floats, chosen: list[int]) -> None:
+    ours, theirs = Categorical(5), torch.distributions.Categorical(logits=torch.from_numpy(logits))
+    action = torch.tensor(chosen)
+    check(ours, logits, action, theirs.log_prob(action), theirs.entropy())
+    np.testing.assert_array_equal(logits[np.arange(3), ours.mode(logits)], logits.max(-1))
+
+
+@settings(max_examples=50, deadline=None)
+@given(outputs(3, 4, -3, 2), outputs(3, 2))
+def test_gaussian_numbers_are_torchs(given: Floats, action: Floats) -> None:
+    mean, log_std = torch.from_numpy(given).chunk(2, -1)
+    theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
+    taken = torch.from_numpy(action)
+    check(Gaussian((2,)), given, taken, theirs.log_prob(taken), theirs.entropy())
+    np.testing.assert_array_equal(Gaussian((2,)).mode(given), mean)
+
+
+def check(ours: Any, given: Floats, action: Tensor, log_prob: Tensor, entropy: Tensor) -> None:
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    tensor = torch.from_numpy(given)
+    torch.testing.assert_close(ours.log_prob(tensor, action), log_prob, **close)
+    torch.testing.assert_close(ours.entropy(tensor), entropy, **close)
+    both = ours.log_prob_and_entropy(tensor, action)
+    torch.testing.assert_close(both[0], log_prob, **close)
+    torch.testing.assert_close(both[1], entropy, **close)
+    host = ours.host_log_prob(given, action.numpy())
+    assert host.dtype == np.float32
+    np.testing.assert_allclose(host, log_prob.numpy(), **close)
+
+
+def test_shapes_of_box_actions_are_kept() -> None:
+    ours, layer = head(spaces.Box(-1, 1, (2, 3), np.float32), 7)
+    given = layer(torch.zeros(4, 7)).detach().numpy()
+    assert given.shape == (4, 12)
+    assert ours.mode(given).shape == (4, 2, 3)
+    action = ours.sample(given, ours.noise(np.random.default_rng(0), (4,)))
+    assert action.shape == (4, 2, 3)
+    assert action.dtype == np.float32
+    assert ours.host_log_prob(given, action).shape == (4,)
+    assert ours.log_prob(torch.from_numpy(given), torch.from_numpy(action)).shape == (4,)
+
+
+# Masks.
+
+MASKS = st.lists(
+    st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=4, max_size=4
+).map(lambda rows: np.array(rows, dtype=np.int8))  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(outputs(4, 6, -1e4, 1e4), MASKS, st.integers(0, 1000))
+def test_what_a_mask_forbids_is_never_drawn(values: Floats, mask: Floats, seed: int) -> None:
+    shown = masked(torch.from_numpy(values), {"action_mask": torch.from_numpy(mask)}).numpy()
+    ours = Categorical(6)
+    rows = np.arange(4)
+    assert mask[rows, ours.mode(shown)].all()
+    generator = np.random.default_rng(seed)
+    for noise in ours.noise(generator, (50, 4)):
+        action = ours.sample(shown, noise)
+        assert mask[rows, action].all()
+    assert np.isfinite(ours.host_log_prob(shown, action)).all()
+    assert ours.entropy(torch.from_numpy(shown)).isfinite().all()
+    assert (shown[mask == 0] == ILLEGAL).all()
+    np.testing.assert_array_equal(shown[mask == 1], values[mask == 1])
+
+
+def test_where_nothing_is_legal_values_stay() -> None:
+    """No action is taken there, but after a truncation its value is asked for; so with parts that no mask is for."""
+    values = torch.arange(6.0).reshape(2, 3)
+    mask = torch.tensor([[0, 0, 0], [0, 1, 0]], dtype=torch.int8)
+    assert masked(values, {"action_mask": mask}).tolist() == [[0, 1, 2], [ILLEGAL, 4, ILLEGAL]]
+    beside = masked(values, {"action_mask": mask[:, :2]}, torch.tensor([0, 2]))
+    assert beside.tolist() == [[0, 1, 2], [ILLEGAL, 4, 5]]
+
+
+SPEC = Spec(
+    spaces.Dict({"obs": spaces.Box(-1, 1, (3,), np.float32), "action_mask": spaces.MultiBinary(6)}),
+    spaces.Discrete(6), 4, "masked",
+)  # fmt: skip
+
+
+def masked_agent(kind: str, epsilon: float) -> Any:
+    torch.manual_seed(0)
+    if kind == "policy":
+        return PolicyAgent(PolicyNetwork(SPEC, Net()), Seeds(1), log_prob=True)
+    return EpsilonGreedy(QNetwork(SPEC, Net(), dueling=kind == "dueling"), constant(epsilon), Seeds(1))
+
+
+@pytest.mark.parametrize(("kind", "epsilon"), [("policy", 0), ("q", 0.0), ("q", 0.5), ("q", 1.0), ("dueling", 0.5)])
+@settings(max_examples=15, deadline=None)
+@given(mask=MASKS, seed=st.integers(0, 1000))
+def test_agents_never_act_against_a_mask(kind: str, epsilon: float, mask: Floats, seed: int) -> None:
+    agent = masked_agent(kind, epsilon)
+    agent.initial(4)
+    obs = {"obs": np.random.default_rng(seed).normal(size=(4, 3)).astype(np.float32), "action_mask": mask}
+    for explore in (True, False):
+        for _ in range(30):
+            act = agent.act(obs, np.zeros(4, dtype=bool), None, Clock(1), explore)
+            assert mask[np.arange(4), act.action].all()
+
+
+def test_a_random_legal_action_is_each_as_likely() -> None:
+    agent = masked_agent("q", 1.0)
+    agent.initial(4)
+    mask = np.array([[1, 0, 1, 0, 0, 1]] * 4, dtype=np.int8)
+    obs = {"obs": np.zeros((4, 3), np.float32), "action_mask": mask}
+    drawn = [agent.act(obs, None, None, Clock(1)).action for _ in range(3000)]
+    counts = np.bincount(np.concatenate(drawn), minlength=6)
+    assert (counts[[1, 3, 4]] == 0).all()
+    assert (np.abs(counts[[0, 2, 5]] - 4000) < 5 * np.sqrt(4000)).all()
+
+
+def test_epsilon_is_the_share_of_random_actions() -> None:
+    torch.manual_seed(0)
+    spec = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 8, "plain")
+    agent = EpsilonGreedy(QNetwork(spec, Net()), constant(0.4), Seeds(1))
+    agent.initial(8)
+    obs = np.ones((8, 3), np.float32)
+    best = agent.act(obs, np.zeros(8), None, Clock(1), explore=False).action[0]
+    drawn = np.concatenate([agent.act(obs, np.zeros(8), None, Clock(1)).action for _ in range(2000)])
+    assert (drawn != best).mean() == pytest.approx(0.4 * 3 / 4, abs=0.02)
+    assert len(set(drawn.tolist())) == 4
+
+
+def test_a_masked_environment_is_learned_in_without_a_violation() -> None:
+    """Nothing forbidden is done, which the environment would answer with an error too."""
+    env = Masked(3)
+    learner = Tiny(env.spec, TinyConfig(), Context(Seeds(0)))
+    agent = learner.agent()
+    agent.initial(3)
+    now = env.reset(0)
+    for _ in range(200):
+        action, allowed = agent.act(now.obs, now.is_first, None, Clock(1)).action, now.obs["action_mask"]
+        assert allowed[np.arange(3), action].all()
+        now = env.step(action)

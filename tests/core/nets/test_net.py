@@ -1,0 +1,335 @@
+"""Networks by configuration: each activation, initial weights and convolutions are what their names say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlplug_core.config.parse import convert
+from rlplug_core.config.schema import flatten
+from rlplug_core.errors import BadConfig, PluginError, UsageError
+from rlplug_core.nets.continuous import ActionCritic, DeterministicPolicy
+from rlplug_core.nets.encoders import MLP, encoder, linear
+from rlplug_core.nets.heads import Beside, squashed
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.normalize import RunningNorm
+from rlplug_core.nets.policies import Critic, PolicyNetwork
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy
+from rlplug_core.nets.renorm import RenormCritic
+from rlplug_core.types import Spec
+from tests.core import own_nets
+from tests.core.fakes import TinyConfig
+
+VECTOR, BOX = spaces.Box(-1, 1, (5,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
+IMAGE = spaces.Box(0, 255, (3, 20, 20), np.uint8)
+DISCRETE = Spec(VECTOR, spaces.Discrete(3), 1, "here")
+CONTINUOUS = Spec(VECTOR, BOX, 1, "here")
+FUNCTIONS: dict[str, nn.Module] = {
+    "tanh": nn.Tanh(), "relu": nn.ReLU(), "elu": nn.ELU(), "gelu": nn.GELU(), "silu": nn.SiLU(),
+    "leaky_relu": nn.LeakyReLU(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -> None:
+    """The encoder, and the stream of a Q-network, against torch's own modules one after the other."""
+    net = Net(hidden=(7, 6), activation=name, layer_norm=norm)
+    network, obs = QNetwork(DISCRETE, net), torch.randn(4, 5)
+    for parameter in network.parameters():
+        nn.init.normal_(parameter)
+    values = obs
+    for part in (network.encoder, network.advantage):
+        norms = iter(part.norms)
+        for layer in part.linears:
+            values = nn.functional.linear(values, layer.weight, layer.bias)
+            if values.shape[1] == 3:
+                break
+            values = FUNCTIONS[name](next(norms)(values) if norm else values)
+    torch.testing.assert_close(network(obs), values)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    "space",
+    [IMAGE, spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.Box(0, 1, (4, 10, 10), np.uint8)],
+    ids=["first", "last", "planes"],
+)
+def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: spaces.Box) -> None:
+    """Against torch's own modules one after the other, for channels first and last, and planes of zeros and ones."""
+    net = Net(hidden=(7,), activation=name, channels=(4, 6), kernels=(5, 3), strides=(2, 1))
+    module, _ = encoder(space, net)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    most = int(space.high.max())
+    obs = torch.randint(most + 1, (4, *space.shape), dtype=torch.uint8)
+    values = (obs.permute(0, 3, 1, 2) if space.shape[-1] == 3 else obs) / most
+    for layer in module.convolutions:
+        values = FUNCTIONS[name](nn.functional.conv2d(values, layer.weight, layer.bias, layer.stride))
+    (last,) = module.dense.linears
+    torch.testing.assert_close(module(obs), FUNCTIONS[name](last(values.flatten(1))), rtol=1e-4, atol=1e-5)
+
+
+def bounds(init: str, inputs: int, outputs: int, gain: float) -> float:
+    """Where uniform weights end (Glorot and Bengio, 2010, eq. 16; He et al., 2015, eq. 10 as a uniform)."""
+    return gain * (6 / (inputs + outputs)) ** 0.5 if init == "xavier_uniform" else gain * (3 / inputs) ** 0.5
+
+
+def convolution(net: Net) -> nn.Conv2d:
+    """The first convolution over images of three channels: five outputs per window of 4 x 4."""
+    module, _ = encoder(IMAGE, replace(net, channels=(5,), kernels=(4,), strides=(4,)))
+    layer = module.convolutions[0]
+    assert isinstance(layer, nn.Conv2d)
+    return layer.requires_grad_(False)
+
+
+@pytest.mark.parametrize("gain", [None, 0.5])
+@pytest.mark.parametrize("init", ["xavier_uniform", "kaiming_uniform"])
+def test_uniform_weights_fill_their_bounds(init: Any, gain: float | None) -> None:
+    layer = linear(300, 200, net=Net(init=init, gain=gain)).requires_grad_(False)
+    bound = bounds(init, 300, 200, 2**0.5 if gain is None else gain)
+    assert bound * 0.99 < float(layer.weight.abs().max()) < bound * 1.00001
+    assert float(layer.weight.var()) == pytest.approx(bound**2 / 3, rel=0.05)
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize("gain", [None, 0.5])
+def test_orthogonal_weights_are_that(gain: float | None) -> None:
+    layer = linear(9, 4, net=Net(gain=gain))
+    expected = (2 if gain is None else gain**2) * torch.eye(4)
+    torch.testing.assert_close(layer.weight @ layer.weight.T, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("gain", [None, 0.5])
+@pytest.mark.parametrize("init", ["orthogonal", "xavier_uniform", "kaiming_uniform"])
+def test_convolutions_begin_as_linear_layers_over_their_windows(init: Any, gain: float | None) -> None:
+    """Of 3 x 4 x 4 inputs; what Glorot and Bengio call outputs are those of all windows that see a pixel."""
+    layer = convolution(Net(init=init, gain=gain))
+    assert not layer.bias.any()
+    if init == "orthogonal":
+        assert torch.linalg.svdvals(layer.weight.flatten(1)).tolist() == pytest.approx([gain or 2**0.5] * 5, rel=1e-5)
+    else:
+        bound = bounds(init, 3 * 16, 5 * 16, gain or 2**0.5)
+        assert bound * 0.95 < float(layer.weight.abs().max()) < bound * 1.00001
+
+
+def test_torch_convolutions_are_its_own() -> None:
+    torch.manual_seed(3)
+    ours = convolution(Net(init="torch"))
+    torch.manual_seed(3)
+    theirs = nn.Conv2d(3, 5, 4, 4)
+    assert torch.equal(ours.weight, theirs.weight)
+    assert torch.equal(ours.bias, theirs.bias)
+
+
+def test_torch_weights_are_those_of_its_own_layer() -> None:
+    torch.manual_seed(3)
+    ours = linear(9, 4, net=Net(init="torch"))
+    torch.manual_seed(3)
+    theirs = nn.Linear(9, 4)
+    assert torch.equal(ours.weight, theirs.weight)
+    assert torch.equal(ours.bias, theirs.bias)
+
+
+def test_default_weights_are_those_of_before() -> None:
+    """Bit for bit what versions without the options above made: orthogonal layers in this order."""
+
+    def layer(inputs: int, outputs: int, gain: float) -> nn.Linear:
+        made = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(made.weight, gain)
+        return made
+
+    torch.manual_seed(5)
+    network = PolicyNetwork(DISCRETE, Net())
+    torch.manual_seed(5)
+    for wide, following, gain, ours in (
+        (5, 64, 2**0.5, network.encoder.linears[0]), (64, 64, 2**0.5, network.encoder.linears[1]),
+        (64, 3, 0.01, network.outputs),
+    ):  # fmt: skip
+        assert torch.equal(ours.weight, layer(wide, following, gain).weight)
+
+
+def scales(module: nn.Module) -> list[float]:
+    """The singular values of a layer's weights."""
+    assert isinstance(module, nn.Linear)
+    return [float(value) for value in torch.linalg.svdvals(module.weight.detach())]
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 0.01), (0.3, 0.3)])
+def test_output_gain_scales_the_last_layer_of_every_policy(given: float | None, expected: float) -> None:
+    net = Net(output_gain=given)
+    gaussian = PolicyNetwork(CONTINUOUS, net).outputs
+    several = PolicyNetwork(Spec(VECTOR, spaces.Dict({"a": spaces.Discrete(3), "b": BOX}), 1, "here"), net).outputs
+    assert isinstance(gaussian, nn.Sequential)
+    assert isinstance(several, Beside)
+    for layer in (
+        PolicyNetwork(DISCRETE, net).outputs, gaussian[0], PolicyNetwork(CONTINUOUS, net, make=squashed).outputs,
+        DeterministicPolicy(CONTINUOUS, net).outputs, PolicyNetwork(CONTINUOUS, replace(net, std="state")).outputs,
+        RecurrentPolicy(DISCRETE, net, "gru", 9).policy.outputs, several.layers[0], several.layers[1][0],
+    ):  # fmt: skip
+        assert scales(layer) == pytest.approx([expected] * layer.weight.shape[0], rel=1e-4)
+    for values in (Critic(DISCRETE, net).output, ActionCritic(CONTINUOUS, net).output):
+        assert scales(values) == pytest.approx([1.0], rel=1e-4)
+
+
+@pytest.mark.parametrize("popart", [False, True])
+@pytest.mark.parametrize(("init", "begins"), [("torch", True), ("orthogonal", False)])
+def test_initial_weights_reach_the_last_layer_of_critics(init: Any, begins: bool, popart: bool) -> None:
+    """Torch's own layers begin with biases, all others without."""
+    net = Net(init=init)
+    for critic in (Critic(DISCRETE, net, popart=popart), RecurrentCritic(8, net, popart)):
+        (layer,) = (part for part in critic.output.modules() if isinstance(part, nn.Linear))
+        assert bool(layer.bias.any()) == begins
+
+
+def test_convolutions_are_those_that_are_named() -> None:
+    module, _ = encoder(IMAGE, Net(hidden=(9,), channels=(4, 6), kernels=(5, 3), strides=(2, 1)))
+    found = [
+        (one.out_channels, *one.kernel_size, *one.stride) for one in module.modules() if isinstance(one, nn.Conv2d)
+    ]
+    assert found == [(4, 5, 5, 2, 2), (6, 3, 3, 1, 1)]
+    assert module(torch.zeros(2, 3, 20, 20, dtype=torch.uint8)).shape == (2, 9)
+
+
+def test_images_too_small_for_the_convolutions_are_refused() -> None:
+    with pytest.raises(UsageError, match="convolution 2 looks at 9 x 9, and 8 a side are left of an image of 20"):
+        encoder(IMAGE, Net(channels=(4, 6), kernels=(5, 9), strides=(2, 1)))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"net.channels": [4]}, "channels, kernels and strides need as many numbers each"),
+        ({"net.init": "torch", "net.gain": 2.0}, "leave gain and output_gain at none"),
+        ({"net.init": "torch", "net.output_gain": 2.0}, "leave gain and output_gain at none"),
+        ({"net.activation": "swish"}, "net.activation"),
+        ({"net.hidden": [0]}, "net.hidden"),
+    ],
+)
+def test_fields_that_do_not_go_together_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadConfig, match=message):
+        convert(TinyConfig, values, "tiny")
+
+
+def test_a_network_survives_being_written_down() -> None:
+    config = TinyConfig(net=Net((3,), "gelu", True, "torch", channels=(4,), kernels=(3,), strides=(1,), factory="a:b"))
+    assert convert(TinyConfig, flatten(config), "tiny") == config
+
+
+def test_batch_renormalization_takes_no_other_norm() -> None:
+    with pytest.raises(UsageError, match=r"leave it at false"):
+        RenormCritic(CONTINUOUS, Net(layer_norm=True), 10)
+
+
+SPACES = {
+    "vector": VECTOR,
+    "image": IMAGE,
+    "discrete": spaces.Discrete(4, start=1),
+    "dict": spaces.Dict({"see": IMAGE, "feel": VECTOR, "action_mask": spaces.MultiBinary(3)}),
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_a_factory_takes_the_place_of_the_encoder(name: str) -> None:
+    module, features = encoder(SPACES[name], Net(factory=f"{own_nets.HERE}:make"))
+    assert (type(module).__name__, features) == ("Own", 6)
+    assert [type(part).__name__ for part in module.modules() if isinstance(part, MLP)] == []
+
+
+def test_critics_of_actions_see_features_and_action() -> None:
+    torch.manual_seed(0)
+    critic = ActionCritic(CONTINUOUS, Net((8,), factory="tests.core.own_nets:make"))
+    obs, action = torch.randn(3, 5), torch.randn(3, 2)
+    features = critic.vectors.parts[0](obs)
+    expected = critic.output(critic.layers(torch.cat([features, action], 1))).squeeze(-1)
+    torch.testing.assert_close(critic(obs, action), expected)
+    assert critic.layers.linears[0].in_features == 6 + 2
+
+
+def test_a_factory_sees_scaled_observations() -> None:
+    """The running moments are around what a factory makes, for encoders and for critics of actions."""
+    net, obs, action = (
+        Net((8,), factory=f"{own_nets.HERE}:make", normalize_obs=True),
+        torch.randn(3, 5),
+        torch.randn(3, 2),
+    )
+    policy, critic = PolicyNetwork(CONTINUOUS, net), ActionCritic(CONTINUOUS, net)
+    norms = [part for network in (policy, critic) for part in network.modules() if isinstance(part, RunningNorm)]
+    assert len(norms) == 2
+    for norm in norms:
+        norm.update(7 + 3 * torch.randn(50, 5), torch.ones(50))
+    seen = ((obs - norms[0].mean) / norms[0].variance.sqrt()).float()
+    torch.testing.assert_close(policy.encoder(obs), policy.encoder.encoder(seen))
+    seen = ((obs - norms[1].mean) / norms[1].variance.sqrt()).float()
+    beside = torch.cat([critic.vectors.vectors.parts[0](seen), action], 1)
+    torch.testing.assert_close(critic(obs, action), critic.judge(beside))
+
+
+def test_a_factory_is_told_the_layers_that_are_left_to_it() -> None:
+    seen: list[Net] = []
+
+    def noted(space: Any, net: Net) -> tuple[nn.Module, int]:
+        seen.append(net)
+        return own_nets.make(space, net)
+
+    own_nets.noted = noted  # type: ignore[attr-defined]
+    net = Net((9, 8), factory="tests.core.own_nets:noted")
+    PolicyNetwork(DISCRETE, net)
+    QNetwork(DISCRETE, net)
+    ActionCritic(CONTINUOUS, net)
+    assert [one.hidden for one in seen] == [(9, 8), (9,), ()]
+    assert {one.factory for one in seen} == {None}
+
+
+def test_the_default_for_critics_of_actions_is_as_before() -> None:
+    torch.manual_seed(1)
+    critic = ActionCritic(CONTINUOUS, Net((8,)))
+    torch.manual_seed(1)
+    layers = [linear(*pair) for pair in pairwise((7, 8))]
+    assert torch.equal(critic.layers.linears[0].weight, layers[0].weight)
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        ("./gone.py:make", UsageError, r"there is no file gone\.py"),
+        (f"{own_nets.HERE}:mkae", PluginError, "has no 'mkae'; did you mean 'make'"),
+        (f"{own_nets.HERE}", UsageError, "names no network; write ./file.py:Name or module:Name"),
+        ("no_such_module_here:make", UsageError, "there is no module 'no_such_module_here'"),
+        (f"{own_nets.HERE}:number", PluginError, "cannot be made: TypeError: 'int' object is not callable"),
+        (f"{own_nets.HERE}:raises", PluginError, "cannot be made: KeyError: 'thing'; --traceback shows where"),
+        (f"{own_nets.HERE}:no_number", PluginError, r"Own came back; return \(module, features\)"),
+        (f"{own_nets.HERE}:no_module", PluginError, r"\(int, int\) came back; return \(module, features\)"),
+        (
+            f"{own_nets.HERE}:no_tensor",
+            PluginError,
+            r"gives \(Tensor, tuple\) instead of a tensor of features",
+        ),
+        (f"{own_nets.HERE}:wrong_number", PluginError, r"turns 2 observations into \[2, 6\] .* would be \[2, 7\]"),
+        (f"{own_nets.HERE}:images_only", PluginError, r"cannot take observations in Box.*: RuntimeError"),
+    ],
+)
+def test_what_is_wrong_with_a_factory_is_said_in_one_sentence(
+    target: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        PolicyNetwork(DISCRETE, Net(factory=target))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_factory_is_tried_on_the_observations_that_it_will_get() -> None:
+    """Bytes come scaled with `net.normalize_obs`, as numbers that a linear layer takes."""
+    own = f"{own_nets.HERE}:linear"
+    space = spaces.Box(0, 255, (128,), np.uint8)
+    module, features = encoder(space, Net(factory=own, normalize_obs=True))
+    assert module(torch.zeros(3, 128, dtype=torch.uint8)).shape == (3, features)
+    with pytest.raises(PluginError, match="cannot take observations"):
+        encoder(space, Net(factory=own))

@@ -1,0 +1,125 @@
+"""PopArt: values stay where they are while the scale moves, and what is trained has targets of size 1."""
+
+from __future__ import annotations
+
+import gymnasium.spaces as spaces
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import constant
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.learning.update_rules import Adam
+from rlplug_core.nets.fast_forward import NumpyForward, TorchForward, fast_forward
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import Critic
+from rlplug_core.nets.popart import PopArt
+from rlplug_core.types import Spec
+from tests.core.test_batches import samples
+
+SPEC = Spec(spaces.Box(-1, 1, (5,), np.float32), spaces.Discrete(2), 1, "here")
+
+
+@given(st.integers(0, 1000), st.lists(st.sampled_from([1e-3, 1.0, 30.0, 1e5]), min_size=1, max_size=5))
+def test_no_value_changes_when_the_scale_moves(seed: int, sizes: list[float]) -> None:
+    torch.manual_seed(seed)
+    layer, features = PopArt(6, rate=0.1), torch.randn(20, 6)
+    with torch.no_grad():
+        layer.linear.bias.fill_(0.3)
+        wanted = layer(features)
+        for size in sizes:
+            before = layer.scale.clone()
+            layer.absorb(size * (torch.randn(9) + 3), torch.ones(9))
+            assert not torch.equal(layer.scale, before)
+            error = (layer(features) - wanted).abs().max()
+            rounding = layer.shift.abs().max() + layer.scale.max() + wanted.abs().max()
+            assert float(error) <= 2e-6 * float(rounding)
+            wanted = layer(features)
+
+
+def slow_moments(batches: list[torch.Tensor], rate: float) -> tuple[float, float]:
+    """Every batch's first and second moments, weighted by how much of it is left, of all that is left of any."""
+    first = second = left = 0.0
+    for batch in batches:
+        keep = (1 - rate) ** len(batch)
+        first, second = keep * first, keep * second
+        left = keep * left + (1 - keep)
+        first += (1 - keep) * float(batch.double().mean())
+        second += (1 - keep) * float(batch.double().square().mean())
+    return first / left, second / left - (first / left) ** 2
+
+
+@given(st.integers(0, 1000), st.lists(st.integers(1, 8), min_size=1, max_size=6), st.sampled_from([0.01, 0.3]))
+def test_moments_are_exponential_means_without_what_was_there_before(seed: int, sizes: list[int], rate: float) -> None:
+    torch.manual_seed(seed)
+    batches = [100 * torch.randn(size) + 40 for size in sizes]
+    layer = PopArt(2, rate)
+    for batch in batches:
+        weight = torch.cat([torch.ones(len(batch)), torch.zeros(2)])
+        layer.absorb(torch.cat([batch, torch.tensor([1e9, np.nan])]), weight)
+    mean, variance = slow_moments(batches, rate)
+    assert float(layer.mean) == pytest.approx(mean, rel=1e-6, abs=1e-4)
+    assert float(layer.variance) == pytest.approx(variance, rel=1e-6, abs=1e-3)
+    assert float(layer.scale) == pytest.approx(max(variance, 0) ** 0.5, rel=1e-5, abs=1e-3)
+
+
+def test_nothing_seen_changes_nothing() -> None:
+    layer = PopArt(3)
+    before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    layer.absorb(torch.full((4,), 1e6), torch.zeros(4))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in layer.state_dict().items())
+
+
+def test_targets_that_are_all_the_same_keep_a_least_scale() -> None:
+    layer = PopArt(3, least=0.01)
+    layer.absorb(torch.full((4,), 5.0), torch.ones(4))
+    assert float(layer.scale) == pytest.approx(0.01)
+    assert torch.isfinite(layer(torch.randn(4, 3))).all()
+
+
+@pytest.mark.parametrize("popart", [False, True])
+def test_the_gradient_is_that_of_a_critic_of_normalized_targets(popart: bool) -> None:
+    """((V - target) / unit)² by W and b is (n - (target - mean) / deviation)² by the same, n the layer's own output."""
+    torch.manual_seed(0)
+    critic = Critic(SPEC, Net(hidden=(8,)), popart=popart)
+    batch = samples(torch.ones(16))
+    batch.target = batch.target * 50 + 700
+    critic.absorb(batch)
+    loss = ((critic(batch.obs) - batch.target) / critic.unit).square().mean()
+    found = torch.autograd.grad(loss, list(critic.parameters()))
+    if popart:
+        inner, mean, deviation = critic.output.linear, batch.target.mean(), batch.target.std(correction=0)
+    else:
+        inner, mean, deviation = critic.output, torch.tensor(0.0), torch.tensor(1.0)
+    own = inner(critic.encoder(batch.obs)).squeeze(-1)
+    wanted = torch.autograd.grad((own - (batch.target - mean) / deviation).square().mean(), list(critic.parameters()))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_begin_the_same_with_and_without() -> None:
+    made = []
+    for popart in (False, True):
+        torch.manual_seed(0)
+        made.append(Critic(SPEC, Net(hidden=(8,)), popart=popart))
+    obs = torch.randn(7, 5)
+    assert torch.equal(made[0](obs), made[1](obs))
+
+
+def test_the_critic_acts_in_numpy_and_flat_parameters_follow() -> None:
+    """The rescaled weights are where the optimizer and the views of the forward pass look for them."""
+    critic = Critic(SPEC, Net(hidden=(8,)), popart=True)
+    optimizer = Optimizer(critic.parameters(), name="network", rule=Adam(), learning_rate=constant(0.1))
+    plain, obs = fast_forward(critic), np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    assert isinstance(plain, NumpyForward)
+    for size in (1.0, 100.0, 3.0):
+        optimizer.minimize(critic(torch.from_numpy(obs)).sum() / critic.unit, Clock(1))
+        batch = samples(torch.ones(12))
+        batch.target = batch.target * size
+        critic.absorb(batch)
+        np.testing.assert_allclose(plain(obs), TorchForward(critic)(obs), rtol=1e-5, atol=1e-5)
+        parameters = torch.cat([parameter.detach().reshape(-1) for parameter in critic.parameters()])
+        assert torch.equal(optimizer.flat, parameters)

@@ -1,0 +1,83 @@
+"""How a hook or an argument of one goes: who still implements it is warned, with the place, and nobody else.
+
+The contract (`docs/plugins/contract.md`) promises it; nothing is deprecated yet, so the tests deprecate something.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+from rlplug_core.plugins import hook_specs as hooks
+from rlplug_core.plugins.hook_specs import hookimpl, hookspec
+from rlplug_core.plugins.hooks import Hooks
+
+OLD_HOOK = DeprecationWarning("rlplug_run_error is deprecated; rlplug_run_end is told the status")
+OLD_ARGUMENT = DeprecationWarning("'step' of rlplug_run_log is deprecated; metrics hold it")
+
+
+@pytest.fixture(autouse=True)
+def _deprecated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The specifications as a version with an old hook and an old argument would have them."""
+    for name, how in (
+        ("rlplug_run_error", {"warn_on_impl": OLD_HOOK}),
+        ("rlplug_run_log", {"warn_on_impl_args": {"step": OLD_ARGUMENT}}),
+    ):
+        known: Any = getattr(hooks, name)
+        copy = FunctionType(known.__code__, known.__globals__, name)
+        monkeypatch.setattr(hooks, name, hookspec(**how)(copy))  # type: ignore[call-overload]
+
+
+class New:
+    """Implements both, and nothing that is old."""
+
+    @hookimpl
+    def rlplug_run_log(self, metrics: Mapping[str, float]) -> None: ...
+
+    @hookimpl
+    def rlplug_run_end(self, status: str) -> None: ...
+
+
+class OldArgument:
+    called: Any = None
+
+    @hookimpl
+    def rlplug_run_log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.called = step
+
+
+class OldHook:
+    @hookimpl
+    def rlplug_run_error(self) -> None: ...
+
+
+@pytest.mark.parametrize(("plugin", "warning"), [(OldArgument, OLD_ARGUMENT), (OldHook, OLD_HOOK)])
+def test_what_is_old_warns_where_it_is_implemented(plugin: type[Any], warning: Warning) -> None:
+    with pytest.warns(DeprecationWarning, match="is deprecated") as caught:
+        Hooks(enabled=False).add(plugin(), "old")
+    assert [str(one.message) for one in caught] == [str(warning)]
+    assert caught[0].filename == __file__
+
+
+def test_nobody_else_is_warned() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        manager = Hooks(enabled=False)
+        manager.add(New(), "new")
+        manager.run_log(None, 3, {})  # type: ignore[arg-type]
+    assert manager.failed == {}
+
+
+def test_what_is_old_still_works_and_calling_it_warns_no_more() -> None:
+    manager, plugin = Hooks(enabled=False), OldArgument()
+    with pytest.warns(DeprecationWarning, match="is deprecated"):
+        manager.add(plugin, "old")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        manager.run_log(None, 3, {})  # type: ignore[arg-type]
+    assert plugin.called == 3
+    assert manager.failed == {}

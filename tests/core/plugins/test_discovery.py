@@ -1,0 +1,348 @@
+"""Discovery: one scan of real metadata; every plugin keeps its name, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+
+import rlplug_core
+from rlplug_core import plugins
+from rlplug_core.errors import PluginError, UsageError, plain
+from rlplug_core.plugins import discovery, names
+from rlplug_core.plugins.records import GROUPS, Record
+from rlplug_core.plugins.switches import Switches
+from rlplug_core.testing.distributions import write_distribution
+
+VERSIONS = st.lists(st.integers(0, 3).map(str), min_size=1, max_size=4).map(".".join)
+LEARNER = """
+class Config: ...
+class {name}:
+    '''A learner of nothing (arXiv:1234.5678).'''
+    Config = Config
+    runners = ("sync",)
+    def agent(self, rank=0, ranks=1): ...
+    def buffer(self): ...
+    def update(self, batch, clock): ...
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory on the path; whatever is written there counts as installed after `refresh`."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("RLPLUG_PLUGINS", raising=False)
+    monkeypatch.delenv("RLPLUG_DISABLED_PLUGINS", raising=False)
+    monkeypatch.setenv("RLPLUG_CONFIG", str(tmp_path / "config.toml"))
+    before = set(sys.modules)
+    yield tmp_path
+    monkeypatch.undo()
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+    plugins.refresh()
+
+
+@pytest.fixture
+def install(site: Path) -> Callable[..., None]:
+    def installer(name: str, algorithm: str = "", text: str = "", **more: object) -> None:
+        package = name.replace("-", "_")
+        points = {"rlplug.algorithms": {algorithm: f"{package}.{algorithm}:Algo"}} if algorithm else {}
+        files = {f"{package}/__init__.py": "", f"{package}/{algorithm}.py": text or LEARNER.format(name="Algo")}
+        extra: Mapping[str, object] = {"entry_points": points, "files": files} | more
+        write_distribution(site, name, **extra)  # type: ignore[arg-type]
+        plugins.refresh()
+
+    return installer
+
+
+def record(name: str) -> Record:
+    return plugins.find("algorithms", name)
+
+
+def test_a_plugin_is_found_and_loaded_by_all_its_names(install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo")
+    assert record("foo").status == "ok"
+    for name in ("foo", "rlplug-foo/foo", "rlplug_foo.foo:Algo"):
+        assert plugins.algorithm(name).__module__ == "rlplug_foo.foo"
+
+
+def test_finding_imports_no_plugin(install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo", "raise SystemExit(9)")
+    assert record("foo").status == "ok"
+    assert "rlplug_foo" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("def broken(:\n", "SyntaxError"),
+        ("raise SystemExit('no license')", "SystemExit: no license"),
+        ("raise RuntimeError('\\x1b[31mred')", "RuntimeError: [31mred"),
+        ("x = 1", "has no 'Algo'"),
+        ("class Algos: ...", "did you mean 'Algos'?"),
+        ("Algo = 3", "is not a class"),
+        ("class Algo: ...", "it has no 'Config', 'runners', 'agent', 'buffer', 'update'"),
+        ("import rlplug_foo.absent", "No module named 'rlplug_foo.absent'; reinstall it"),
+        ("import absent_package", "needs the package 'absent_package', which is not installed, and rlplug-foo"),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded_says_why(install: Callable[..., None], text: str, reason: str) -> None:
+    install("rlplug-foo", "foo", text)
+    with pytest.raises(PluginError) as caught:
+        plugins.algorithm("foo")
+    assert caught.value.exit_code == 3
+    assert "algorithm 'foo' of rlplug-foo 1.0" in str(caught.value)
+    assert reason in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "line"),
+    [("absent-package>=2", "'absent-package>=2'"), ("absent-package; extra == 'sea'", "'rlplug-foo[sea]'")],
+)
+def test_a_missing_requirement_comes_with_its_install_line(
+    install: Callable[..., None], requirement: str, line: str
+) -> None:
+    install("rlplug-foo", "foo", "import absent_package", requires=[requirement])
+    with pytest.raises(PluginError, match="python -m pip install") as caught:
+        plugins.algorithm("foo")
+    assert str(caught.value).endswith(f"python -m pip install {line}")
+
+
+def test_what_a_plugin_prints_while_imported_stays_off_stdout(
+    install: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("rlplug-foo", "foo", "print('hello')\n" + LEARNER.format(name="Algo"))
+    plugins.algorithm("foo")
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_an_unmet_requirement_on_core_is_incompatible_without_import(install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo", "raise SystemExit", requires=["numpy", "rlplug_core >=99"])
+    assert record("foo").status == "incompatible"
+    with pytest.raises(PluginError, match=r"needs rlplug-core>=99, installed is .*--upgrade rlplug-core rlplug-foo"):
+        plugins.algorithm("foo")
+
+
+@pytest.mark.parametrize(
+    "requirement", ["rlplug-core", "rlplug_core >=0.1, <1", "Rlplug.Core<0.2.0,>=0.1", "rlplug-core!=9"]
+)
+def test_a_requirement_that_is_met(install: Callable[..., None], requirement: str) -> None:
+    install("rlplug-foo", "foo", requires=[requirement])
+    assert record("foo").status == "ok"
+
+
+@given(st.lists(st.tuples(st.sampled_from([">=", "<"]), VERSIONS), min_size=1, max_size=3), VERSIONS)
+def test_bounds_are_read_as_packaging_reads_them(bounds: list[tuple[str, str]], here: str) -> None:
+    """What every plugin writes is judged without loading a parser of requirements."""
+    line = ",".join(sign + version for sign, version in bounds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rlplug_core, "__version__", here)
+        assert discovery._plainly_met(f"rlplug-core{line}") == SpecifierSet(line).contains(here)
+
+
+def test_a_requirement_that_does_not_apply_is_met(install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo", requires=["rlplug-core>=99; python_version < '3'", "rlplug-core-extra>=99"])
+    assert record("foo").status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("environment", "names"),
+    [
+        ({"RLPLUG_DISABLED_PLUGINS": "rlplug_foo"}, "RLPLUG_DISABLED_PLUGINS"),
+        ({"RLPLUG_DISABLED_PLUGINS": "x, foo"}, "RLPLUG_DISABLED_PLUGINS"),
+        ({"RLPLUG_DISABLED_PLUGINS": "rlplug-foo/foo"}, "RLPLUG_DISABLED_PLUGINS"),
+        ({"RLPLUG_PLUGINS": ""}, "RLPLUG_PLUGINS does not list it"),
+        ({"RLPLUG_PLUGINS": "other"}, "RLPLUG_PLUGINS does not list it"),
+    ],
+)
+def test_a_disabled_plugin_keeps_its_name_and_is_not_imported(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], names: str
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    install("rlplug-foo", "foo", "raise SystemExit")
+    assert record("foo").status == "disabled"
+    with pytest.raises(PluginError, match=f"is disabled: .*{names}"):
+        plugins.algorithm("foo")
+
+
+def test_the_configuration_file_disables(install: Callable[..., None], site: Path) -> None:
+    (site / "config.toml").write_text("[plugins]\ndisabled = ['rlplug-foo']\n")
+    install("rlplug-foo", "foo")
+    assert record("foo").reason == f"'rlplug-foo' is disabled by {site / 'config.toml'}"
+
+
+def test_an_allowlist_leaves_first_party_plugins_on() -> None:
+    policy = Switches.read({"RLPLUG_PLUGINS": "rlplug_foo", "RLPLUG_CONFIG": "/nowhere"})
+    assert policy.reason("rlplug-foo", "x") == policy.reason("rlplug-algos", "a2c") == ""
+    assert policy.reason("rlplug-bar", "y")
+
+
+def test_first_party_ids_are_reserved(install: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rlplug_algos"]:
+        monkeypatch.delitem(sys.modules, name)  # the real one, where another test imported it
+    install("rlplug-algos", "ppo")
+    install("rlplug-foo", "ppo")
+    assert record("ppo").distribution == "rlplug-algos"
+    assert record("rlplug-foo/ppo").status == "shadowed"
+    assert plugins.algorithm("rlplug-foo/ppo").__module__ == "rlplug_foo.ppo"
+    assert plugins.algorithm("ppo").__module__ == "rlplug_algos.ppo"
+
+
+def test_a_reserved_id_stays_reserved_where_its_owner_is_not_installed(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "records", lambda: ())
+    with pytest.raises(UsageError, match=r"no algorithm 'ppo' is installed; it comes with: .* install rlplug-algos"):
+        plugins.algorithm("ppo")
+
+
+def test_two_plugins_of_one_name_are_an_error_that_names_both(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("rlplug-foo", "foo")
+    install("rlplug-bar", "foo")
+    with pytest.raises(UsageError, match="say 'rlplug-bar/foo' or 'rlplug-foo/foo'"):
+        plugins.algorithm("foo")
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "rlplug-bar")
+    plugins.refresh()
+    assert plugins.algorithm("foo").__module__ == "rlplug_foo.foo"
+
+
+def test_an_unknown_name_gets_the_nearest_ones() -> None:
+    with pytest.raises(UsageError, match=r"no algorithm 'a3' is installed; did you mean .*'a3c'"):
+        plugins.algorithm("a3")
+
+
+def test_the_first_copy_on_the_path_counts(install: Callable[..., None], site: Path) -> None:
+    install("rlplug-foo", "foo")
+    points = {"rlplug.algorithms": {"old": "rlplug_foo.old:X"}}
+    write_distribution(site / "later", "rlplug-foo", points, {}, version="0.9")
+    sys.path.append(str(site / "later"))
+    plugins.refresh()
+    try:
+        found = [(one.id, one.version) for one in plugins.records() if one.distribution == "rlplug-foo"]
+    finally:
+        sys.path.remove(str(site / "later"))
+    assert found == [("foo", "1.0")]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[rlplug.algorithms]\nfoo\n", "cannot be parsed"),
+        ("[rlplug.algorithms]\nfoo = rlplug_foo\n", "names a module"),
+        ("[rlplug.algorithms]\nfoo = not a target\n", "not of the form module:name"),
+        ("[rlplug.algorithms]\nfo o = rlplug_foo:X\n", "not made of letters"),
+        ("[rlplug.algorithms]\nfoo = absent_top:X\n", "package 'absent_top' is not installed"),
+    ],
+)
+def test_a_malformed_entry_point_is_broken_and_stops_nobody(
+    site: Path, install: Callable[..., None], text: str, reason: str
+) -> None:
+    install("rlplug-good", "good")
+    info = write_distribution(site, "rlplug-foo", {}, {"rlplug_foo/__init__.py": ""})
+    (info / "entry_points.txt").write_text(text)
+    plugins.refresh()
+    (found,) = [one for one in plugins.records() if one.distribution == "rlplug-foo"]
+    assert found.status == "broken"
+    assert reason in found.reason
+    assert record("good").status == "ok"
+
+
+def test_metadata_of_an_older_kind_counts(site: Path, install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo")
+    old = (site / "rlplug_foo-1.0.dist-info").rename(site / "rlplug_foo.egg-info")
+    (old / "METADATA").rename(old / "PKG-INFO")
+    (old / "requires.txt").write_text("numpy\nrlplug-core>=99\n\n[test]\npytest\n")
+    plugins.refresh()
+    assert record("foo").reason.startswith("it needs rlplug-core>=99")
+
+
+def test_a_distribution_in_an_archive_is_found(site: Path) -> None:
+    points = {"rlplug.algorithms": {"foo": "rlplug_foo.foo:Algo"}}
+    files = {"rlplug_foo/__init__.py": "", "rlplug_foo/foo.py": LEARNER.format(name="Algo")}
+    write_distribution(site / "loose", "rlplug-foo", points, files)
+    archive = shutil.make_archive(str(site / "archive"), "zip", site / "loose")
+    sys.path.append(archive)
+    plugins.refresh()
+    try:
+        assert record("foo").version == "1.0"
+        assert plugins.algorithm("foo").__name__ == "Algo"
+    finally:
+        sys.path.remove(archive)
+
+
+def test_the_scan_finds_what_the_library_finds() -> None:
+    """Of everything that is installed where the tests run."""
+    groups = [f"rlplug.{group}" for group in GROUPS]
+    theirs = {(group, one.name, one.value) for group in groups for one in entry_points(group=group)}
+    ours = {(f"rlplug.{one.group}", one.id, one.target) for one in plugins.records()}
+    assert ours == theirs
+
+
+def test_unreadable_metadata_stops_nobody(site: Path, install: Callable[..., None]) -> None:
+    install("rlplug-good", "good")
+    info = write_distribution(site, "rlplug-foo", {}, {})
+    (info / "entry_points.txt").write_bytes(b"[rlplug.algorithms]\n\xff\xfe = x:y\n")
+    (site / "half_removed-1.0.dist-info").mkdir()
+    (site / "half_removed-1.0.dist-info" / "entry_points.txt").write_text("[rlplug.hooks]\nx = y\n")
+    plugins.refresh()
+    assert record("good").status == "ok"
+
+
+def test_metadata_reaches_the_terminal_without_escape_codes(install: Callable[..., None]) -> None:
+    install("rlplug-foo", "foo", summary="\x1b[31mred\x07 text\u202e")
+    assert record("foo").summary == "[31mred text"
+    assert plain("a\tb\n\x9bc", 5) == "a b c"
+    assert plain("long" * 9, 5) == "long…"
+
+
+def test_a_file_is_an_algorithm_without_packaging(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(LEARNER.format(name="Mine"))
+    name = plugins.absolute(f"{path}:Mine")
+    assert plugins.algorithm(name) is plugins.algorithm(name)
+    assert plugins.source_file(name) == path
+    assert plugins.source_file("a2c") is None
+    assert plugins.absolute("a2c") == "a2c"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("./absent.py:X", "there is no file absent.py"),
+        ("./absent.py", "write ./file.py:Name"),
+        ("absent_module:X", "there is no module 'absent_module'"),
+        ("rlplug_core:9", "names no algorithm"),
+    ],
+)
+def test_a_target_that_is_not_there_is_a_usage_error(name: str, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        plugins.algorithm(name)
+
+
+def test_a_file_that_raises_is_executed_again_after_it_was_mended(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("1/0")
+    with pytest.raises(PluginError, match="ZeroDivisionError"):
+        plugins.algorithm(f"{path}:Mine")
+    path.write_text(LEARNER.format(name="Mine"))
+    assert plugins.algorithm(f"{path}:Mine").__name__ == "Mine"
+
+
+def test_discovery_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from rlplug_core import plugins; plugins.records(); plugins.env_ids();"
+        "print([name for name in ('torch', 'numpy', 'gymnasium', 'mlflow', 'pluggy', 'rich') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

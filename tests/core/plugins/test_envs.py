@@ -1,0 +1,83 @@
+"""Environment ids: the namespace names the provider, and only that plugin is imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlplug_core import plugins
+from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv
+from rlplug_core.testing.distributions import write_distribution
+
+PROVIDER = """
+from rlplug_core.errors import UnknownEnv
+class Env:
+    def __init__(self, id, rows): self.spec = (id, rows)
+    def reset(self, seed): ...
+    def step(self, action): ...
+    def state_dict(self): ...
+class Provider:
+    def ids(self): return ["Grid-v0", "Grid/Big-v0"]
+    def make(self, id, rows):
+        if "Grid" not in id: raise UnknownEnv(f"no environment '{id}'")
+        return Env(id, rows)
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A path with one provider; the default one is disabled."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "rlplug-envs")
+    points = {"rlplug.envs": {"grid": "rlplug_grid:Provider"}}
+    write_distribution(tmp_path, "rlplug-grid", points, {"rlplug_grid/__init__.py": PROVIDER})
+    write_distribution(tmp_path, "rlplug-envs", {"rlplug.envs": {"gymnasium": "rlplug_envs.x:X"}}, {})
+    plugins.refresh()
+    yield tmp_path
+    monkeypatch.undo()
+    sys.modules.pop("rlplug_grid", None)
+    plugins.refresh()
+
+
+def spec(env_id: str, num_envs: int) -> object:
+    return plugins.make_env(env_id, num_envs).spec
+
+
+def test_the_namespace_names_the_provider(site: Path) -> None:
+    assert spec("Grid/Big-v0", 3) == ("Grid/Big-v0", 3)
+
+
+def test_an_unknown_id_of_a_known_namespace(site: Path) -> None:
+    with pytest.raises(UnknownEnv, match="no environment"):
+        plugins.provider("grid/x").make("grid/Other-v0", 1)
+
+
+def test_a_disabled_default_provider_says_so(site: Path) -> None:
+    with pytest.raises(PluginError, match=r"provider 'gymnasium' of rlplug-envs .* is disabled"):
+        plugins.make_env("CartPole-v1", 1)
+
+
+def test_a_file_with_a_callable_is_an_environment(site: Path) -> None:
+    path = site / "mine.py"
+    path.write_text(PROVIDER + "\ndef make(rows): return Env('mine', rows)\ndef wrong(rows): return 3\n")
+    assert spec(f"{path}:make", 2) == ("mine", 2)
+    with pytest.raises(PluginError, match="made no rlplug environment: it has no 'spec'"):
+        plugins.make_env(f"{path}:wrong", 2)
+
+
+def test_a_provider_that_cannot_be_built(site: Path) -> None:
+    (site / "rlplug_grid" / "__init__.py").write_text(
+        "class Provider:\n def __init__(self): raise OSError('no display')\n ids = make = print\n"
+    )
+    with pytest.raises(PluginError, match=r"'grid' of rlplug-grid 1.0 cannot be built: OSError: no display"):
+        plugins.make_env("Grid/Big-v0", 1)
+
+
+def test_a_provider_whose_package_is_absent(site: Path) -> None:
+    (site / "rlplug_grid" / "__init__.py").write_text("import absent_simulator")
+    with pytest.raises(MissingPackage, match="needs the package 'absent_simulator'") as caught:
+        plugins.make_env("grid/x", 1)
+    assert caught.value.exit_code == 3

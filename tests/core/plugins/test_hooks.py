@@ -1,0 +1,169 @@
+"""Hook plugins: each is isolated, a failing one is reported once, switched off for the run, and tagged."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlplug_core import plugins
+from rlplug_core.plugins.hook_specs import hookimpl
+from rlplug_core.plugins.hooks import Hooks
+from rlplug_core.testing.distributions import write_distribution
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    @hookimpl
+    def rlplug_configure(self, config: dict[str, Any]) -> None:
+        config["seen"] = True
+
+    @hookimpl
+    def rlplug_run_start(self, run: Any) -> None:
+        self.calls.append(("start", run))
+
+    @hookimpl
+    def rlplug_run_log(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.calls.append(("log", step, metrics))
+
+    @hookimpl
+    def rlplug_run_checkpoint(self, run: Any, path: Path, reason: str) -> None:
+        self.calls.append(("checkpoint", path, reason))
+
+    @hookimpl
+    def rlplug_run_error(self, error: BaseException) -> None:
+        self.calls.append(("error", error))
+
+    @hookimpl
+    def rlplug_run_end(self, run: Any, status: str) -> None:
+        self.calls.append(("end", status))
+
+    @hookimpl
+    def rlplug_doctor(self, report: list[str]) -> None:
+        report.append("well")
+
+
+class Failing:
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.count = error, 0
+
+    @hookimpl
+    def rlplug_run_log(self) -> None:
+        self.count += 1
+        raise self.error
+
+
+RUN: Any = SimpleNamespace(name="r")
+
+
+def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
+    hooks, plugin, error = Hooks(enabled=False), Recorder(), ValueError()
+    hooks.add(plugin, "recorder")
+    options: dict[str, Any] = {}
+    hooks.configure(options)
+    hooks.run_start(RUN)
+    hooks.run_log(RUN, 5, {"a": 1.0})
+    hooks.run_checkpoint(RUN, Path("x"), "best")
+    hooks.run_error(RUN, error)
+    hooks.run_end(RUN, "failed")
+    report: list[str] = []
+    hooks.doctor(report)
+    assert options == {"seen": True}
+    assert report == ["well"]
+    assert plugin.calls == [
+        ("start", RUN),
+        ("log", 5, {"a": 1.0}),
+        ("checkpoint", Path("x"), "best"),
+        ("error", error),
+        ("end", "failed"),
+    ]
+
+
+@pytest.mark.parametrize("error", [ValueError("no\nroom"), SystemExit(3)])
+def test_a_failing_hook_is_reported_once_switched_off_and_tagged(error: BaseException) -> None:
+    reports: list[str] = []
+    tags: list[Mapping[str, str]] = []
+    hooks = Hooks(enabled=False, report=reports.append, tag=tags.append)
+    first, bad, last = Recorder(), Failing(error), Recorder()
+    for name, plugin in (("first", first), ("bad", bad), ("last", last)):
+        hooks.add(plugin, name)
+    hooks.run_log(RUN, 1, {})
+    hooks.run_log(RUN, 2, {})
+    assert bad.count == 1
+    assert [call[1] for call in first.calls] == [call[1] for call in last.calls] == [1, 2]
+    assert len(reports) == 1
+    assert "'bad' failed in rlplug_run_log and is off for this run" in reports[0]
+    assert reports[0].isprintable()
+    assert tags == [{"rlplug.hook_failed": "bad"}]
+
+
+def test_interrupting_from_the_keyboard_is_not_swallowed() -> None:
+    hooks = Hooks(enabled=False)
+    hooks.add(Failing(KeyboardInterrupt()), "bad")
+    with pytest.raises(KeyboardInterrupt):
+        hooks.run_log(RUN, 1, {})
+
+
+class Misspelt:
+    @hookimpl
+    def rlplug_run_strat(self, run: Any) -> None: ...
+
+
+class WrongArgument:
+    @hookimpl
+    def rlplug_run_start(self, runn: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("plugin", "word"), [(Misspelt(), "rlplug_run_strat"), (WrongArgument(), "runn")])
+def test_a_misspelt_hook_or_argument_switches_its_plugin_off(plugin: object, word: str) -> None:
+    reports: list[str] = []
+    hooks, good = Hooks(enabled=False, report=reports.append), Recorder()
+    hooks.add(good, "good")
+    hooks.add(plugin, "bad")
+    assert list(hooks.failed) == ["bad"]
+    assert word in reports[0]
+    hooks.run_start(RUN)
+    assert good.calls == [("start", RUN)]
+
+
+def test_a_plugin_that_failed_before_the_journal_opened_is_tagged_at_the_start() -> None:
+    tags: list[Mapping[str, str]] = []
+    hooks = Hooks(enabled=False, report=lambda sentence: None)
+    hooks.add(Misspelt(), "bad")
+    hooks.tag = tags.append
+    hooks.run_start(RUN)
+    assert tags == [{"rlplug.hook_failed": "bad"}]
+
+
+def test_installed_hooks_are_registered_and_a_broken_one_is_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = "from rlplug_core import hookimpl\n@hookimpl\ndef rlplug_configure(config): config['talk'] = 1\n"
+    points = {"rlplug.hooks": {"talk": "rlplug_talk.good", "bad": "rlplug_talk.bad"}}
+    files = {"rlplug_talk/__init__.py": "", "rlplug_talk/good.py": good, "rlplug_talk/bad.py": "1/0"}
+    write_distribution(tmp_path, "rlplug-talk", points, files)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    plugins.refresh()
+    reports: list[str] = []
+    options: dict[str, Any] = {}
+    hooks = Hooks(report=reports.append)
+    hooks.configure(options)
+    monkeypatch.undo()
+    plugins.refresh()
+    assert json.dumps(options) == '{"talk": 1}'
+    assert list(hooks.failed) == ["rlplug-talk/bad"]
+    assert "ZeroDivisionError" in reports[0]
+    for name in [name for name in sys.modules if name.startswith("rlplug_talk")]:
+        del sys.modules[name]
+
+
+def test_a_run_without_hooks_calls_none() -> None:
+    assert Hooks(enabled=False)._manager.get_plugins() == set()

@@ -1,0 +1,138 @@
+"""Presets: the most specific table wins per option; what the user gives wins over all, and each origin is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlplug_core import plugins
+from rlplug_core.config.options import log
+from rlplug_core.config.schema import Option
+from rlplug_core.errors import PluginError
+from rlplug_core.plugins import presets
+from rlplug_core.testing.distributions import write_distribution
+
+TABLES = """
+[default]
+learning_rate = 1.0
+max_grad_norm = 1
+[default.net]
+hidden = [64]
+["Cart*"]
+learning_rate = 2.0
+num_envs = 4
+["CartPole-v*"]
+num_envs = 8
+["CartPole-v1"]
+learning_rate = 3.0
+"""
+
+
+@pytest.fixture
+def preset_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    points = {"rlplug.algorithms": dict.fromkeys(("foo", "bar", "baz"), "rlplug_foo.foo:Foo")}
+    files = {"rlplug_foo/__init__.py": "1/0", "rlplug_foo/presets/foo.toml": TABLES}
+    write_distribution(tmp_path, "rlplug-foo", points, files)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.refresh()
+    yield tmp_path / "rlplug_foo/presets/foo.toml"
+    monkeypatch.undo()
+    plugins.refresh()
+
+
+@pytest.mark.parametrize(
+    ("env", "values"),
+    [
+        ("Acrobot-v1", {"learning_rate": 1.0, "max_grad_norm": 1, "net.hidden": [64]}),
+        ("Cart", {"learning_rate": 2.0, "max_grad_norm": 1, "num_envs": 4, "net.hidden": [64]}),
+        ("CartPole-v0", {"learning_rate": 2.0, "max_grad_norm": 1, "num_envs": 8, "net.hidden": [64]}),
+        ("CartPole-v1", {"learning_rate": 3.0, "max_grad_norm": 1, "num_envs": 8, "net.hidden": [64]}),
+    ],
+)
+def test_the_most_specific_table_wins_per_option(preset_file: Path, env: str, values: dict[str, object]) -> None:
+    assert presets.preset("foo", env) == presets.preset("rlplug-foo/foo", env) == values
+
+
+def test_no_file_is_no_preset(preset_file: Path) -> None:
+    preset_file.unlink()
+    assert presets.preset("foo", "Cart") == presets.preset("./x.py:Foo", "Cart") == {}
+
+
+@pytest.mark.parametrize("text", ["[default", "learning_rate = 1", "default = 3", "extends = 1", "summary = ['x']"])
+def test_an_unreadable_preset_file_names_itself(preset_file: Path, text: str) -> None:
+    preset_file.write_text(text)
+    with pytest.raises(PluginError, match=r"foo\.toml"):
+        presets.preset("foo", "Cart")
+
+
+def test_given_options_win_and_origins_are_known(preset_file: Path) -> None:
+    given, origins = presets.merge(
+        ("option", {"learning_rate": 9.0}),
+        ("set", {"learning_rate": 8.0, "max_grad_norm": 7}),
+        ("config", {"max_grad_norm": 6, "net": {"hidden": [1]}}),
+    )
+    values, origins = presets.resolve("foo", "CartPole-v1", given, origins)
+    assert values == {"learning_rate": 9.0, "max_grad_norm": 7, "net.hidden": [1], "num_envs": 8}
+    assert origins == {"learning_rate": "option", "max_grad_norm": "set", "net.hidden": "config", "num_envs": "preset"}
+    assert presets.resolve("foo", "Cart", {"learning_rate": 5.0})[1]["learning_rate"] == "option"
+
+
+def extend(preset_file: Path, name: str, text: str) -> None:
+    preset_file.with_name(f"{name}.toml").write_text(text)
+
+
+def test_a_preset_that_extends_another_wins_over_all_of_it(preset_file: Path) -> None:
+    """Even its default over the other's exact id: what makes the variant must hold everywhere."""
+    extend(
+        preset_file,
+        "bar",
+        'extends = "foo"\nsummary = "Better"\n[default]\nmax_grad_norm = 2\nlearning_rate = 5.0\n'
+        '["CartPole-v1"]\nlearning_rate = 6.0',
+    )
+    extend(preset_file, "baz", 'extends = "rlplug-foo/bar"\n[default.net]\nhidden = [8]')
+    assert presets.preset("bar", "CartPole-v1") == {
+        "learning_rate": 6.0,
+        "max_grad_norm": 2,
+        "num_envs": 8,
+        "net.hidden": [64],
+    }
+    assert presets.preset("baz", "Cart") == {"learning_rate": 5.0, "max_grad_norm": 2, "num_envs": 4, "net.hidden": [8]}
+    assert presets.preset("foo", "CartPole-v1")["learning_rate"] == 3.0
+
+
+def test_an_algorithm_without_presets_can_be_extended(preset_file: Path) -> None:
+    extend(preset_file, "bar", 'extends = "baz"\n[default]\nlearning_rate = 7.0')
+    assert presets.preset("bar", "Cart") == {"learning_rate": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("base", "sentence"),
+    [
+        ("nobody", r"bar\.toml extends 'nobody': no algorithm 'nobody' is installed"),
+        ("bar", r"bar\.toml extends 'bar' in a circle: 'rlplug-foo/bar' extends 'rlplug-foo/bar'; take one"),
+        (
+            "baz",
+            r"baz\.toml extends 'bar' in a circle: 'rlplug-foo/bar' extends 'rlplug-foo/baz' extends 'rlplug-foo/bar'",
+        ),
+    ],
+)
+def test_a_preset_that_extends_what_it_cannot_says_so(preset_file: Path, base: str, sentence: str) -> None:
+    extend(preset_file, "bar", f'extends = "{base}"')
+    extend(preset_file, "baz", 'extends = "bar"')
+    with pytest.raises(PluginError, match=sentence):
+        presets.preset("bar", "Cart")
+
+
+def test_usual_defaults_are_those_of_the_default_table(preset_file: Path) -> None:
+    """What `--help`, `info` and tuning show; ranges, types and help stay as they are."""
+    extend(preset_file, "bar", 'extends = "foo"\n[default]\nmax_grad_norm = 2')
+    options = (
+        Option("learning_rate", "float", 0.1, "step size", search=log(1e-4, 1.0)),
+        Option("seed", "int", 1, "seed"),
+    )
+    lr, seed = presets.usual("bar", options)
+    assert lr == Option("learning_rate", "float", 1.0, "step size", search=log(1e-4, 1.0))
+    assert seed == options[1]
+    assert presets.usual("./x.py:Foo", options) == options

@@ -1,0 +1,140 @@
+"""The journal: whole lines only, and a resumed run writes the story on without telling anything twice."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.runs.journal import Journal, Record, read
+
+
+def written(path: Path) -> list[Record]:
+    return list(read(path))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+def test_records_are_numbered_lines(path: Path) -> None:
+    journal = Journal(path)
+    first = journal.write("start", 0, {"a": 1})
+    journal.write("metrics", 10, {"loss": 0.5, "worst": float("inf")})
+    records = written(path)
+    assert records[0] == first
+    assert [(r.seq, r.kind, r.step) for r in records] == [(1, "start", 0), (2, "metrics", 10)]
+    assert records[0].time <= records[1].time
+    assert records[1].data == {"loss": 0.5, "worst": float("inf")}
+    assert [r.seq for r in read(path, after=1)] == [2]
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+    journal.close()
+
+
+WHOLE = '{"seq":3,"time":1,"kind":"tag","step":0,"data":{"where":"Zürich"}}\n'.encode()
+CUT = WHOLE.index(b"\xbc")  # in the middle of a character
+
+
+@pytest.mark.parametrize(
+    "torn", [b"{", WHOLE[:20], WHOLE[:CUT], WHOLE[:-1], b"\0\0\0\0", b"\xff\xfe", b"\xff\n", b"[3]\n", b'{"seq":3}\n']
+)
+def test_what_a_loss_of_power_left_of_a_line_is_no_record(path: Path, torn: bytes) -> None:
+    """What is before it stays, and the next record begins a line of its own; a line counts only when it is ended."""
+    journal = Journal(path)
+    journal.write("start", 0, {})
+    journal.write("metrics", 1, {})
+    journal.close()
+    before = path.read_bytes()
+    path.write_bytes(before + torn)
+    assert [r.seq for r in read(path)] == [1, 2]
+    again = Journal(path, 1)
+    again.write("metrics", 2, {})
+    again.close()
+    assert [r.seq for r in read(path)] == [1, 2, 3]
+    kept = torn if torn.endswith(b"\n") else b""
+    assert path.read_bytes().startswith(before + kept + b'{"seq":3,')
+
+
+def test_an_empty_or_absent_journal_can_be_resumed(path: Path) -> None:
+    Journal(path, 5).close()
+    assert written(path) == []
+    path.write_text('{"se')
+    journal = Journal(path, 5)
+    journal.write("start", 5, {})
+    journal.close()
+    assert [r.seq for r in read(path)] == [1]
+
+
+def interrupted(path: Path, moments: list[int], at: int, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    """A journal of metrics at these steps, opened again by a run resumed at step `at` much later."""
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    journal = Journal(path)
+    for step in moments:
+        journal.write("metrics", step, {"loss": step / 10, "perf/speed": 1.0})
+    journal.close()
+    monkeypatch.setattr("time.time", lambda: 2000.0)
+    return Journal(path, at)
+
+
+def test_what_is_told_again_keeps_its_first_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = interrupted(path, [10, 20, 30], 10, monkeypatch)
+    again = journal.write("metrics", 20, {"loss": 2.0, "perf/speed": 5.0})
+    assert again == Record(4, 1_000_000, "metrics", 20, {"loss": 2.0})  # a measurement of time is not told twice
+    more = journal.write("metrics", 30, {"loss": 3.0, "perf/speed": 5.0, "new": 1})
+    assert more == Record(5, 1_000_000, "metrics", 30, {"loss": 3.0, "new": 1})
+    new = journal.write("metrics", 40, {"loss": 4.0, "perf/speed": 5.0})
+    assert new == Record(6, 2_000_000, "metrics", 40, {"loss": 4.0, "perf/speed": 5.0})
+    assert journal.changed == []
+    journal.close()
+
+
+def test_a_value_that_comes_out_differently_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = interrupted(path, [10, 20], 10, monkeypatch)
+    journal.write("metrics", 20, {"loss": 2.5, "perf/speed": 5.0})
+    assert journal.changed == ["loss at step 20"]
+    journal.close()
+
+
+def test_what_lies_before_the_checkpoint_is_not_looked_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = interrupted(path, [10], 10, monkeypatch)
+    assert journal.write("metrics", 10, {"loss": 9.0}) == Record(2, 2_000_000, "metrics", 10, {"loss": 9.0})
+    journal.close()
+
+
+def test_a_record_of_which_all_was_told_is_not_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = interrupted(path, [20], 10, monkeypatch)
+    assert journal.write("metrics", 20, {"perf/speed": 2.0}) is None
+    journal.close()
+    assert len(written(path)) == 1
+
+
+def test_a_second_interruption_still_finds_the_first_times(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = interrupted(path, [20], 10, monkeypatch)
+    journal.write("metrics", 20, {"loss": 2.0})
+    journal.close()
+    third = Journal(path, 10)
+    again = third.write("metrics", 20, {"loss": 2.0})
+    assert again is not None
+    assert again.time == 1_000_000
+    third.close()
+
+
+VALUES = st.one_of(st.text(), st.floats(allow_nan=False), st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.dictionaries(st.text(max_size=5), VALUES)))
+def test_any_data_comes_back_whatever_it_holds(data: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "journal.jsonl"
+        journal = Journal(path)
+        for content in data:
+            journal.write("tag", 0, content)
+        journal.close()
+        assert [record.data for record in read(path)] == data

@@ -1,0 +1,98 @@
+"""A run that was killed where no checkpoint helps: before its first one, or behind its last."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.errors import UsageError
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.curves import curves
+from rlplug_core.runs.journal import Journal, read, tail
+from rlplug_core.runs.run import Run, resume, train
+from tests.core.fakes import ENVS, TINY, assert_same
+
+OPTIONS: dict[str, Any] = {
+    "seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", "eval_episodes": 5, "eval_every": 50,
+    "log_every": 20, "checkpoint_every": 40, "final_eval_episodes": 10,
+}  # fmt: skip
+
+
+def trained(out: Path) -> Run:
+    return train(TINY, f"{ENVS}:Chain", OPTIONS, out=out, name="run", hooks=False)
+
+
+def weights(run: Run) -> Any:
+    return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
+
+
+def cut(run: Run, kind: str) -> None:
+    """Leave of the journal what stands before the last record of a kind, and half a line."""
+    lines = run.journal.read_text().splitlines(keepends=True)
+    (last,) = [number for number, line in enumerate(lines) if json.loads(line)["kind"] == kind][-1:]
+    run.journal.write_text("".join(lines[:last]) + lines[last][:9])
+
+
+def test_before_its_first_checkpoint_it_begins_anew_in_its_place(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    before, uid, times = weights(run), run.config["uid"], {r.step: r.time for r in read(run.journal, kinds=["metrics"])}
+    shutil.rmtree(run.directory.checkpoints_path)
+    cut(run, "checkpoint")
+    assert run.status == "killed"
+    resume(run, hooks=False)
+    assert run.status == "finished"
+    assert run.config["uid"] == uid
+    assert_same(weights(run), before)
+    assert [record.data["resumed"] for record in read(run.journal, kinds=["start"])] == [False, True]
+    # What was recorded before keeps its time, so that a mirror has it once.
+    assert {r.step: r.time for r in read(run.journal, kinds=["metrics"]) if r.step < 200}.items() <= times.items()
+
+
+def test_behind_its_last_checkpoint_its_final_evaluation_is_made_up_for(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    (before,) = read(run.journal, kinds=["final_eval"])
+    cut(run, "final_eval")
+    assert run.status == "killed"
+    resume(run, hooks=False)
+    (after,) = read(run.journal, kinds=["final_eval"])
+    assert after.data == before.data
+    assert after.step == before.step
+    assert run.status == "finished"
+    with pytest.raises(UsageError, match="is finished at step 200"):
+        resume(run, hooks=False)
+
+
+def test_a_journal_gives_the_kinds_that_are_asked_for_and_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.write("start", 0, {"kind": '"kind":"end"'})
+    journal.write("metrics", 1, {"loss": float("nan")})  # which is no JSON, and yet what a run may say
+    assert [record.kind for record in read(path, kinds=["end"])] == []
+    assert [record.kind for record in read(path, kinds=["metrics", "start"])] == ["start", "metrics"]
+    *_, (_, position) = tail(path, 0)
+    assert list(tail(path, position)) == []
+    journal.write("end", 2, {"status": "finished"})
+    journal.close()
+    with open(path, "a", encoding="utf-8") as file:
+        file.write('{"seq":4')
+    ((record, _),) = tail(path, position)
+    assert record.kind == "end"
+
+
+def test_curves_are_columns_with_the_last_word_on_every_step(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    for step, loss in ((10, 1.0), (20, 2.0), (30, 3.0)):
+        journal.write("metrics", step, {"loss": loss, "flag": True})
+    journal.write("evaluation", 30, {"eval/return_mean": 5, "best": True})
+    for step, loss in ((20, 4.0), (30, 6.0)):  # resumed from a checkpoint at 10
+        journal.write("metrics", step, {"loss": loss})
+    journal.close()
+    found = curves(tmp_path / "journal.jsonl")
+    assert set(found) == {"loss", "eval/return_mean"}
+    assert found["loss"].steps.tolist() == [10, 20, 30]
+    assert found["loss"].values.tolist() == [1, 4, 6]
+    assert list(curves(tmp_path / "journal.jsonl", ["loss", "nothing"])) == ["loss"]

@@ -1,0 +1,84 @@
+"""A loaded policy is shown what the environment shows: tuples too; what it lacks is said in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.runs.policy import Policy
+from rlplug_core.testing.envs import Vector
+from rlplug_core.types import Act, tree_map
+
+PLACE = spaces.Box(-1, 1, (2,), np.float32)
+#: What becomes of Tuple((PLACE, Dict({"gear": Discrete(3), "pair": Tuple((Discrete(4), PLACE))}))).
+TUPLE = spaces.Dict(
+    {
+        "0": PLACE,
+        "1": spaces.Dict({"gear": spaces.Discrete(3), "pair": spaces.Dict({"0": spaces.Discrete(4), "1": PLACE})}),
+    }
+)
+MASKED = spaces.Dict({"obs": PLACE, MASK: spaces.MultiBinary(3)})
+
+
+class Watching:
+    """Keeps what it sees; its actions are 0."""
+
+    def initial(self, num_envs: int) -> None:
+        """Nothing to remember."""
+
+    def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Any, explore: bool = True) -> Act:
+        self.obs = obs
+        while isinstance(obs, dict):
+            obs = next(iter(obs.values()))
+        return Act(np.zeros(len(obs), np.int64))
+
+
+def shown(space: spaces.Space[Any], obs: Any) -> tuple[Any, Any]:
+    """What an agent sees of observations that a policy is given, and what the policy answers."""
+
+    class Shown(Vector):
+        obs: ClassVar[spaces.Space[Any]] = space
+
+    agent = Watching()
+    action = Policy(agent, Shown(1))(obs)  # type: ignore[arg-type]
+    return tree_map(lambda part: part.tolist(), agent.obs), action
+
+
+def test_a_tuple_becomes_the_dictionary_that_agents_know() -> None:
+    place = np.array([0.5, -0.5], np.float32)
+    seen, action = shown(TUPLE, (place, {"gear": 2, "pair": (np.int64(3), place)}))
+    assert seen == {"0": [[0.5, -0.5]], "1": {"gear": [2], "pair": {"0": [3], "1": [[0.5, -0.5]]}}}
+    assert np.shape(action) == ()
+
+
+def test_a_batch_of_tuples() -> None:
+    places = np.zeros((4, 2), np.float32)
+    seen, action = shown(TUPLE, (places, {"gear": np.arange(4), "pair": (np.arange(4), places)}))
+    assert seen["1"]["gear"] == seen["1"]["pair"]["0"] == [0, 1, 2, 3]
+    assert seen["0"] == places.tolist()
+    assert action.shape == (4,)
+
+
+def test_a_mask_comes_with_the_observation() -> None:
+    mask = np.array([1, 0, 1], np.int8)
+    seen, _ = shown(MASKED, {"obs": np.zeros(2, np.float32), MASK: mask})
+    assert seen == {"obs": [[0, 0]], MASK: [[1, 0, 1]]}
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "entries"),
+    [
+        (MASKED, np.zeros(2), r"{'action_mask': info\['action_mask'\], 'obs': …}"),
+        (MASKED, {"obs": np.zeros(2)}, r"{'action_mask': info\['action_mask'\], 'obs': …}"),
+        (TUPLE, (np.zeros(2),), "{'0': …, '1': …}"),
+        (TUPLE, (np.zeros(2), {"gear": 1}), "{'gear': …, 'pair': …}"),
+    ],
+)
+def test_a_missing_part_is_said_in_one_sentence(space: spaces.Space[Any], obs: Any, entries: str) -> None:
+    with pytest.raises(UsageError, match=f"^this observation lacks a part of what the policy sees; give it {entries}$"):
+        shown(space, obs)

@@ -1,0 +1,445 @@
+"""A run as its user sees it: train, evaluate, load, resume; what it leaves behind; what is refused, and how."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlplug_core
+from rlplug_core.errors import BadCheckpoint, BadConfig, Interrupted, PluginError, RlplugError, UsageError
+from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import Record
+from rlplug_core.runs.journal import read as read_journal
+from rlplug_core.runs.run import Run, load, resume, train
+from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, countdown, make_runner
+
+CHAIN = f"{ENVS}:Chain"
+OPTIONS: dict[str, Any] = {
+    "seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", "eval_episodes": 5, "eval_every": 50,
+    "log_every": 20, "checkpoint_every": 40, "final_eval_episodes": 10,
+}  # fmt: skip
+
+
+def trained(out: Path, name: str = "run", algorithm: str = TINY, env: str = CHAIN, **options: Any) -> Run:
+    return train(algorithm, env, {**OPTIONS, **options}, out=out, name=name, hooks=False)
+
+
+def interrupted(out: Path, update: int, name: str = "run", **options: Any) -> Run:
+    """A run that a signal stopped at its n-th update."""
+    countdown[0] = update
+    of_file = sys.modules[type_of(options.get("algorithm", TINY)).__module__]
+    of_file.countdown[0] = update  # a path makes a module of its own
+    with pytest.raises(Interrupted) as caught:
+        trained(out, name, **options)
+    countdown[0] = of_file.countdown[0] = 0  # what one of the two did not use up must not hit a later test
+    assert caught.value.exit_code == 130
+    return Run(RunDirectory.open(out / name))
+
+
+def type_of(word: str) -> Any:
+    from rlplug_core.plugins import algorithm
+
+    return algorithm(word)
+
+
+def records(run: Run, *kinds: str) -> list[Record]:
+    return [record for record in read_journal(run.journal) if not kinds or record.kind in kinds]
+
+
+def final_of(run: Run, kind: str = "final") -> Mapping[str, Any]:
+    components: Mapping[str, Any] = Checkpoints(run.directory.checkpoints_path).load([kind])[1]
+    return components
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory.mktemp("runs"))
+
+
+# What a run leaves behind.
+
+
+def test_a_run_tells_its_story_in_order(done: Run) -> None:
+    kinds = [record.kind for record in records(done)]
+    assert kinds[0] == "start"
+    assert kinds[-2:] == ["final_eval", "end"]
+    assert [record.seq for record in records(done)] == list(range(1, len(kinds) + 1))
+    assert [record.step for record in records(done, "metrics")] == list(range(20, 201, 20))
+    assert [record.step for record in records(done, "evaluation")] == [50, 100, 150, 200]
+    start, verdict, end = (records(done, kind)[0].data for kind in ("start", "final_eval", "end"))
+    assert start["options"]["n_steps"] == 4
+    assert not start["resumed"]
+    assert verdict["episodes"] == 10
+    assert verdict["return_min"] <= verdict["return_mean"] <= verdict["return_max"]
+    assert end == {"status": "finished"}
+    assert done.status == "finished"
+    assert not (done.path / "error.txt").exists()
+
+
+def test_its_configuration_is_written_down_whole(done: Run) -> None:
+    config = done.config
+    assert config["options"] == {**config["options"], **OPTIONS}
+    assert config["options"]["net.hidden"] == [8]
+    assert config["origins"]["seed"] == "option"
+    assert config["origins"]["learning_rate"] == "default"
+    assert (config["algorithm"], config["env"], config["name"]) == (TINY, CHAIN, "run")
+    assert set(config["environment"]["versions"]) == {"python", "rlplug-core", "torch", "numpy", "gymnasium"}
+    assert config["environment"]["threads"] == 1
+
+
+def test_checkpoints_say_what_they_are(done: Run) -> None:
+    kept = Checkpoints(done.directory.checkpoints_path).kept()
+    assert sorted((saved.kind, saved.step) for saved in kept if saved.kind != "best") == [
+        ("final", 200), ("step", 80), ("step", 120), ("step", 160),
+    ]  # fmt: skip
+    manifest = read(next(saved.path for saved in kept if saved.kind == "final"))[1]
+    assert manifest["components"] == ["actor", "buffer", "clock", "events", "globals", "learner", "meter"]
+    assert (manifest["exact"], manifest["inexact"], manifest["reason"]) == (True, "", "final")
+
+
+def test_the_same_again_is_the_same(done: Run, tmp_path: Path) -> None:
+    assert_same(without_wall(final_of(done)), without_wall(final_of(trained(tmp_path))))
+
+
+def without_wall(components: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**components, "events": {**components["events"], "wall": 0}}
+
+
+@pytest.mark.parametrize("env", [CHAIN, f"{HERE}:Dicey"])
+@pytest.mark.parametrize("algorithm", [TINY, TINY_Q])
+def test_evaluation_on_or_off_gives_the_same_weights(tmp_path: Path, env: str, algorithm: str) -> None:
+    """Even where the environment draws from the generators of the process, which evaluation shares."""
+    often = final_of(trained(tmp_path, "often", algorithm, env, eval_every=6))
+    never = final_of(trained(tmp_path, "never", algorithm, env, eval_every=10**9, final_eval_episodes=0))
+    for name in ("learner", "buffer", "actor", "clock", "globals"):
+        assert_same(often[name], never[name])
+
+
+def test_how_often_is_logged_and_saved_changes_nothing(done: Run, tmp_path: Path) -> None:
+    other = final_of(trained(tmp_path, log_every=3, checkpoint_every=7, keep_checkpoints=1))
+    for name in ("learner", "buffer", "actor"):
+        assert_same(final_of(done)[name], other[name])
+
+
+# Evaluate and load.
+
+
+def test_evaluation_repeats_and_depends_on_its_seed(done: Run) -> None:
+    verdict = records(done, "final_eval")[0].data
+    again = done.evaluate(10)
+    assert (again.mean, again.std) == (verdict["return_mean"], verdict["return_std"])
+    assert done.evaluate(20, seed=5) == done.evaluate(20, seed=5)
+    assert done.evaluate(3, checkpoint="final").episodes == done.evaluate(3, checkpoint="latest").episodes == 3
+    with pytest.raises(UsageError, match=r"no checkpoint 'worst' \(there is best, final, latest, "):
+        done.evaluate(3, checkpoint="worst")
+
+
+def test_a_policy_takes_one_observation_or_many(done: Run) -> None:
+    policy = load(done, "final")
+    obs = np.eye(5, dtype=np.float32)
+    many = policy(obs)
+    assert many.shape == (5,)
+    assert [int(policy(one)) for one in obs] == many.tolist()
+    assert np.shape(policy(obs[0])) == ()
+    learner = make_runner(TINY, CHAIN, **OPTIONS).learner
+    learner.load_state_dict(dict(final_of(done)["learner"]))
+    assert many.tolist() == learner.policy(torch.from_numpy(obs)).argmax(-1).tolist()
+    assert load(done.path)(obs[0]) in (0, 1)
+    assert done.policy("latest")(obs).tolist() == many.tolist()
+
+
+def test_a_policy_takes_dictionaries_and_gives_box_actions(tmp_path: Path) -> None:
+    policy = load(trained(tmp_path, "masked", env=f"{ENVS}:Masked"))
+    mask = np.array([[0, 1, 1], [1, 0, 1]], np.int8)
+    actions = policy({"obs": mask.astype(np.float32), "action_mask": mask})
+    assert mask[[0, 1], actions].all()
+    assert policy({"obs": mask[0].astype(np.float32), "action_mask": mask[0]}) == actions[0]
+    box = load(trained(tmp_path, "box", env=f"{ENVS}:Continuous"))
+    assert box(np.zeros(1, np.float32)).shape == (1,)
+    assert box(np.zeros((4, 1), np.float32)).shape == (4, 1)
+
+
+def test_three_lines_from_the_top_of_the_package(done: Run) -> None:
+    assert rlplug_core.load(done).reset() is None
+    assert {rlplug_core.train, rlplug_core.resume} == {train, resume}
+
+
+def test_a_class_can_be_trained_as_it_is(tmp_path: Path) -> None:
+    from tests.core.fakes import Tiny
+
+    run = train(Tiny, CHAIN, {**OPTIONS, "total_timesteps": 20}, out=tmp_path, hooks=False)
+    assert run.config["algorithm"] == "tests.core.fakes:Tiny"
+    assert run.name.startswith("tiny-Chain-s3-")
+
+
+# Resume.
+
+CASES: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "epochs": {"algorithm": TINY_EPOCHS},
+    "replays": {"algorithm": TINY_Q},
+    "inline": {"runner": "async", "inline": True, "workers": 3},
+}
+RESUMES = "import sys; from rlplug_core.runs.run import resume\nfor path in sys.argv[1:]: resume(path, hooks=False)"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Run, Run]]:
+    """Every case as a run that was never stopped, and as one stopped between two batches and resumed elsewhere."""
+    out = tmp_path_factory.mktemp("pairs")
+    whole = {case: trained(out, f"{case}-whole", **options) for case, options in CASES.items()}
+    parts = {case: interrupted(out, 10, f"{case}-parts", **options) for case, options in CASES.items()}
+    paths = [str(run.path) for run in parts.values()]
+    done = subprocess.run([sys.executable, "-c", RESUMES, *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return {case: (whole[case], parts[case]) for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resume_in_a_fresh_process_gives_the_same_bits(pairs: dict[str, tuple[Run, Run]], case: str) -> None:
+    whole, parts = pairs[case]
+    assert parts.status == "finished"
+    assert [record.data["reason"] for record in records(parts, "checkpoint")].count("interrupted") == 1
+    assert_same(without_wall(final_of(whole)), without_wall(final_of(parts)))
+    assert_same(final_of(whole, "best"), final_of(parts, "best"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_journal_of_both_parts_is_that_of_the_whole(pairs: dict[str, tuple[Run, Run]], case: str) -> None:
+    kinds = ("metrics", "episodes", "evaluation", "final_eval")
+    one, other = ([told(record) for record in records(run, *kinds)] for run in pairs[case])
+    assert one == other
+    assert len(one) > 20
+
+
+def told(record: Record) -> Any:
+    """A record without what time and place have to do with it."""
+    return record.kind, record.step, {k: v for k, v in record.data.items() if not k.startswith("perf/")}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_next_action_is_the_same(pairs: dict[str, tuple[Run, Run]], case: str) -> None:
+    actions = []
+    for run in pairs[case]:
+        options = {**OPTIONS, **CASES[case]}
+        runner = make_runner(options.pop("algorithm", TINY), CHAIN, **options)
+        runner.load_state_dict(dict(final_of(run)))
+        actor = runner.workers[0].actor if runner.name == "async" else runner.actor
+        actions.append([step.action.tolist() for _ in range(5) for _, step in actor.step()])
+    assert actions[0] == actions[1]
+
+
+def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(done: Run, tmp_path: Path) -> None:
+    """What it had recorded beyond is recorded again with the same times, so that nobody sees a second point."""
+    run = interrupted(tmp_path, 22)
+    for saved in Checkpoints(run.directory.checkpoints_path).kept("step")[:1]:
+        (saved.path / "manifest.json").write_text("")
+    before = {(r.kind, r.step): r.time for r in records(run, "metrics", "evaluation")}
+    resume(run, hooks=False)
+    assert_same(without_wall(final_of(done)), without_wall(final_of(run)))
+    after: dict[Any, set[int]] = {}
+    for record in records(run, "metrics", "evaluation"):
+        after.setdefault((record.kind, record.step), set()).add(record.time)
+    assert all(after[key] == {time} for key, time in before.items())
+    assert len({told(record).__repr__() for record in records(run, "metrics")}) == 10
+
+
+def test_a_damaged_checkpoint_is_passed_over_aloud(
+    done: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = interrupted(tmp_path, 22)
+    newest, middle, *_ = Checkpoints(run.directory.checkpoints_path).kept("step")
+    (newest.path / "learner.safetensors").write_bytes(b"\0" * 1000)
+    resume(run, hooks=False)
+    warning = capsys.readouterr().err
+    assert f"{newest.path.name} is damaged: learner.safetensors has changed since it was written" in warning
+    assert f"falling back to {middle.path.name}" in warning
+    assert_same(without_wall(final_of(done)), without_wall(final_of(run)))
+
+
+def test_without_a_readable_checkpoint_there_is_one_sentence(tmp_path: Path) -> None:
+    run = interrupted(tmp_path, 22)
+    for saved in Checkpoints(run.directory.checkpoints_path).kept("step"):
+        (saved.path / "manifest.json").unlink()
+    with pytest.raises(BadCheckpoint, match="holds no readable final or step checkpoint") as caught:
+        resume(run, hooks=False)
+    assert "\n" not in str(caught.value)
+    assert run.status == "interrupted"
+
+
+def test_a_finished_run_is_not_resumed_but_can_be_prolonged(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    with pytest.raises(
+        UsageError, match=r"run run is finished at step 200; `rlplug resume .*run --total-timesteps N` with a larger"
+    ):
+        resume(run, hooks=False)
+    with pytest.raises(UsageError, match="is finished at step 200"):
+        resume(run, total_timesteps=150, hooks=False)
+    assert resume(run.path, total_timesteps=300, hooks=False).status == "finished"
+    assert final_of(run)["clock"]["steps"] == 300
+    assert final_of(run)["clock"]["total"] == 200  # schedules keep the old total
+    resume(run, total_timesteps=350, rescale=True, hooks=False)
+    assert final_of(run)["clock"]["total"] == 350
+
+
+def test_a_run_interrupted_at_its_very_end_can_be_finished(done: Run, tmp_path: Path) -> None:
+    """All steps are made, but neither the last update nor the verdict."""
+    run = interrupted(tmp_path, 25)
+    assert records(run, "end")[-1].step == 200
+    assert not records(run, "final_eval")
+    resume(run, hooks=False)
+    assert run.status == "finished"
+    assert_same(without_wall(final_of(done)), without_wall(final_of(run)))
+    assert records(run, "final_eval")[0].data == records(done, "final_eval")[0].data
+
+
+def test_a_signal_after_the_last_step_stops_nothing_any_more(tmp_path: Path) -> None:
+    def watch(progress: Any) -> None:
+        if progress.phase == "final_eval":
+            os.kill(os.getpid(), 2)
+
+    run = train(TINY, CHAIN, OPTIONS, out=tmp_path, name="run", hooks=False, watch=watch)
+    assert run.status == "finished"
+    assert records(run, "final_eval")
+
+
+def test_a_second_interrupt_stops_at_once(tmp_path: Path) -> None:
+    """In the middle of an evaluation, say, whose end nobody wants to wait for."""
+
+    def watch(progress: Any) -> None:
+        if progress.phase == "evaluating":
+            os.kill(os.getpid(), 2)
+            os.kill(os.getpid(), 2)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, CHAIN, OPTIONS, out=tmp_path, name="run", hooks=False, watch=watch)
+    assert Run(RunDirectory.open(tmp_path / "run")).status == "failed"
+
+
+def test_a_run_that_another_process_writes_is_left_alone(tmp_path: Path) -> None:
+    run = interrupted(tmp_path, 5)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from rlplug_core.runs.directory import RunDirectory as R\n"
+         "run = R.open(sys.argv[1]); run.lock(); print('held', flush=True); sys.stdin.read()", str(run.path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    assert run.status == "running"
+    with pytest.raises(UsageError, match=f"is being written by process {holder.pid}; wait for it or stop it first"):
+        resume(run, hooks=False)
+    holder.communicate("")
+    assert run.status == "interrupted"
+    assert resume(run, hooks=False).status == "finished"
+
+
+def test_a_process_that_dies_without_a_word_leaves_a_killed_run(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    lines = run.journal.read_text().splitlines()
+    run.journal.write_text("\n".join(lines[:-1]) + "\n")
+    assert run.status == "killed"
+
+
+def test_a_resume_elsewhere_says_that_the_bits_will_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = interrupted(tmp_path, 5)
+    for saved in Checkpoints(run.directory.checkpoints_path).kept("step"):
+        manifest = read(saved.path)[1]
+        del manifest["sha256"]
+        manifest["environment"]["versions"]["numpy"] = "1.0"
+        (saved.path / "manifest.json").write_bytes(sealed(manifest))
+    resume(run, hooks=False)
+    assert f"will not give the same bits: numpy was 1.0 and is {np.__version__}" in capsys.readouterr().err
+
+
+def test_there_must_be_a_run(tmp_path: Path) -> None:
+    for call in (resume, load):
+        with pytest.raises(UsageError, match=r"no run at .*nothing \('rlplug runs' lists"):
+            call(tmp_path / "nothing")  # type: ignore[operator]
+
+
+# What cannot be started leaves nothing behind.
+
+REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
+    ({"algorithm": f"{HERE}:Tinny"}, PluginError, "has no 'Tinny'; did you mean 'Tiny'"),
+    ({"algorithm": "./absent.py:Tiny"}, UsageError, "there is no file .*absent.py"),
+    ({"env": f"{ENVS}:Chains"}, PluginError, "has no 'Chains'; did you mean 'Chain'"),
+    (
+        {"algorithm": TINY_Q, "env": f"{ENVS}:Continuous"},
+        UsageError,
+        "TinyQ needs Discrete actions and Continuous has Box",
+    ),
+    ({"n_stepz": 3}, BadConfig, "has no option 'n_stepz'; did you mean 'n_steps'"),
+    ({"n_steps": 0}, BadConfig, "option 'n_steps': expected `int` >= 1"),
+    (
+        {"runner": "async", "algorithm": TINY_EPOCHS},
+        UsageError,
+        "does not run under 'async': its workers .*; use --runner sync",
+    ),
+    ({"device": "cuda"}, UsageError, "device 'cuda' is not available to this torch; use --device cpu"),
+    ({"device": "abacus"}, UsageError, "no device 'abacus'; use cpu or cuda"),
+    (
+        {"inference_backend": "numpy", "env": f"{ENVS}:Recall"},
+        UsageError,
+        "acting in numpy needs fully connected layers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "sentence"), REFUSED)
+def test_what_cannot_run_is_refused_before_anything_is_written(
+    tmp_path: Path, options: dict[str, Any], error: type[RlplugError], sentence: str
+) -> None:
+    if options.get("device") == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is one here")
+    with pytest.raises(error, match=sentence) as caught:
+        trained(tmp_path / "out", **options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_exists_is_never_written_into(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(UsageError, match=r"run directory .*run exists already; choose another --name"):
+        trained(tmp_path)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_names_made_up_are_unique(tmp_path: Path) -> None:
+    names = {RunDirectory.create(tmp_path, None, "a/b:c").path.name for _ in range(3)}
+    assert len(names) == 3
+    assert all(name.startswith("a-b-c-") for name in names)
+
+
+@pytest.mark.parametrize("out", ["file", "file/below"])
+def test_a_place_that_cannot_be_written_is_said_to_be_one(tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"cannot be written: .*; choose another place with --out"):
+        trained(tmp_path / out)
+
+
+def test_an_environment_that_breaks_ends_the_run_with_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the environment broke"):
+        trained(tmp_path, env=f"{ENVS}:Crashing")
+    run = Run(RunDirectory.open(tmp_path / "run"))
+    assert run.status == "failed"
+    assert "the environment broke after 20 steps" in (run.path / "error.txt").read_text()
+    assert records(run, "error")[0].data == {"type": "RuntimeError", "message": "the environment broke after 20 steps"}
+    assert not run.directory.running()
+
+
+def test_the_config_is_valid_json_and_its_group_leaves_out_the_seed(done: Run, tmp_path: Path) -> None:
+    other = trained(tmp_path, seed=9, total_timesteps=200)
+    assert json.loads((other.path / "config.json").read_text())["group"] == done.config["group"]
+    assert trained(tmp_path, "third", learning_rate=0.5).config["group"] != done.config["group"]
+    assert other.config["uid"] != done.config["uid"]

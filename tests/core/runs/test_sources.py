@@ -1,0 +1,182 @@
+"""A run keeps copies of the files that were named: later edits change what a new run does, and no old one."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.errors import PluginError
+from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.run import Run, load, resume, train
+from tests.core.fakes import ENVS, assert_same
+
+CHAIN = f"{ENVS}:Chain"
+OPTIONS: dict[str, Any] = {
+    "num_envs": 2, "total_timesteps": 80, "eval_episodes": 2, "eval_every": 40, "final_eval_episodes": 0,
+    "runner": "sync",
+}  # fmt: skip
+MINE = "from tests.core.fakes import Tiny\nfrom rlplug_core.testing.envs import Chain\nclass Mine(Tiny): ...\n"
+
+
+def write(folder: Path, text: str = MINE, name: str = "mine.py") -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return f"{folder / name}:Mine"
+
+
+def trained(out: Path, algorithm: str, env: str = CHAIN, **options: Any) -> Run:
+    return train(algorithm, env, {**OPTIONS, **options}, out=out, name="run", hooks=False)
+
+
+def learner(run: Run) -> Any:
+    return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
+
+
+def test_a_run_has_a_copy_of_its_file_and_its_hash(tmp_path: Path) -> None:
+    run = trained(tmp_path / "runs", write(tmp_path))
+    source = run.config["sources"]["algorithm"]
+    assert source["file"] == str(tmp_path / "mine.py")
+    assert source["sha256"] == hashlib.sha256(MINE.encode()).hexdigest()
+    assert (run.path / source["copy"]).read_text() == MINE
+    assert (run.path / source["copy"]).parent.name == "sources"
+
+
+def test_what_is_installed_is_not_copied(tmp_path: Path) -> None:
+    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny")
+    assert run.config["sources"] == {}
+    assert not (run.path / "sources").exists()
+
+
+def test_a_later_edit_does_not_change_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = []
+    for name in ("one", "other"):
+        target = write(tmp_path / name)
+        runs.append(trained(tmp_path / name / "runs", target))
+        if name == "other":
+            write(tmp_path / name, "raise SystemExit('edited')\n")
+        resume(runs[-1], total_timesteps=160, hooks=False)
+    assert_same(learner(runs[0]), learner(runs[1]))
+    said = capsys.readouterr().err
+    assert said == (
+        f"rlplug: {tmp_path}/other/mine.py has changed since the run began; this uses the run's copy, "
+        f"{runs[1].path / runs[1].config['sources']['algorithm']['copy']}\n"
+    )
+    assert runs[1].evaluate(episodes=2).episodes == 2
+    assert load(runs[1]) is not None
+    assert capsys.readouterr().err.count("mine.py has changed since the run began") == 2
+
+
+def test_a_run_needs_the_original_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path / "runs", write(tmp_path))
+    (tmp_path / "mine.py").unlink()
+    run.path.rename(tmp_path / "elsewhere")
+    assert resume(tmp_path / "elsewhere", total_timesteps=160, hooks=False).status == "finished"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_copy_that_was_edited_is_used_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path / "runs", write(tmp_path))
+    copy = run.path / run.config["sources"]["algorithm"]["copy"]
+    copy.write_text(f"{MINE}# repaired\n", encoding="utf-8")
+    run.evaluate(episodes=2)
+    assert (
+        capsys.readouterr().err == f"rlplug: {copy} has changed since the run began; this will not give the same bits\n"
+    )
+
+
+def test_workers_of_a_resumed_run_use_the_copy(tmp_path: Path) -> None:
+    run = trained(tmp_path / "runs", write(tmp_path), runner="async", workers=2)
+    write(tmp_path, "raise SystemExit('edited')\n")
+    assert resume(run, total_timesteps=160, hooks=False).status == "finished"
+
+
+def test_an_environment_is_copied_too_and_one_file_once(tmp_path: Path) -> None:
+    target = write(tmp_path)
+    run = trained(tmp_path / "runs", target, target.replace(":Mine", ":Chain"))
+    sources = run.config["sources"]
+    assert sources["algorithm"] == sources["env"]
+    assert len(list((run.path / "sources").iterdir())) == 1
+    write(tmp_path, "raise SystemExit('edited')\n")
+    assert run.evaluate(episodes=2).episodes == 2
+
+
+def test_wrappers_are_copied_too(tmp_path: Path) -> None:
+    code, tiny, tenfold = (
+        "from rlplug_core import Transform as Mine\n",
+        "tests.core.fakes:Tiny",
+        "tests.core.wraps:Tenfold",
+    )
+    run = trained(tmp_path / "runs", tiny, wrap=[tenfold, write(tmp_path, code, "wrap.py")])
+    assert list(run.config["sources"]) == ["wrap.1"]
+    (tmp_path / "wrap.py").unlink()
+    assert run.evaluate(episodes=2).episodes == 2
+    assert resume(run, total_timesteps=160, hooks=False).status == "finished"
+    other = trained(tmp_path / "other", tiny, wrap=[tenfold, write(tmp_path, code)])
+    assert other.config["group"] == run.config["group"]
+
+
+NET = """
+from torch import nn
+def make(space, net):
+    return nn.Sequential(nn.Flatten(), nn.Linear(space.shape[0], 4), nn.Tanh()), 4
+"""
+
+
+def network(folder: Path, text: str = NET) -> str:
+    return write(folder, text, "my_net.py").replace(":Mine", ":make")
+
+
+@pytest.mark.parametrize("runner", [{}, {"runner": "async", "workers": 2}])
+def test_a_network_is_copied_too(tmp_path: Path, runner: dict[str, Any]) -> None:
+    options = {"net.factory": network(tmp_path), "workers": 2, **runner}
+    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny", **options)
+    source = run.config["sources"]["net.factory"]
+    assert list(run.config["sources"]) == ["net.factory"]
+    assert source["sha256"] == hashlib.sha256(NET.encode()).hexdigest()
+    assert (run.path / source["copy"]).read_text() == NET
+    (tmp_path / "my_net.py").write_text("raise SystemExit('edited')\n", encoding="utf-8")
+    assert run.evaluate(episodes=2).episodes == 2
+    assert load(run) is not None
+    assert resume(run, total_timesteps=160, hooks=False).status == "finished"
+    (tmp_path / "my_net.py").unlink()
+    run.path.rename(tmp_path / "elsewhere")
+    assert resume(tmp_path / "elsewhere", total_timesteps=240, hooks=False).status == "finished"
+    assert learner(Run(RunDirectory.open(tmp_path / "elsewhere")))["policy.encoder.1.weight"].shape == (4, 5)
+
+
+def test_a_network_is_found_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = trained(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": "./my_net.py:make"})
+    assert run.config["options"]["net.factory"] == f"{tmp_path}/my_net.py:make"
+
+
+def test_what_is_wrong_with_a_network_leaves_no_run(tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="turns 2 observations into"):
+        trained(tmp_path / "runs", "tests.core.fakes:Tiny", **{"net.factory": network(tmp_path, NET[:-3] + "5\n")})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_networks_make_a_group_by_what_they_hold(tmp_path: Path) -> None:
+    groups = []
+    for name, text in (("one", NET), ("same", NET), ("edited", f"{NET}# another thought\n")):
+        options = {"net.factory": network(tmp_path / name, text)}
+        groups.append(trained(tmp_path / name / "runs", "tests.core.fakes:Tiny", **options).config["group"])
+    assert groups[0] == groups[1] != groups[2]
+
+
+def test_two_files_of_one_name_are_two_copies(tmp_path: Path) -> None:
+    env = write(tmp_path / "envs", f"{MINE}# the other one\n").replace(":Mine", ":Chain")
+    run = trained(tmp_path / "runs", write(tmp_path), env)
+    assert len(list((run.path / "sources").iterdir())) == 2
+
+
+def test_runs_are_of_one_group_where_their_files_hold_the_same(tmp_path: Path) -> None:
+    groups = []
+    for name, text in (("one", MINE), ("same", MINE), ("edited", f"{MINE}# another thought\n")):
+        groups.append(trained(tmp_path / name / "runs", write(tmp_path / name, text)).config["group"])
+    assert groups[0] == groups[1] != groups[2]

@@ -1,0 +1,163 @@
+"""The conformance kit passes a right algorithm, and catches each wrong one with exactly the check made for it."""
+
+from __future__ import annotations
+
+import re
+import unittest
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlplug_core.errors import UsageError
+from rlplug_core.testing import Check, ProvisionalFailure, checks
+from rlplug_core.testing.envs import Chain
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.rules import RULES
+from tests.core import wrong_algorithms
+
+FILE = Path(wrong_algorithms.__file__)
+
+#: Each wrong algorithm, and the check that says so.
+WRONG = {
+    "Reserved": "options", "NoDefault": "options", "WrongDefault": "options", "StraySearch": "options",
+    "WideSearch": "options", "UnknownRunner": "runners",
+    "Stumbles": "spaces", "Overstates": "spaces", "Mute": "protocol", "Keen": "protocol",
+    "Floats": "actions", "Columns": "actions", "FlatExtras": "actions", "Blind": "masks",
+    "Hoards": "updates", "Ungrouped": "metrics", "Squats": "metrics", "Infinite": "metrics", "Graphic": "metrics",
+    "OwnTime": "clock", "Leaves": "leaks",
+    "CountsAbsent": "weight-zero", "TakesPauses": "pauses", "Normalized": "weight-scale", "Refers": "copies",
+    "CutsShort": "truncation", "CutsMostShort": "truncation", "NextEpisode": "truncation",
+    "GoesOn": "termination", "GoesOnElsewhere": "termination", "Unseeded": "seeding", "Deaf": "seeding",
+    "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Nostalgic": "memory",
+    "CountsLoads": "save-load", "CountsRows": "save-load", "Unwritable": "save-load",
+    "Forgets": "resume", "LosesBatches": "resume",
+    "Rooted": "fresh-process", "Watches": "evaluation", "OwnSteps": "async",
+}  # fmt: skip
+
+#: Each that learns the wrong way round in environments of one kind, and the check that says so.
+CONTRARY = {
+    "Contrary": "learn-chain", "ContraryInContinuous": "learn-continuous", "ContraryUnderMasks": "learn-masked",
+    "ContraryInOneState": "learn-truncated",
+}  # fmt: skip
+#: What shows in several ways: the checks that say so.
+SEVERAL = {
+    "Reallocates": ["agents", "resume", "async"],
+    "Restless": ["agents", "evaluation"],
+}
+
+
+def of(name: str, learn: bool = False) -> dict[str, Check]:
+    return {check.name: check for check in checks(f"{FILE}:{name}", learn=learn)}
+
+
+def failing(name: str) -> list[str]:
+    """The checks that fail, or warn; only two cases pay for a process of their own."""
+    return [
+        check.name
+        for check in of(name).values()
+        if (check.name != "fresh-process" or WRONG.get(name) == "fresh-process") and check.outcome().broken
+    ]
+
+
+def test_a_right_algorithm_passes_all() -> None:
+    outcomes = {name: check.outcome() for name, check in of("Tiny", learn=True).items()}
+    skipped = {name for name, outcome in outcomes.items() if outcome.status == "skipped"}
+    assert skipped == {"entry-point", "index", "presets", "import-light", "import-quiet", "memory"}
+    assert not {name: outcome for name, outcome in outcomes.items() if outcome.broken}
+
+
+def test_a_right_memory_passes() -> None:
+    assert of("Remembers")["memory"].outcome().status == "passed"
+    with pytest.raises(Failed, match=r"'memory' in step \d+ depends on what was remembered when an episode opened; in"):
+        of("Nostalgic")["memory"]()
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_one_fails_the_check_made_for_it_and_no_other(name: str) -> None:
+    try:
+        assert failing(name) == [WRONG[name]]
+    finally:
+        wrong_algorithms.Leaves.stop.set()
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_wrong_one_that_shows_in_several_ways_fails_all_of_them_and_no_other(name: str) -> None:
+    assert sorted(failing(name)) == sorted(SEVERAL[name])
+
+
+@pytest.mark.parametrize("name", CONTRARY)
+def test_one_that_learns_the_wrong_way_round_fails_the_check_that_trains_there(name: str) -> None:
+    learning = [check for check in of(name, learn=True).values() if check.level == "learn"]
+    assert [check.name for check in learning if check.outcome().status == "failed"] == [CONTRARY[name]]
+
+
+@pytest.mark.parametrize("story", [Story(absent=True), Story(pausing=True)], ids=["absent", "pausing"])
+def test_rows_that_are_absent_at_times_are_there_as_often_as_others(story: Story) -> None:
+    """Or a replay would come to no update in the stories that are about absent rows."""
+    for turns in (1, 2, 3, 7, 30):
+        probe = Probe(Chain(5).spec, story)
+        probe.reset(0)
+        there = [probe.step(np.zeros(5, int)).valid for _ in range(story.lasting(turns))]
+        assert np.sum(there, axis=0).min() >= turns
+        assert not np.all(there) or turns == 1
+
+
+def test_every_check_has_a_wrong_algorithm() -> None:
+    elsewhere = {"entry-point", "index", "presets", "import-light", "import-quiet", "help"}
+    assert {rule.name for rule in RULES} == elsewhere | {*WRONG.values(), *CONTRARY.values()}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.name))
+def test_every_check_says_what_it_asks_for(rule: object) -> None:
+    assert rule in RULES
+    summary = next(one for one in RULES if one == rule).summary
+    assert summary.endswith(".")
+
+
+def test_the_documentation_lists_every_check() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "plugins" / "conformance.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE)
+    assert listed == [(rule.name, rule.summary) for rule in RULES]
+
+
+def test_a_failing_check_raises_with_its_name_and_what_to_do() -> None:
+    with pytest.raises(Failed, match=r"Ungrouped, metrics: a metric is named 'loss'; write lower-case group/name"):
+        of("Ungrouped")["metrics"]()
+
+
+def test_a_check_that_does_not_apply_skips() -> None:
+    with pytest.raises(unittest.SkipTest, match="not installed as a plugin"):
+        of("Tiny")["entry-point"]()
+
+
+def test_a_provisional_check_warns_and_nothing_more() -> None:
+    check = of("Silent")["help"]
+    assert check.provisional
+    with pytest.warns(ProvisionalFailure, match="no help for beta"):
+        check()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of("Silent")["options"]()
+
+
+def test_expected_failures_are_strict_and_need_a_reason() -> None:
+    target = f"{FILE}:Ungrouped"
+    found = {c.name: c for c in checks(target, expected_failures={"metrics": "an old name", "options": "a test"})}
+    with pytest.raises(unittest.SkipTest, match="fails as expected: an old name"):
+        found["metrics"]()
+    with pytest.raises(Failed, match="it passes; take it out of expected_failures"):
+        found["options"]()
+    with pytest.raises(UsageError, match="'metrics' needs a reason"):
+        checks(target, expected_failures={"metrics": " "})
+    with pytest.raises(UsageError, match="no check 'metric'; did you mean 'metrics'"):
+        checks(target, expected_failures={"metric": "a reason"})
+
+
+def test_unknown_algorithms_and_wrong_options_are_refused() -> None:
+    with pytest.raises(UsageError, match="no algorithm 'no-such-thing'"):
+        checks("no-such-thing")
+    with pytest.raises(UsageError, match="no option 'n_stepz'"):
+        checks(f"{FILE}:Tiny", options={"n_stepz": 4})[0].outcome()
