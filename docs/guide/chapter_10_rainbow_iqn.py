@@ -57,9 +57,10 @@ class RainbowIQN(QuantileRainbow):
 
     def draws(self, batch: rl.Transitions) -> dict[str, Tensor]:
         c = self.config
+        noise = super().draws(batch)
         drawn = self.generator.random((len(batch.weight), c.n_quantiles + c.n_target_quantiles), dtype=np.float32)
         shares = torch.from_numpy(drawn).to(self.device)
-        return super().draws(batch) | {"shares": shares[:, : c.n_quantiles], "ahead": shares[:, c.n_quantiles :]}
+        return noise | {"shares": shares[:, : c.n_quantiles], "ahead": shares[:, c.n_quantiles :]}
 
     def shares(self, batch: rl.Transitions) -> Tensor:
         return batch.extras["shares"]

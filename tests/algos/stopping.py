@@ -267,7 +267,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         [("update", 3), ("step", 301)],
     ),
     "vpg": ("VPG", "Chain", {"num_envs": 3, "n_steps": 60}, [("update", 1), ("update", 9), ("step", 151)]),
-    "vac": ("VAC", "Continuous", {"num_envs": 3}, [("update", 202), ("step", 201)]),
+    "vac": ("VAC", "Continuous", {"num_envs": 3, "n_steps": 1}, [("update", 202), ("step", 201)]),
     "vqn": ("VQN", "Masked", {"num_envs": 3, "anneal_lr": True}, [("update", 201), ("step", 202)]),
     "vsarsa": (
         "VSarsa", "Masked", {"num_envs": 3, "noisy": "factorized"},

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlplug_core.algorithm import pure
+from rlplug_core.algorithm import Algorithm, pure
 from tests.algos.conftest import make_runner
 from tests.algos.losses import q_arguments, q_draws
 from tests.algos.test_dqn_loss import random_transitions
@@ -93,7 +93,7 @@ def test_a_compiled_loss_follows_its_schedules(
     torch.testing.assert_close(compiled.optimizers[0].flat, eager.optimizers[0].flat, rtol=1e-3, atol=1e-5)
 
 
-def test_a_traced_loss_follows_its_schedules() -> None:
+def test_a_traced_loss_follows_its_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced twice: once for the first numbers, once for numbers that change; not once for every update."""
     options: dict[str, Any] = {
         "num_envs": 4,
@@ -108,6 +108,8 @@ def test_a_traced_loss_follows_its_schedules() -> None:
         "ent_coef": "linear(0.5,0)",
         "vf_coef": "piecewise(0:0.5,0.5:1,1:0.1)",
     }
+
+    monkeypatch.setattr(Algorithm, "_no_rules", lambda learner, batch: "the loss is traced here")
 
     def weights(traced: bool, **more: Any) -> torch.Tensor:
         runner = make_runner("ppo", "Chain", {**options, **more})

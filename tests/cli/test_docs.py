@@ -130,7 +130,7 @@ def free_port() -> int:
 def abridged(script: str) -> str:
     """A Python snippet with short runs."""
     script = re.sub(r'(train\("\w+", "[\w-]+")\)', r"\1, {})", script)
-    script = re.sub(r"(train\([^{}]*\{[^{}]*)\}", r'\1, "total_timesteps": 1500, "eval_episodes": 2}', script)
+    script = re.sub(r"(train\([^{}]*\{[^{}]*?),?\s*\}", r'\1, "total_timesteps": 1500, "eval_episodes": 2}', script)
     return re.sub(r"total_timesteps=[\d_]+", "total_timesteps=2500", script.replace("{, ", "{"))
 
 

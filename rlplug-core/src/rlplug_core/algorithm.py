@@ -22,7 +22,7 @@ from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.errors import UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.update_rules import Adam, UpdateRule
-from rlplug_core.nets.by_rules import SupportsRules
+from rlplug_core.nets.by_rules import why_not
 from rlplug_core.nets.normalize import ObservationNorm, Running
 from rlplug_core.nets.products import small_in_numpy
 from rlplug_core.protocols import Agent, Buffer
@@ -145,12 +145,12 @@ class Algorithm(nn.Module, Generic[B]):
         self.optimizers.append(made)
         return made
 
-    def in_numpy(self, batch: D, *networks: SupportsRules) -> D:
+    def in_numpy(self, batch: D, *networks: object) -> D:
         """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.
 
         `gradients` says which, and why not.
         """
-        reasons = [self._no_rules(batch), *(each.why_not() for each in networks)]
+        reasons = [self._no_rules(batch), *map(why_not, networks)]
         reason = next(filter(None, reasons), "")
         self.gradients = f"autograd: {reason}" if reason else "rules" if small_in_numpy() else SLOW
         return batch if reason else batch.in_numpy()

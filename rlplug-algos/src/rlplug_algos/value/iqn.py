@@ -128,9 +128,11 @@ class IQN(rl.Algorithm[rl.Transitions]):
         self, batch: rl.Transitions, noise: list[Tensor] | list[None], fractions: Tensor, now: IQNConfig
     ) -> Tensor:
         """The target network's quantiles [B, N'] of the best next actions, which evenly spaced ones choose."""
+        if now.double:
+            drawn = self.target_network.distribution(batch.next_obs, noise[1], fractions)
+            return rl.chosen(drawn, self.q_network(batch.next_obs, noise[2]).argmax(1))
         middles = self.target_network.middles
         both = torch.cat([fractions, middles.expand(len(fractions), -1)], 1)
         distribution = self.target_network.distribution(batch.next_obs, noise[1], both)
         drawn, even = distribution.split([fractions.shape[1], len(middles)], 2)
-        q = self.q_network(batch.next_obs, noise[2]) if now.double else rl.masked(even.mean(-1), batch.next_obs)
-        return rl.chosen(drawn, q.argmax(1))
+        return rl.chosen(drawn, rl.masked(even.mean(-1), batch.next_obs).argmax(1))

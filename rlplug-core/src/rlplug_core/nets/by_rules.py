@@ -11,7 +11,7 @@ graph takes longer than the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
@@ -24,12 +24,18 @@ from rlplug_core.nets.tape import Tape
 from rlplug_core.types import Array
 
 
+@runtime_checkable
 class SupportsRules(Protocol):
     """Networks that may go by rules: called on arrays they give nodes."""
 
     def why_not(self) -> str:
         """Say what keeps them from going by rules now; nothing is an empty text."""
         ...
+
+
+def why_not(networks: object) -> str:
+    """Return what keeps `networks` from going by rules now, or nothing; those that cannot say have no rule."""
+    return networks.why_not() if isinstance(networks, SupportsRules) else f"{type(networks).__name__} has no rule"
 
 
 class NoRule(Exception):
