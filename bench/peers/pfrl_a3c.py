@@ -103,17 +103,17 @@ def main() -> None:
 
     model = network(setting["hidden"], 4, 2, trunk=setting["tuned"])
     optimizer = SharedRMSpropEpsInsideSqrt(
-        model.parameters(), lr=setting["lr"], eps=setting["rms_epsilon"], alpha=setting["rms_decay"]
+        model.parameters(), lr=setting["learning_rate"], eps=setting["rms_epsilon"], alpha=setting["rms_decay"]
     )
     agent = A3C(
         model,
         optimizer,
-        t_max=setting["rollout"],
+        t_max=setting["n_steps"],
         gamma=setting["gamma"],
-        beta=setting["entropy"],
-        v_loss_coef=2 * setting["value"],  # PFRL halves the squared error
+        beta=setting["ent_coef"],
+        v_loss_coef=2 * setting["vf_coef"],  # PFRL halves the squared error
         normalize_grad_by_t_max=True,  # the mean over the rollout, as on the other side
-        max_grad_norm=setting["clip"],
+        max_grad_norm=setting["max_grad_norm"],
     )
     total = setting["warmup"] + setting["steps"]
     watch = Stopwatch(setting["warmup"], total)
@@ -126,7 +126,9 @@ def main() -> None:
     assert 0 < watch.own.value < setting["warmup"], "one worker alone made the warm-up"
     after = mean_return(agent, make_env(99, True))
     seconds = watch.times[1] - watch.times[0]
-    measure.report("a3c", "pfrl", setting["steps"], seconds, after, ["pfrl", "gymnasium", "torch", "numpy"])
+    measure.report(
+        "a3c", "pfrl", setting["steps"], seconds, mean_return=after, packages=["pfrl", "gymnasium", "torch", "numpy"]
+    )
 
 
 if __name__ == "__main__":

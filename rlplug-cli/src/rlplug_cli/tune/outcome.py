@@ -110,7 +110,7 @@ def _carried_on(search: Search, crew: Crew, title: str, stream: Any) -> Interrup
     return None
 
 
-def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, Any], search: Search) -> Outcome:
+def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: Search) -> Outcome:
     trials, best = studies.summary(search.study), studies.best(search.study)
     importances = studies.importances(search.study, goal.space)
     drawn = []
@@ -122,8 +122,8 @@ def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, Any], search: Sear
         pictures.importance(drawn[-1], importances)
     options = {**fixed, **search.typed(best.params)} if best is not None else {}
     told = next((one for one in trials if best is not None and one["number"] == best.number), None)
-    return Outcome(directory, trials, told, options, importances, tuple(drawn))
+    return Outcome(directory, trials=trials, best=told, options=options, importances=importances, pictures=tuple(drawn))
 
 
-def _said(value: Any) -> str:
+def _said(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else shown(value)

@@ -92,15 +92,15 @@ class RolloutBuffer:
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)
 
-        def space(length: int, like: Any, dtype: Any = None) -> Any:
+        def space(length: int, like: object, dtype: object = None) -> Any:
             return tree_map(lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like)
 
         t = self.steps
         cuts = Cuts(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(
-            space(t + 1, step.obs), space(t, step.action), space(t, step.reward, np.float32), space(t, step.terminated),
-            space(t, step.truncated), space(t, step.is_first), space(t, step.valid, np.float32), cuts,
-            space(t, step.extras), None,
+            obs=space(t + 1, step.obs), action=space(t, step.action), reward=space(t, step.reward, np.float32),
+            terminated=space(t, step.terminated), truncated=space(t, step.truncated), is_first=space(t, step.is_first),
+            weight=space(t, step.valid, np.float32), cuts=cuts, extras=space(t, step.extras), recurrent_state=None,
         )  # fmt: skip
 
     def _begin(self, data: Rollout, step: Step) -> None:
