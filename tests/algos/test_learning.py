@@ -12,7 +12,7 @@ import torch
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.evaluate import evaluate
-from rlplug_core.testing import envs, panels
+from rlplug_core.testing import envs, goals, panels
 
 GAMMA = 0.9
 LATE = f"{Path(__file__).with_name('probes.py')}:Late"
@@ -195,6 +195,29 @@ def test_a_deviation_of_the_state_learns_where_to_be_sure(
     assert mean.ravel().tolist() == pytest.approx((seen.ravel() / 2).tolist(), abs=0.1)
     assert float(log_std.exp().max()) < 0.5
     assert float(log_std.std()) > 0
+
+
+def test_hindsight_learns_goals_that_chance_does_not_reach(trained: Callable[..., Any]) -> None:
+    options = {
+        "num_envs": 8, "learning_starts": 500, "train_freq": 8, "gradient_steps": 4, "learning_rate": 1e-3,
+        "target_update_interval": 50, "exploration_fraction": 0.5, "net.hidden": [64], "gamma": 0.9,
+    }  # fmt: skip
+    word = f"{goals.__name__}:Bits"
+    found = [trained("dqn", word, **options, her=her, total_timesteps=6_000).snapshot() for her in (4, 0)]
+    assert share_reached(found[0]) > 0.9
+    assert share_reached(found[1]) < 0.1
+
+
+def share_reached(learner: Any) -> float:
+    """Of the goals of about 64 greedy episodes."""
+    env = goals.Bits(64)
+    now, reached = env.reset(seed=9), np.zeros(64, np.bool_)
+    with torch.no_grad():
+        for _ in range(goals.Bits.bits):
+            obs = {name: torch.from_numpy(part) for name, part in now.obs.items()}
+            now = env.step(learner.q_network(obs).argmax(1).numpy())
+            reached |= now.terminated
+    return float(reached.mean())
 
 
 @pytest.mark.parametrize(("algorithm", "options"), [("ppo", PPO), ("dqn", DQN)], ids=["ppo", "dqn"])

@@ -27,13 +27,31 @@ State: TypeAlias = dict[str, Any]
 NO_EXTRAS: dict[str, Array] = {}
 
 
+@dataclass(frozen=True)
+class Goals:
+    """What a goal that was not aimed at would have given: functions of achieved and desired goals [B, ...].
+
+    Attributes:
+        reward: to rewards [B].
+        terminated: to whether that ended the task [B]; None where goals end nothing.
+    """
+
+    reward: Callable[[Array, Array], Array]
+    terminated: Callable[[Array, Array], Array] | None = None
+
+    def __deepcopy__(self, memo: Any) -> Goals:
+        """Copies of a learner share the functions, which may belong to an environment that cannot be copied."""
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """The spaces of one environment, the number of environments, and the id.
 
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
     An action is always one array; `rlplug_core.nets.actions` says where the parts of a Dict lie in it.
-    `inexact` says why the environment's state cannot be captured; it is empty where it can.
+    `inexact` says why the environment's state cannot be captured; it is empty where it can. `goals` tells the
+    rewards of other goals, where the environment has goals.
     """
 
     obs: spaces.Space[Any]
@@ -41,6 +59,7 @@ class Spec:
     num_envs: int
     id: str
     inexact: str = ""
+    goals: Goals | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.goals import goals_of
 from rlplug_envs.shown import Shown, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
 
@@ -68,7 +69,8 @@ class Rows:
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
         _, info = env.reset(seed=0)
         self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
-        self.spec = Spec(self._view.obs, self._view.action, num_envs, self._view.id, inexact)
+        goals = goals_of(env, self._view.id)
+        self.spec = Spec(self._view.obs, self._view.action, num_envs, self._view.id, inexact, goals)
         self.action_space = env.action_space
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, Any]] = [{}] * num_envs  # of the last step of each row

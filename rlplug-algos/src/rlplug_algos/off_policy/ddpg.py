@@ -22,6 +22,7 @@ class DDPGConfig(rl.Config):
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
     buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    her: rl.Natural = 0  # goals reached later that each transition is also replayed with (hindsight); 0 is off
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"  # noise added to actions to explore
@@ -87,7 +88,7 @@ class DDPG(rl.Algorithm[rl.Transitions]):
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
             c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage,
+            device=self.device, storage=c.buffer_storage, her=c.her, spec=self.spec,
         )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: DDPGConfig, clock: rl.Clock) -> rl.Result:

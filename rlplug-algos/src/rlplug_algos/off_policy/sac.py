@@ -23,6 +23,7 @@ class SACConfig(rl.Config):
     batch_size: rl.Count = 256  # transitions per gradient step
     buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer
     buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    her: rl.Natural = 0  # goals reached later that each transition is also replayed with (hindsight); 0 is off
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
@@ -87,7 +88,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
         return rl.replay_buffer(
             c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
-            device=self.device, storage=c.buffer_storage,
+            device=self.device, storage=c.buffer_storage, her=c.her, spec=self.spec,
         )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:

@@ -23,6 +23,7 @@ class DQNConfig(rl.Config):
     buffer_size: rl.Count = 100_000  # transitions kept in the replay buffer
     buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
     priority: rl.PriorityOptions = rl.PriorityOptions()
+    her: rl.Natural = 0  # goals reached later that each transition is also replayed with (hindsight); 0 is off
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     exploration_initial_eps: rl.Fraction = 1.0  # chance of a random action at the beginning
@@ -89,7 +90,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
         return rl.replay_buffer(
             c.buffer_size, pace, n_step=c.n_step, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
             device=self.device, storage=c.buffer_storage, priority=c.priority,
-            beta=c.schedules.get("priority.beta"),
+            beta=c.schedules.get("priority.beta"), her=c.her, spec=self.spec,
         )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:

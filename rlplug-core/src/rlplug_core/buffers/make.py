@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from rlplug_core.buffers.hindsight import HindsightReplay, goals_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.buffers.sampled import SampledReplay
@@ -15,6 +16,7 @@ from rlplug_core.config.options import Fraction, NonNegative, Positive, Schedule
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
+from rlplug_core.types import Spec
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class PriorityOptions:
 def replay_buffer(
     buffer_size: int, pace: Pace, *, n_step: int, gamma: Schedule | float, seeds: Seeds, device: torch.device,
     storage: Store = "memory", priority: PriorityOptions = PriorityOptions(), beta: Schedule | None = None,
+    her: int = 0, spec: Spec | None = None,
 ) -> ReplayBuffer:  # fmt: skip
     """Make a replay buffer of `buffer_size` transitions.
 
@@ -51,10 +54,18 @@ def replay_buffer(
         storage: where observations are kept: `memory`, `disk`, or a torch device such as `cuda`.
         priority: which transitions are preferred.
         beta: the exponent of importance weights as a function of progress; by default from `priority.beta` to 1.
+        her: how many other goals each transition is replayed with; 0 for none.
+        spec: the environment's; hindsight replay takes its goals from there.
 
     Raises:
-        UsageError: the storage is not available, or sampled eviction meets a schedule of `gamma`.
+        UsageError: the storage is not available, sampled eviction meets a schedule of `gamma`, or hindsight replay an
+            environment without goals, n-step returns or priorities.
     """
+    if her:
+        if n_step > 1 or priority.alpha > 0 or spec is None:
+            raise UsageError("her changes rewards one by one, as they are drawn; leave n_step at 1 and priorities out")
+        goals = goals_of(spec)
+        return HindsightReplay(goals, her, buffer_size, pace, gamma, seeds, device, storage)
     if priority.alpha == 0:
         return ReplayBuffer(buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=storage)
     if priority.eviction == "sampled" and callable(gamma) and gamma(0.0) != gamma(1.0):

@@ -1,0 +1,124 @@
+"""Hindsight experience replay: transitions are also replayed with goals that their episode reached later.
+
+Andrychowicz et al., 2017, arXiv:1707.01495, with the strategy `future` of section 4.5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.storage import Store, host, put
+from rlplug_core.config.schedules import Schedule
+from rlplug_core.errors import UsageError
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, Goals, Spec, State, Step
+
+RUNNING = -1  # stands for the end of an episode that has none yet
+
+
+class HindsightReplay(ReplayBuffer):
+    """Uniform replay of observations with goals, of which k in k + 1 transitions get another goal as they are drawn.
+
+    That goal is what the same episode had achieved after the same or a later step, each as likely. Reward and
+    termination follow from it. What is stored stays as it was.
+
+    Args:
+        goals: the rewards and terminations of other goals.
+        k: other goals for each one that was aimed at.
+        capacity: how many steps of single rows to keep; this and all further arguments are those of `ReplayBuffer`.
+    """
+
+    def __init__(
+        self, goals: Goals, k: int, capacity: int, pace: Pace, gamma: Schedule | float, seeds: Seeds,
+        device: torch.device | None = None, store: Store = "memory",
+    ) -> None:  # fmt: skip
+        super().__init__(capacity, pace, 1, gamma, seeds, device, store)
+        self.goals, self.share = goals, k / (k + 1)
+        self.begins = np.zeros(0, np.int64)  # [N] the number of the first step of each row's running episode
+        self.ends = np.zeros(0, np.int64)  # [slots * N] the number of the step that ended each step's episode
+
+    def add(self, step: Step, source: int = 0) -> None:
+        super().add(step, source)
+        data = self.data
+        assert data is not None
+        if not len(self.ends):
+            self.begins, self.ends = np.arange(data.num_envs), np.full(data.total, RUNNING)
+        number = (data.count - 1) * data.num_envs
+        self.ends[number % data.total : number % data.total + data.num_envs] = RUNNING
+        if step.ended:
+            for row in np.flatnonzero(data.ended[(data.count - 1) % data.slots]).tolist():
+                self._close(row, number + row)
+
+    def _close(self, row: int, last: int) -> None:
+        """The episode that runs in `row` has ended with the step numbered `last`."""
+        assert self.data is not None
+        num_envs, total = self.data.num_envs, self.data.total
+        begin = max(int(self.begins[row]), self.data.oldest * num_envs + row)
+        self.ends[np.arange(begin, last + 1, num_envs) % total] = last
+        self.begins[row] = last + num_envs
+
+    def look_up(self, index: Array) -> State:
+        found = super().look_up(index)
+        rows = np.flatnonzero(self.generator.random(len(index)) < self.share)
+        goal, achieved = self._achieved_later(index[rows]), host(found["next_obs"]["achieved_goal"])[rows]
+        for obs in (found["obs"], found["next_obs"]):
+            put(obs["desired_goal"], rows, goal)
+        found["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
+        if self.goals.terminated is not None:
+            found["rest"]["discount"][rows] = np.where(self.goals.terminated(achieved, goal), 0, self.gamma)
+        return found
+
+    def _achieved_later(self, index: Array) -> Array:
+        """Draw, for steps [B], what was achieved after a step of the same episode from that one on [B, ...]."""
+        data = self.data
+        assert data is not None
+        newest = (data.count - 1) * data.num_envs + index % data.num_envs
+        ends = self.ends[index % data.total]
+        steps_left = (np.where(ends == RUNNING, newest, ends) - index) // data.num_envs
+        later = index + data.num_envs * self.generator.integers(0, steps_left + 1)
+        _, last, _ = data.window(later, 1, self.gamma)  # past steps at which the row was absent
+        achieved: Any = data.obs["achieved_goal"].after(last, data.flat["ended"].take(last % data.total))
+        return host(achieved)
+
+    def restart(self) -> None:
+        super().restart()
+        self._look_back()
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._look_back()
+
+    def _look_back(self) -> None:
+        """Find where episodes begin and end among what is stored."""
+        data = self.data
+        if data is None:
+            return
+        times = np.arange(data.oldest, data.count)
+        numbers = times[:, None] * data.num_envs + np.arange(data.num_envs)
+        never = np.iinfo(np.int64).max
+        ended = data.ended[times % data.slots]
+        ends = np.minimum.accumulate(np.where(ended, numbers, never)[::-1], 0)[::-1]
+        self.ends = np.full(data.total, RUNNING)
+        self.ends[numbers % data.total] = np.where(ends == never, RUNNING, ends)
+        latest = np.where(ended, numbers, numbers[0] - data.num_envs).max(0, initial=0)
+        self.begins = latest + data.num_envs
+
+
+def goals_of(spec: Spec) -> Goals:
+    """Return the rewards of other goals that hindsight replay asks for.
+
+    Raises:
+        UsageError: the environment has none.
+    """
+    parts = spec.obs.spaces if isinstance(spec.obs, spaces.Dict) else {}
+    if spec.goals is None or not {"achieved_goal", "desired_goal"} <= parts.keys():
+        raise UsageError(
+            f"her replays other goals, and {spec.id} has none: it takes observations with 'achieved_goal' and "
+            "'desired_goal', a method compute_reward, and rewards that no wrapper changes; leave her at 0"
+        )
+    return spec.goals

@@ -1,0 +1,53 @@
+"""A small numpy environment with goals and known answers, like those of `rlplug_core.testing.envs`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.testing.envs import Vector
+from rlplug_core.types import Array, Goals, Obs
+
+
+class Bits(Vector):
+    """Eight bits to turn into others, one flip a step: 0 for the step that ends there, and -1 for every other one.
+
+    Reaching the goal terminates; an episode is cut after eight steps. At best the return is 1 less than the number of
+    wrong bits, negated. A random goal is hardly ever reached by chance (Andrychowicz et al., 2017, section 3.1).
+    """
+
+    bits: ClassVar[int] = 8
+    obs = spaces.Dict(dict.fromkeys(("achieved_goal", "desired_goal", "observation"), spaces.Box(0, 1, (bits,))))
+    action = spaces.Discrete(bits)
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.spec = replace(self.spec, goals=Goals(reward, reached))
+
+    def open(self, rows: Array) -> None:
+        for name in ("bits", "goal"):
+            drawn = self.generator.integers(0, 2, (self.num_envs, self.bits))
+            self.state.setdefault(name, np.zeros((self.num_envs, self.bits), np.int64))[rows] = drawn[rows]
+
+    def observe(self) -> Obs:
+        bits, goal = (self.state[name].astype(np.float32) for name in ("bits", "goal"))
+        return {"achieved_goal": bits, "desired_goal": goal, "observation": bits.copy()}
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        bits, goal = self.state["bits"], self.state["goal"]
+        bits[np.arange(self.num_envs), action] ^= 1
+        return reward(bits, goal).astype(np.float64), reached(bits, goal), self.state["length"] + 1 >= self.bits
+
+
+def reached(achieved: Array, desired: Array) -> Array:
+    """Whether goals [B, n] are reached."""
+    there: Array = (achieved == desired).all(-1)
+    return there
+
+
+def reward(achieved: Array, desired: Array) -> Array:
+    """-1 for each of [B, n] that is not."""
+    return reached(achieved, desired).astype(np.float32) - 1

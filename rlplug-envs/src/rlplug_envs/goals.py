@@ -1,0 +1,68 @@
+"""The rewards of goals that were not aimed at, as hindsight replay asks for them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.types import Array, Goals
+
+
+@runtime_checkable
+class SupportsGoals(Protocol):
+    """An environment that can say what another goal would have given, as those of gymnasium-robotics can."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any: ...
+
+
+@runtime_checkable
+class SupportsGoalEnds(Protocol):
+    """One that can also say whether reaching a goal ends the task."""
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any: ...
+
+
+class Each:
+    """A function of achieved and desired goals, of two goals or of two batches, for batches [B, ...]."""
+
+    def __init__(self, function: Any, dtype: Any, goal: Array) -> None:
+        self.function, self.dtype = function, dtype
+        self.whole = self._takes_whole_batches(np.stack([goal, goal]))
+
+    def _takes_whole_batches(self, two: Array) -> bool:
+        try:
+            return np.shape(self.function(two, two, {})) == (2,)
+        except (AssertionError, IndexError, TypeError, ValueError):  # it was written for one pair of goals
+            self.function(two[0], two[0], {})
+            return False
+
+    def __call__(self, achieved: Array, desired: Array) -> Array:
+        if self.whole:
+            return np.asarray(self.function(achieved, desired, {}), self.dtype)
+        each = [self.function(*pair, {}) for pair in zip(achieved, desired, strict=True)]
+        return np.array(each, self.dtype).reshape(len(each))
+
+
+def goals_of(env: gymnasium.Env[Any, Any], id: str) -> Goals | None:
+    """Return what goals of the environment give, or None where it has no goals.
+
+    Raises:
+        BadEnv: its `compute_reward` takes neither one goal nor a batch of them without an `info`.
+    """
+    inner, space = env.unwrapped, env.observation_space
+    if not isinstance(inner, SupportsGoals) or not isinstance(space, spaces.Dict) or "desired_goal" not in space.spaces:
+        return None
+    goal = np.zeros(space["desired_goal"].shape or (), space["desired_goal"].dtype)
+    try:
+        reward = Each(inner.compute_reward, np.float32, goal)
+        ends = Each(inner.compute_terminated, np.bool_, goal) if isinstance(inner, SupportsGoalEnds) else None
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise BadEnv(
+            f"{id}: compute_reward(achieved_goal, desired_goal, info) fails with zeros and an empty info: "
+            f"{type(error).__name__}: {error}; let it depend on the goals alone"
+        ) from error
+    return Goals(reward, ends)
