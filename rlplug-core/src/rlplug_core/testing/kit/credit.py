@@ -51,11 +51,11 @@ def rewards(subject: Subject) -> None:
     """A sample learns from its own reward: nothing is a step too early or too late."""
     usual, every = _response(subject, "", _opening), _response(subject, "rewards", _opening)
     wanted = np.abs(every - usual)
-    if not wanted.any():
-        raise Skipped("its first batch teaches nothing that rewards have a part in")
     own = np.abs(_response(subject, "opening", _opening) - usual)
     far = _norm(_response(subject, "opening", _opening, elsewhere=True) - usual) / np.sqrt(len(usual))
     responding = wanted > ROUNDING * wanted.max() + 10 * far
+    if not responding.any():
+        raise Skipped("its first batch teaches nothing that rewards have a part in")
     silent = (own <= MARGIN * far + ROUNDING * wanted) & responding
     if (share := silent.sum() / responding.sum()) > SILENT:
         raise Failed(
@@ -66,12 +66,14 @@ def rewards(subject: Subject) -> None:
 
 def _even(places: Array) -> Array:
     """Every second episode, in the first half of the rows."""
-    return (places[..., 1] % 2 == 0) & _half(places)
+    even: Array = (places[..., 1] % 2 == 0) & _half(places)
+    return even
 
 
 def _opening(places: Array) -> Array:
     """The first steps of episodes, in the first half of the rows."""
-    return (places[..., 2] == 0) & _half(places)
+    opening: Array = (places[..., 2] == 0) & _half(places)
+    return opening
 
 
 def later_matters(subject: Subject) -> bool:
@@ -104,9 +106,8 @@ def _samples(subject: Subject, moved: Moved, elsewhere: bool) -> Samples:
     story = Story("either", moved=moved, elsewhere=elsewhere, scale=MODEST)
     samples = Samples(subject, Probe(subject.spec, story, placing=True), MANY)
     if not moved:
-        nothing, everything = (
-            samples.response(lambda places, w=weight: np.full(places.shape[:-1], w)) for weight in (LITTLE, 1.0)
-        )
+        nothing = samples.response(lambda places: np.full(places.shape[:-1], LITTLE))
+        everything = samples.response(lambda places: np.ones(places.shape[:-1]))
         if _norm(nothing) > 0.1 * _norm(everything):
             raise Skipped("its updates do not go by the weights of its batches")
     return samples

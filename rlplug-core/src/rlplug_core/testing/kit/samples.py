@@ -132,9 +132,10 @@ class Samples:
 
 
 def _weight(batch: Any) -> Array:
-    if not (dataclasses.is_dataclass(batch) and "weight" in {field.name for field in dataclasses.fields(batch)}):
+    names = {field.name for field in dataclasses.fields(batch)} if dataclasses.is_dataclass(batch) else set()
+    if "weight" not in names:
         raise Skipped("its batches carry no weight")
-    return np.asarray(batch.weight)
+    return np.asarray(getattr(batch, "weight"))  # noqa: B009  # which is checked above, and unknown to types
 
 
 def _steps(leaf: Any, weight: Array) -> slice:

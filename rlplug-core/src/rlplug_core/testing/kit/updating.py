@@ -91,8 +91,7 @@ def pauses(subject: Subject) -> None:
 
 def weight_scale(subject: Subject) -> None:
     """Halving all weights halves the gradient: weights are importance weights, whose scale must not cancel."""
-    samples = Samples(subject, Probe(subject.spec, Story()))
-    whole, half = (samples.gradients(samples.batches[0], scale)[:1] for scale in (1.0, 0.5))
+    whole, half = (_first_gradient(subject, scale) for scale in (1.0, 0.5))
     if not whole:
         raise Skipped("no gradients pass through the context's optimizer")
     size = float(torch.linalg.vector_norm(whole[0]))
@@ -102,6 +101,12 @@ def weight_scale(subject: Subject) -> None:
             "half the weights do not give half the gradient; use Batch.mean, which divides by the number of rows that "
             "count instead of the sum of their weights"
         )
+
+
+def _first_gradient(subject: Subject, scale: float) -> list[Tensor]:
+    """The first unclipped gradient, if there is any, with the weights of the first batch scaled."""
+    samples = Samples(subject, Probe(subject.spec, Story()))
+    return samples.gradients(samples.batches[0], scale)[:1]
 
 
 def non_finite(subject: Subject) -> None:
