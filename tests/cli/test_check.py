@@ -68,6 +68,16 @@ def test_strict_lets_warnings_fail(rlplug: Callable[..., Any], algorithms: str) 
     assert done.code == 1
 
 
+def test_an_expected_failure_needs_a_reason_and_is_strict(rlplug: Callable[..., Any], algorithms: str) -> None:
+    done = rlplug("check", f"{algorithms}:Unnamed", "--set", "n_steps=3", "--expect", "metrics=an old name", "--json")
+    found = {check["name"]: check for check in json.loads(done.out)["checks"]}
+    assert (done.code, found["metrics"]["status"]) == (0, "expected")
+    assert found["metrics"]["message"].startswith("an old name (a metric is named 'loss'")
+    assert rlplug("check", f"{algorithms}:Mine", "--expect", "metrics=an old name").code == 1
+    refused = rlplug("check", f"{algorithms}:Mine", "--expect", "metrics")
+    assert (refused.code, "write NAME=REASON" in refused.err) == (2, True)
+
+
 def test_an_algorithm_that_nothing_suits_fails_with_the_way_out(rlplug: Callable[..., Any], algorithms: str) -> None:
     done = rlplug("check", f"{algorithms}:Nowhere")
     assert done.code == 1

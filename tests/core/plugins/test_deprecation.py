@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from types import FunctionType
+from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from rlplug_core.plugins import hook_specs as hooks
 from rlplug_core.plugins.hook_specs import hookimpl, hookspec
 from rlplug_core.plugins.hooks import Hooks
 
+RUN: Any = SimpleNamespace(name="r", path=Path("r"), journal=Path("r/journal.jsonl"), config={})
 OLD_HOOK = DeprecationWarning("rlplug_run_error is deprecated; rlplug_run_end is told the status")
 OLD_ARGUMENT = DeprecationWarning("'step' of rlplug_run_log is deprecated; metrics hold it")
 
@@ -68,7 +70,7 @@ def test_nobody_else_is_warned() -> None:
         warnings.simplefilter("error")
         manager = Hooks(enabled=False)
         manager.add(New(), "new")
-        manager.run_log(None, 3, {})  # type: ignore[arg-type]
+        manager.run_log(RUN, 3, {})
     assert manager.failed == {}
 
 
@@ -78,6 +80,6 @@ def test_what_is_old_still_works_and_calling_it_warns_no_more() -> None:
         manager.add(plugin, "old")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        manager.run_log(None, 3, {})  # type: ignore[arg-type]
+        manager.run_log(RUN, 3, {})
     assert plugin.called == 3
     assert manager.failed == {}

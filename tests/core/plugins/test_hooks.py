@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from rlplug_core import plugins
+from rlplug_core.errors import UsageError
 from rlplug_core.plugins.hook_specs import hookimpl
 from rlplug_core.plugins.hooks import Hooks
+from rlplug_core.seeds import global_state
 from rlplug_core.testing.distributions import write_distribution
+from rlplug_core.testing.kit.trees import difference, leaves
 
 
 class Recorder:
@@ -60,7 +67,7 @@ class Failing:
         raise self.error
 
 
-RUN: Any = SimpleNamespace(name="r")
+RUN: Any = SimpleNamespace(name="r", path=Path("runs/r"), journal=Path("runs/r/journal.jsonl"), config={"options": {}})
 
 
 def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
@@ -77,8 +84,8 @@ def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
     hooks.doctor(report)
     assert options == {"seen": True}
     assert report == ["well"]
-    assert plugin.calls == [
-        ("start", RUN),
+    assert plugin.calls[0][1].name == RUN.name
+    assert plugin.calls[1:] == [
         ("log", 5, {"a": 1.0}),
         ("checkpoint", Path("x"), "best"),
         ("error", error),
@@ -130,7 +137,7 @@ def test_a_misspelt_hook_or_argument_switches_its_plugin_off(plugin: object, wor
     assert list(hooks.failed) == ["bad"]
     assert word in reports[0]
     hooks.run_start(RUN)
-    assert good.calls == [("start", RUN)]
+    assert [call[0] for call in good.calls] == ["start"]
 
 
 def test_a_plugin_that_failed_before_the_journal_opened_is_tagged_at_the_start() -> None:
@@ -167,3 +174,78 @@ def test_installed_hooks_are_registered_and_a_broken_one_is_off(
 
 def test_a_run_without_hooks_calls_none() -> None:
     assert Hooks(enabled=False)._manager.get_plugins() == set()
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+def test_an_exception_that_cannot_say_what_it_is_stays_inside() -> None:
+    reports: list[str] = []
+    hooks = Hooks(enabled=False, report=reports.append)
+    hooks.add(Failing(Unspeakable()), "bad")
+    hooks.run_log(RUN, 1, {})
+    assert "Unspeakable: its message cannot be shown" in reports[0]
+
+
+class Meddling:
+    @hookimpl
+    def rlplug_configure(self, config: dict[str, Any]) -> None:
+        config.clear()
+        config["gamma"] = 0.5
+
+    @hookimpl
+    def rlplug_run_log(self, run: Any, metrics: Any) -> None:
+        np.random.seed(0)
+        torch.manual_seed(0)
+        random.random()
+        run.config["options"] = None
+        metrics["loss/policy"] = 0.0
+
+
+def test_a_hook_moves_no_generator_and_changes_no_metric() -> None:
+    hooks, reports = Hooks(enabled=False), list[str]()
+    hooks.report = reports.append
+    hooks.add(Meddling(), "meddling")
+    before, metrics = leaves(global_state()), {"loss/policy": 1.0}
+    hooks.run_log(RUN, 1, metrics)
+    assert not difference(before, leaves(global_state()))
+    assert metrics == {"loss/policy": 1.0}
+    assert "does not support item assignment" in reports[0]
+
+
+def test_a_hook_that_takes_options_away_is_reported_and_they_are_put_back() -> None:
+    reports: list[str] = []
+    hooks = Hooks(enabled=False, report=reports.append)
+    hooks.add(Meddling(), "meddling")
+    options: dict[str, Any] = {"seed": 3, "gamma": 0.9}
+    assert hooks.configure(options) == {"gamma": "hook meddling"}
+    assert options == {"gamma": 0.5, "seed": 3}
+    assert reports == ["hook plugin 'meddling' took options away, which are put back: seed"]
+
+
+def test_what_a_hook_logs_is_written_and_bad_names_are_refused(tmp_path: Path) -> None:
+    written: list[Any] = []
+    hooks, seen = Hooks(enabled=False), Recorder()
+    hooks.write = lambda kind, data: written.append((kind, dict(data)))
+    hooks.add(seen, "seen")
+    run: Any = SimpleNamespace(name="r", path=tmp_path, journal=tmp_path / "j", config={})
+    hooks.run_start(run)
+    view = seen.calls[0][1]
+    view.log_metric("own/score", 3)
+    (tmp_path / "plot.png").write_bytes(b"image")
+    assert view.log_image("own/plot", tmp_path / "plot.png").read_bytes() == b"image"
+    assert written == [
+        ("metrics", {"own/score": 3.0}),
+        ("image", {"name": "own/plot", "path": "images/own-plot.png"}),
+    ]
+    for name, value, said in (
+        ("score", 1, "group/name"),
+        ("eval/x", 1, "another group"),
+        ("own/x", math.nan, "finite"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            view.log_metric(name, value)
+    with pytest.raises(AttributeError):
+        view.name = "other"

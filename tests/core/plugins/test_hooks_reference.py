@@ -152,6 +152,21 @@ def run_checkpoint(witness: Witness) -> None:
     assert all(durable)
 
 
+def episodes(witness: Witness) -> None:
+    made = run()
+    told = [(call["step"], {name: list(column) for name, column in call["episodes"].items()})
+            for call in witness.of("rlplug_episodes")]  # fmt: skip
+    assert told == [(one.step, one.data) for one in recorded(made, "episodes")]
+    assert told
+
+
+def evaluation(witness: Witness) -> None:
+    made = run()
+    told = [(call["step"], sum(call["returns"]) / 2) for call in witness.of("rlplug_evaluation")]
+    assert [mean for _, mean in told] == [one.data["eval/return_mean"] for one in recorded(made, "evaluation")]
+    assert all(len(call["returns"]) == len(call["lengths"]) == 2 for call in witness.of("rlplug_evaluation"))
+
+
 def run_end(witness: Witness) -> None:
     last: list[str] = []
     witness.react("rlplug_run_end", lambda told: last.append([one.kind for one in read(told["run"].journal)][-1]))
@@ -178,7 +193,7 @@ def doctor(witness: Witness) -> None:
 
 
 TESTS = {f"rlplug_{test.__name__}": test for test in (
-    configure, run_start, run_log, run_checkpoint, run_end, run_error, doctor,
+    configure, run_start, run_log, episodes, evaluation, run_checkpoint, run_end, run_error, doctor,
 )}  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import click
 
 from rlplug_cli.commands.run import declared
 from rlplug_cli.parameters import assigned
+from rlplug_core.errors import UsageError
 from rlplug_core.testing import CONTRACT, Check, checks
 from rlplug_core.testing.kit.outcome import Outcome
 
@@ -22,13 +23,17 @@ COLORS = {"passed": "green", "failed": "red", "warned": "yellow", "expected": "y
 @click.argument("algorithm")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Examine it with this option value.")
 @click.option("--env", help="Examine it on this environment, where none of the kit's own suits it.")
+@click.option(
+    "--expect", "expected", multiple=True, metavar="NAME=REASON", help="Expect this check to fail, for this reason."
+)
 @click.option("--learn", is_flag=True, help="Also train: it must beat chance on small environments (a minute).")
 @click.option("--strict", is_flag=True, help="Let provisional checks fail instead of warn.")
 @click.option("--json", is_flag=True, help="Write all outcomes as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, algorithm: str, pairs: tuple[str, ...], env: str | None, learn: bool, strict: bool, json: bool
-) -> None:
+    ctx: click.Context, algorithm: str, pairs: tuple[str, ...], env: str | None, expected: tuple[str, ...],
+    learn: bool, strict: bool, json: bool,
+) -> None:  # fmt: skip
     """Hold ALGORITHM, an id or ./file.py:Class, to the contract.
 
     Ends with code 1 where a check fails.
@@ -36,13 +41,21 @@ def command(
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported
     options = assigned(pairs, declared("algorithms", algorithm), algorithm) if pairs else {}
-    found = checks(algorithm, options=options, env=env, learn=learn)
+    found = checks(algorithm, options=options, env=env, expected_failures=_expectations(expected), learn=learn)
     outcomes = ((check, check.outcome()) for check in found)
     told = list(outcomes) if json else list(_tell(outcomes))
     if json:
         click.echo(json_module.dumps(_report(algorithm, told), indent=1))
     wrong = {"failed", "warned"} if strict else {"failed"}
     ctx.exit(1 if any(outcome.status in wrong for _, outcome in told) else 0)
+
+
+def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return the reasons by the names of checks, from texts such as `termination=a reason`."""
+    for text in texts:
+        if "=" not in text:
+            raise UsageError(f"--expect {text}: write NAME=REASON, as in --expect 'pauses=it has one environment'")
+    return {name.strip(): reason.strip() for name, _, reason in (text.partition("=") for text in texts)}
 
 
 def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:

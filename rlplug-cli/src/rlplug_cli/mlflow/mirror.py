@@ -215,8 +215,9 @@ def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
             yield run / name, None
     for path in sorted((run / "sources").glob("*.py")):
         yield path, "sources"
-    for path in sorted((run / "videos").glob("[!.]*")):
-        yield path, "videos"
+    for folder in ("images", "videos"):
+        for path in sorted((run / folder).glob("[!.]*")):
+            yield path, folder
     best = sorted((run / "checkpoints").glob("best-*"))
     for path in sorted(best[-1].iterdir()) if best else ():
         yield path, f"checkpoints/{best[-1].name}"

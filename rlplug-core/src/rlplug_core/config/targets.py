@@ -117,7 +117,15 @@ def classes_in(path: Path) -> list[str]:
     return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
+def message_of(error: BaseException) -> str:
+    """The message of an exception, or that it has none to show."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # a foreign exception runs foreign code to say what it is
+        return "its message cannot be shown"
+
+
 def describe(error: BaseException) -> str:
     """An exception as part of a sentence: its kind, its message, and the place of a syntax error."""
-    message = plain(str(error))
+    message = plain(message_of(error))
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -12,7 +12,7 @@ A hook that raises is reported once with its plugin's name, disabled for the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,10 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class RunView(Protocol):
-    """The view that hooks have of a run: its name, its directory, its journal, and the content of `config.json`."""
+    """The view that hooks have of a run: its name, its directory, its journal, and the content of `config.json`.
+
+    Hooks can add to its record; see `hook_view.HookView`. `config` is a copy.
+    """
 
     @property
     def name(self) -> str: ...
@@ -40,7 +43,7 @@ class RunView(Protocol):
 
 @hookspec
 def rlplug_configure(config: dict[str, Any]) -> None:
-    """Called once before a run is built, with the resolved options; may change values in place."""
+    """Called once before a run is built, with the resolved options; may change values in place, and take none away."""
 
 
 @hookspec
@@ -51,6 +54,16 @@ def rlplug_run_start(run: RunView) -> None:
 @hookspec
 def rlplug_run_log(run: RunView, step: int, metrics: Mapping[str, float]) -> None:
     """Called at log cadence with what was just written to the journal at env step `step`."""
+
+
+@hookspec
+def rlplug_episodes(run: RunView, step: int, episodes: Mapping[str, Sequence[float]]) -> None:
+    """Called at log cadence with the episodes that ended since, as columns `steps`, `workers`, `returns`, `lengths`."""
+
+
+@hookspec
+def rlplug_evaluation(run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]) -> None:
+    """Called after every evaluation while a run trains, with the return and the length of each of its episodes."""
 
 
 @hookspec

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pluggy
@@ -14,6 +17,7 @@ from rlplug_core.errors import RlplugError
 from rlplug_core.plugins import hook_specs as specifications
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
+from rlplug_core.plugins.hook_view import HookView, Write
 from rlplug_core.plugins.loading import load
 from rlplug_core.plugins.records import Record
 
@@ -40,6 +44,8 @@ class Hooks:
         tag: Callable[[Mapping[str, str]], Any] | None = None,
     ) -> None:
         self.report, self.tag = report, tag
+        #: Writes records into the run's journal; set before `run_start`.
+        self.write: Write = lambda kind, data: None
         #: Plugin name to what it failed with.
         self.failed: dict[str, str] = {}
         self._manager = pluggy.PluginManager(specifications.PROJECT)
@@ -48,27 +54,48 @@ class Hooks:
             if record.group == "hooks" and record.status in ("ok", "shadowed"):
                 self._register(record)
 
-    def configure(self, options: dict[str, Any]) -> None:
-        self._call("rlplug_configure", config=options)
+    def configure(self, options: dict[str, Any]) -> dict[str, str]:
+        """Let plugins set options; which plugin set which, by option. What one takes away is put back, and reported."""
+        origins: dict[str, str] = {}
+        for name, call in self._calls("rlplug_configure"):
+            before = deepcopy(options)
+            self._guarded(name, "rlplug_configure", partial(call, config=options))
+            if taken := sorted(before.keys() - options.keys()):
+                self.report(f"hook plugin '{name}' took options away, which are put back: {', '.join(taken)}")
+                options.update({key: before[key] for key in taken})
+            changed = [key for key in options if key not in before or options[key] != before[key]]
+            origins |= dict.fromkeys(changed, f"hook {name}")
+        return origins
 
     def run_start(self, run: RunView) -> None:
         self._tag()
-        self._call("rlplug_run_start", run=run)
+        self._call("rlplug_run_start", run=self._view(run))
 
     def run_log(self, run: RunView, step: int, metrics: Mapping[str, float]) -> None:
-        self._call("rlplug_run_log", run=run, step=step, metrics=metrics)
+        self._call("rlplug_run_log", run=self._view(run), step=step, metrics=MappingProxyType(dict(metrics)))
+
+    def episodes(self, run: RunView, step: int, episodes: Mapping[str, Sequence[float]]) -> None:
+        frozen = MappingProxyType({name: tuple(column) for name, column in episodes.items()})
+        self._call("rlplug_episodes", run=self._view(run), step=step, episodes=frozen)
+
+    def evaluation(self, run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]) -> None:
+        self._call("rlplug_evaluation", run=self._view(run), step=step, returns=tuple(returns), lengths=tuple(lengths))
 
     def run_checkpoint(self, run: RunView, path: Path, reason: str) -> None:
-        self._call("rlplug_run_checkpoint", run=run, path=path, reason=reason)
+        self._call("rlplug_run_checkpoint", run=self._view(run), path=path, reason=reason)
 
     def run_end(self, run: RunView, status: str) -> None:
-        self._call("rlplug_run_end", run=run, status=status)
+        self._call("rlplug_run_end", run=self._view(run), status=status)
 
     def run_error(self, run: RunView, error: BaseException) -> None:
-        self._call("rlplug_run_error", run=run, error=error)
+        self._call("rlplug_run_error", run=self._view(run), error=error)
 
     def doctor(self, report: list[str]) -> None:
-        self._call("rlplug_doctor", report=report)
+        for name, call in self._calls("rlplug_doctor"):
+            self._isolated(name, "rlplug_doctor", partial(call, report=report))
+
+    def _view(self, run: RunView) -> HookView:
+        return HookView(run.name, run.path, run.journal, run, self.write)
 
     def _register(self, record: Record) -> None:
         """Register by hand, because pluggy's own loader stops at the first plugin that fails."""
@@ -87,13 +114,28 @@ class Hooks:
 
     def _call(self, hook: str, **arguments: object) -> None:
         """Call one hook of every plugin, the later registered first, as pluggy does."""
+        for name, call in self._calls(hook):
+            self._guarded(name, hook, partial(call, **arguments))
+
+    def _calls(self, hook: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """The plugins that implement a hook, and how it is called for each alone."""
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
-            name, plugin = implementation.plugin_name, implementation.plugin
+            plugin = implementation.plugin
             others = [other for other in self._manager.get_plugins() if other is not plugin]
-            try:
-                self._manager.subset_hook_caller(hook, others)(**arguments)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training goes on
-                self._fail(name, f"hook plugin '{name}' failed in {hook} and is off for this run: {describe(error)}")
+            yield implementation.plugin_name, self._manager.subset_hook_caller(hook, others)
+
+    def _guarded(self, name: str, hook: str, call: Callable[[], Any]) -> None:
+        """Call a hook of one plugin; what it draws from the process's generators is given back."""
+        from rlplug_core.seeds import untouched  # needs torch, which no run does without, and the doctor does
+
+        with untouched():
+            self._isolated(name, hook, call)
+
+    def _isolated(self, name: str, hook: str, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training goes on
+            self._fail(name, f"hook plugin '{name}' failed in {hook} and is off for this run: {describe(error)}")
 
     def _fail(self, name: str, sentence: str) -> None:
         self.failed[name] = sentence

@@ -65,7 +65,7 @@ def train(
     if origins is None:
         values, origins = resolve(word, env, values)
     called = Hooks(enabled=hooks)
-    called.configure(values)
+    origins = {**origins, **called.configure(values)}
     plan, warm = _begun(Plan.make(word, env, values))
     probe = plan.make_env(1)  # what cannot be made is refused before anything is written
     plan.make_learner(probe.spec)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
+from rlplug_core.config.targets import message_of
 from rlplug_core.errors import Interrupted, NonFinite, UsageError, WorkerFailed
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
@@ -95,6 +96,7 @@ class Session:
         self.directory.lock()
         self.journal = Journal(self.directory.journal_path, at)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
+        self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
         try:
             with torch_settings(self.plan.options.threads), self._signals():
                 yield
@@ -185,7 +187,7 @@ class Session:
         path = self.directory.path / "error.txt"
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
         path.write_text("".join(details + traceback.format_exception(error)), encoding="utf-8")
-        self.record("error", self.clock.steps, {"type": type(error).__name__, "message": str(error)})
+        self.record("error", self.clock.steps, {"type": type(error).__name__, "message": message_of(error)})
         self.hooks.run_error(self.run, error)
 
     def _end(self, status: str) -> None:
@@ -223,12 +225,15 @@ class Session:
         written = self.journal.write(kind, step, data)
         if written and kind in ("metrics", "evaluation"):
             self.hooks.run_log(self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)})
+        if written and kind == "episodes":
+            self.hooks.episodes(self.run, step, written.data)
 
     def evaluate(self, learner: Learner[Any]) -> Evaluation:
         if self.eval_env is None:
             self.eval_env = self.plan.make_env(self.plan.options.eval_episodes)
         seed = self.plan.seeds().child("evaluation").integer()
         result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
+        self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
         if self.recorder.due(self.clock.steps) and (found := self.recorder.record(learner, seed, self.clock)):
             self.record("film", self.clock.steps, found)
         return result

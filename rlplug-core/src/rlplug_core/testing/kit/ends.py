@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from rlplug_core.errors import UsageError
+from rlplug_core.testing.kit.credit import later_matters
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import End, Probe, Story
 from rlplug_core.testing.kit.subject import BUDGET, ROWS, Subject
-from rlplug_core.testing.kit.trees import Leaves, difference
+from rlplug_core.testing.kit.trees import Leaves, difference, leaves
 from rlplug_core.testing.kit.trial import Trial
 from rlplug_core.types import Spec
 
 #: Rows with which the newest steps are a large part of what a replay holds at its first batch.
 MANY_ROWS = (256, 128, 64, 32)
+#: Updates that get the longer look.
+LATER = (2, 3, 8)
 
 
 def termination(subject: Subject) -> None:
     """Observations after a termination change nothing in the learner: their value is 0."""
-    one, other = (learned(subject, Story("terminated", finals=series)) for series in (0, 1))
-    changed = difference(one, other)
+    changed = matters(subject, *(Story("terminated", finals=series) for series in (0, 1)))
     if not changed and not garbage_matters(subject, "truncated"):
         changed = garbage_matters(subject, "terminated")
     if changed:
@@ -36,6 +38,19 @@ def truncation(subject: Subject) -> None:
         raise Failed(
             "a truncated step is bootstrapped with the value of what the next episode opens with; take that of the "
             "step's own next_obs"
+        )
+
+
+def successors(subject: Subject) -> None:
+    """Who learns from what comes after a step learns from what a truncated one led to, on a longer look, too."""
+    if subject.once("bootstraps", lambda: _bootstraps(subject)):
+        raise Skipped("'truncation' has looked")
+    if not (_later_matters(subject) or _newest_matters(subject)):
+        raise Skipped("it does not bootstrap on a longer look either")
+    if not _finals_matter(subject):
+        raise Failed(
+            "updates depend on what comes after a step, and what a truncated step led to changes nothing; bootstrap "
+            "there with the value of the step's own next_obs, not of its obs"
         )
 
 
@@ -61,6 +76,25 @@ def _bootstraps(subject: Subject) -> bool:
     return False
 
 
+def _later_matters(subject: Subject) -> bool:
+    try:
+        return later_matters(subject)
+    except Skipped:  # single samples cannot be looked at
+        return False
+
+
+def _newest_matters(subject: Subject) -> bool:
+    """Return whether a later update depends on the successors of its newest steps; values may begin at 0."""
+    for number in LATER:
+        one = Trial(subject, Probe(subject.spec, Story("never")))
+        if not one.run_updates(number, BUDGET):
+            return False
+        other = Trial(subject, Probe(subject.spec, Story("never", turning=one.turns))).run(one.turns)
+        if difference(one.learned(), other.learned()):
+            return True
+    return False
+
+
 def _finals_matter(subject: Subject) -> bool:
     """Return whether the successors of truncated steps matter, also of those before the newest."""
     first = subject.horizon.first
@@ -75,8 +109,30 @@ def garbage_matters(subject: Subject, end: End) -> str:
 
     Such a row holds no transition; its observation stands where the next one of the row would.
     """
-    one, other = (learned(subject, Story(end, absent=True, garbage=series)) for series in (0, 1))
-    return difference(one, other)
+    return matters(subject, *(Story(end, absent=True, garbage=series) for series in (0, 1)))
+
+
+def matters(subject: Subject, one: Story, other: Story) -> str:
+    """The part of the learner that depends on what two stories differ in, if any does.
+
+    A learner may keep transitions, of weight 0 too. Where only its state differs, it goes on for as long again: if
+    neither metrics nor what its agents act on differ then, it has kept them and learned nothing from them.
+    """
+    changed = difference(learned(subject, one), learned(subject, other))
+    if not changed:
+        return ""
+    turns = one.lasting(2 * subject.horizon.turns)
+    return changed if difference(_acted(subject, one, turns), _acted(subject, other, turns)) else ""
+
+
+def _acted(subject: Subject, story: Story, turns: int) -> Leaves:
+    """The metrics of a run, and what its agents act on in the end."""
+
+    def run() -> Leaves:
+        trial = Trial(subject, Probe(subject.spec, story)).run(turns)
+        return leaves({"metrics": trial.updates.metrics, "weights": trial.agent.weights()})
+
+    return subject.once(("acted", story, turns), run)
 
 
 def learned(subject: Subject, story: Story, turns: int = 0) -> Leaves:

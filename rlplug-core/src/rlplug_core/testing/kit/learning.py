@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from gymnasium import spaces
 
@@ -43,6 +45,38 @@ class Aside(envs.Continuous):
         return reward, np.ones(self.num_envs, np.bool_), np.zeros(self.num_envs, np.bool_)
 
 
+class Tempting(envs.Vector):
+    """See one of four cues, act once: 1 for its own action. With the other, the row's next episode pays 3 for nothing.
+
+    All episodes have one step, which terminates in even rows and is cut in odd ones; what it leads to looks like
+    nothing. Who counts the next episode in has 3γ for the wrong action.
+    """
+
+    obs = spaces.Box(0, 1, (6,), np.float32)
+    #: The action that each cue pays for, and where a present and an empty episode stand behind the cues.
+    right: ClassVar[Array] = np.array([0, 1, 1, 0, -1, -1])
+    present, empty, nothing = 4, 5, 6
+
+    def open(self, rows: Array) -> None:
+        place = self.state.setdefault("place", np.zeros(self.num_envs, np.int64))
+        upcoming = self.state.setdefault("upcoming", np.full(self.num_envs, self.nothing))
+        cue = self.generator.integers(0, self.present, self.num_envs)
+        place[rows] = np.where(upcoming == self.nothing, cue, upcoming)[rows]
+
+    def observe(self) -> Array:
+        return np.eye(7, dtype=np.float32)[self.state["place"], :6]
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        place = self.state["place"].copy()
+        right = action == self.right[place]
+        self.state["upcoming"] = np.where(
+            place >= self.present, self.nothing, np.where(right, self.empty, self.present)
+        )
+        self.state["place"][:] = self.nothing
+        cut = np.arange(self.num_envs) % 2 == 1
+        return np.where(place == self.present, 3.0, right), ~cut, cut
+
+
 def chain(subject: Subject) -> None:
     """It finds the better end of a chain of five places: 0.9 of 1, where chance has 0.5."""
     subject.require(envs.Chain)
@@ -59,6 +93,20 @@ def masked(subject: Subject) -> None:
     """It finds the better of two allowed actions: 3.6 of 4, where chance has 2."""
     subject.require(envs.Masked)
     _reaches(subject, envs.Masked, 3.6)
+
+
+def tempted(subject: Subject) -> None:
+    """It takes 1 in its own episode, in 3 of 4 cases, rather than what makes the next episode pay 3."""
+    subject.require(envs.Chain)  # which has the same kind of actions
+    trial, before, found = Trial(subject, Tempting(8), total=STEPS), 0.0, 0.0
+    while not trial.clock.done and before + found < 2:
+        trial.run(trial.turns + EVERY // 8)
+        before, found = found, evaluate(trial.learner.agent(), Tempting(40), 3, Clock(STEPS)).mean
+    if found < 0.75:
+        raise Failed(
+            f"after {trial.clock.steps:,} env steps it takes 1 in its own episode in {found:.0%} of cases, else what "
+            "makes the next one pay: what a row's next episode brings must not reach back over the end of this one"
+        )
 
 
 def truncated(subject: Subject) -> None:

@@ -13,7 +13,10 @@ from rlplug_core.testing.envs import scribble
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
 
-End: TypeAlias = Literal["terminated", "truncated", "never"]
+End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
+#: What may come from another series in one half of the rows: what every second episode holds, all rewards, those of the
+#: first steps of episodes, or what is seen behind the first.
+Moved: TypeAlias = Literal["", "sequel", "rewards", "opening", "later"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Story:
     """The events in a probe; two stories that differ in one field tell the same apart from that.
 
     Attributes:
-        ends: how episodes of `length` steps end; with "never" there is one episode.
+        ends: how episodes of `length` steps end: with "either" by rows in turn, with "never" there is one episode.
         finals: which of several series the successors of last steps come from, in vector steps before `settled`
             (0 for all); later ones are from series 0.
         absent: whether a row is absent (`valid` False) for one step after each episode, with contents from the series
@@ -29,6 +32,9 @@ class Story:
         pausing: whether a row is absent for one step after the first of each episode too, likewise.
         turning: from this vector step on observations come from another series; 0 for never.
         scribbles: whether arrays are overwritten once they are no longer valid.
+        moved: what comes from another series in the first half of the rows, or in the second with `elsewhere`.
+        broken: from this vector step on every reward is NaN; 0 for never.
+        scale: the standard deviation of rewards.
     """
 
     ends: End = "terminated"
@@ -40,6 +46,10 @@ class Story:
     pausing: bool = False
     turning: int = 0
     scribbles: bool = False
+    moved: Moved = ""
+    elsewhere: bool = False
+    broken: int = 0
+    scale: float = 1.0
 
     def lasting(self, turns: int) -> int:
         """Vector steps in which every row is there `turns` times; of `length` + 1 it may miss one."""
@@ -47,13 +57,17 @@ class Story:
 
 
 class Probe:
-    """Random observations and rewards, the same whatever is done; episodes of the rows end in different steps."""
+    """Random observations and rewards, the same whatever is done; episodes of the rows end in different steps.
 
-    def __init__(self, spec: Spec, story: Story, num_envs: int | None = None) -> None:
-        num_envs = spec.num_envs if num_envs is None else num_envs
-        self.spec = Spec(spec.obs, spec.action, num_envs, f"Probe of {spec.id}", "it is made for comparisons")
-        self.story, self.num_envs = story, num_envs
+    With `placing`, `places` says where each observation was seen, by its bytes: in which row, in which of the row's
+    episodes, in which step of that.
+    """
+
+    def __init__(self, spec: Spec, story: Story, placing: bool = False) -> None:
+        self.spec = Spec(spec.obs, spec.action, spec.num_envs, f"Probe of {spec.id}", "it is made for comparisons")
+        self.story, self.num_envs, self.placing = story, spec.num_envs, placing
         self.handed: list[tuple[Any, ...]] = []
+        self.places: dict[bytes, tuple[int, int, int]] = {}
 
     def reset(self, seed: int) -> Timestep:
         story = self.story
@@ -62,10 +76,13 @@ class Probe:
         self.usual = np.random.default_rng([seed, 2, 0])
         self.finals = np.random.default_rng([seed, 2, story.finals])
         self.garbage = np.random.default_rng([seed, 3, story.garbage])
+        self.moved = np.random.default_rng([seed, 4])
         self.turn = 0
         self.age = np.arange(self.num_envs) % story.length
+        self.number = np.zeros(self.num_envs, np.int64)
         self.gone = self.none()
         obs = draw(self.spec.obs, self.num_envs, self.common)
+        self._place(obs)
         return self._timestep(obs, obs, np.zeros(self.num_envs, np.float32), self.none(), ~self.none(), self.none())
 
     def step(self, action: Array) -> Timestep:
@@ -73,7 +90,7 @@ class Probe:
         story, space = self.story, self.spec.obs
         obs, other = draw(space, self.num_envs, self.common), draw(space, self.num_envs, self.turned)
         obs = other if story.turning and self.turn >= story.turning else obs
-        reward = self.common.standard_normal(self.num_envs).astype(np.float32)
+        reward = self._reward()
         strange = 1000 * self.garbage.standard_normal(self.num_envs).astype(np.float32)
         reward, was_gone = np.where(self.gone, strange, reward), self.gone
         self.age += ~was_gone
@@ -82,12 +99,42 @@ class Probe:
             draw(space, self.num_envs, series) for series in (self.usual, self.finals, self.garbage)
         )
         final = usual if story.settled and self.turn >= story.settled else other
-        final = _where(over, final, obs) if over.any() else obs
         self.age[over] = 0
+        self.number += over
+        obs = self._seen(obs)
+        final = _where(over, final, obs) if over.any() else obs
         self.gone = self._leaving(over, was_gone)
         obs = _where(self.gone, garbage, obs) if self.gone.any() else obs
+        self._place(obs)
         opened = over | (was_gone & (self.age == 0))
         return self._timestep(obs, final, reward, over, opened, was_gone)
+
+    def _reward(self) -> Array:
+        """Return the rewards [N] of the steps under way."""
+        reward = self.common.standard_normal(self.num_envs).astype(np.float32)
+        moves = {"rewards": ~self.none(), "sequel": self.number % 2 == 1, "opening": self.age == 0}
+        if self.story.moved in moves:
+            other = self.moved.standard_normal(self.num_envs).astype(np.float32)
+            reward = np.where(self._half() & moves[self.story.moved], other, reward)
+        reward *= np.float32(self.story.scale)
+        return np.full_like(reward, np.nan) if 0 < self.story.broken <= self.turn else reward
+
+    def _seen(self, obs: Obs) -> Obs:
+        """Observations [N, ...], some from another series."""
+        moves = {"sequel": self.number % 2 == 1, "later": self.age > 0}
+        if self.story.moved not in moves:
+            return obs
+        other = draw(self.spec.obs, self.num_envs, self.moved)
+        return _where(self._half() & moves[self.story.moved], other, obs)
+
+    def _half(self) -> Array:
+        """Return whose events may come from another series, [N]."""
+        half: Array = (np.arange(self.num_envs) >= self.num_envs // 2) == self.story.elsewhere
+        return half
+
+    def _place(self, obs: Obs) -> None:
+        for row, key in enumerate(keys(obs, self.num_envs) if self.placing else ()):
+            self.places[key] = (row, int(self.number[row]), int(self.age[row]))
 
     def _leaving(self, over: Array, was_gone: Array) -> Array:
         """Return which environments [N] are absent in the next step."""
@@ -101,8 +148,9 @@ class Probe:
     def _timestep(
         self, obs: Obs, final_obs: Obs, reward: Array, over: Array, is_first: Array, absent: Array
     ) -> Timestep:
-        terminated = over if self.story.ends == "terminated" else self.none()
-        truncated = over if self.story.ends == "truncated" else self.none()
+        turns = {"terminated": ~self.none(), "either": np.arange(self.num_envs) % 2 == 1}
+        terminated = over & turns.get(self.story.ends, self.none())
+        truncated = over & ~terminated
         arrays = (obs, final_obs, reward, terminated.copy(), truncated.copy(), is_first.copy(), ~absent)
         self.handed.append(arrays)
         if self.story.scribbles and len(self.handed) > 2:
@@ -119,6 +167,13 @@ class Probe:
 
     def close(self) -> None:
         pass
+
+
+def keys(obs: Any, rows: int) -> list[bytes]:
+    """The bytes by which the rows of observations [rows, ...] are known again; nested dictionaries of arrays."""
+    parts: list[Array] = []
+    tree_map(lambda leaf: parts.append(np.asarray(leaf, np.float32).reshape(rows, -1)), obs)
+    return [row.tobytes() for row in np.concatenate(parts, 1)]
 
 
 def draw(space: spaces.Space[Any], num_envs: int, generator: np.random.Generator) -> Obs:

@@ -50,6 +50,7 @@ class Rule:
 
 _STATE = ("save-load",)
 _BITS = ("seeding",)
+_STATE_AND_BITS = (*_STATE, *_BITS)
 
 RULES = (
     Rule("entry-point", "static", "static:entry_point"),
@@ -63,21 +64,29 @@ RULES = (
     Rule("spaces", "contract", "acting:spaces", ("options", "presets", "runners")),
     Rule("protocol", "contract", "acting:protocol", ("spaces",)),
     Rule("actions", "contract", "acting:actions", ("protocol",)),
+    Rule("inputs", "contract", "manners:inputs", ("actions",), since=2),
     Rule("masks", "contract", "acting:masks", ("actions",)),
     Rule("updates", "contract", "updating:updates", ("actions",)),
     Rule("metrics", "contract", "updating:metrics", ("updates",)),
     Rule("clock", "contract", "updating:clock", ("updates",)),
     Rule("leaks", "contract", "leaks:leaks", ("updates",)),
     Rule("seeding", "contract", "state:seeding", ("updates",)),
+    Rule("generators", "contract", "manners:generators", ("updates",), since=2),
+    Rule("non-finite", "contract", "updating:non_finite", _BITS, since=2),
+    Rule("explore", "contract", "manners:explore", _BITS, since=2),
     Rule("agents", "contract", "agents:agents", ("updates", *_BITS)),
     Rule("memory", "contract", "agents:memory", ("updates", *_BITS)),
     Rule("save-load", "contract", "state:save_load", ("updates",)),
-    Rule("resume", "contract", "state:resume", (*_STATE, *_BITS)),
+    Rule("resume", "contract", "state:resume", _STATE_AND_BITS),
+    Rule("hidden-state", "contract", "hidden:hidden", ("resume",), since=2),
     Rule("fresh-process", "contract", "state:fresh_process", ("resume",)),
     Rule("evaluation", "contract", "state:evaluation", _BITS),
     Rule("copies", "contract", "updating:copies", _BITS),
     Rule("termination", "contract", "ends:termination", _BITS),
     Rule("truncation", "contract", "ends:truncation", _BITS),
+    Rule("successors", "contract", "ends:successors", ("truncation",), since=2),
+    Rule("episodes", "contract", "credit:episodes", _STATE_AND_BITS, since=2),
+    Rule("rewards", "contract", "credit:rewards", _STATE_AND_BITS, since=2),
     Rule("weight-zero", "contract", "updating:weight_zero", _BITS),
     Rule("pauses", "contract", "updating:pauses", ("weight-zero",), since=2),
     Rule("weight-scale", "contract", "updating:weight_scale", _BITS),
@@ -85,5 +94,6 @@ RULES = (
     Rule("learn-chain", "learn", "learning:chain", _BITS),
     Rule("learn-continuous", "learn", "learning:continuous", _BITS),
     Rule("learn-masked", "learn", "learning:masked", ("masks", *_BITS)),
+    Rule("learn-episodes", "learn", "learning:tempted", _BITS, since=2),
     Rule("learn-truncated", "learn", "learning:truncated", ("truncation",)),
 )

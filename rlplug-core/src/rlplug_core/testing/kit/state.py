@@ -58,8 +58,7 @@ def save_load(subject: Subject) -> None:
 
 def _check_round_trip(noun: str, live: Stateful, fresh: Stateful) -> None:
     before = leaves(live.state_dict())
-    with saved({noun: live.state_dict()}) as where:
-        components, _ = read(where.path)
+    components = saved_and_read({noun: live.state_dict()})
     for part, which in ((fresh, "a fresh one"), (live, "the one it is from")):
         part.load_state_dict(components[noun])
         if path := difference(before, leaves(part.state_dict())):
@@ -81,9 +80,19 @@ def saved(components: dict[str, State]) -> Iterator[Saved]:
         yield where
 
 
+def saved_and_read(components: dict[str, State]) -> dict[str, State]:
+    """The components as a checkpoint gives them back.
+
+    Raises:
+        Failed: something in them cannot be written down.
+    """
+    with saved(components) as where:
+        return read(where.path)[0]
+
+
 def resume(subject: Subject) -> None:
     """A run goes on from a checkpoint at any moment, between two batches too, as if it had never stopped."""
-    _require_exact(subject)
+    require_exact(subject)
     horizon = subject.horizon
     straight = Trial(subject, subject.home_env()).run(horizon.turns + 2)
     stops = {1, horizon.first // 2, horizon.first - 1, horizon.first, horizon.turns}
@@ -98,8 +107,7 @@ def resume(subject: Subject) -> None:
 
 def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) -> None:
     turns, updates = stopped.turns, len(stopped.updates.metrics)
-    with saved(stopped.state()) as where:
-        components, _ = read(where.path)
+    components = saved_and_read(stopped.state())
     resumed = Trial(subject, subject.home_env(), seed=1).resume(components, turns).run(straight.turns)
     if path := difference(straight.behavior(turns, updates), resumed.behavior()):
         raise Failed(
@@ -110,7 +118,7 @@ def _check_resume(subject: Subject, straight: Trial, stopped: Trial, when: str) 
 
 def fresh_process(subject: Subject) -> None:
     """A checkpoint goes on in another process as in this one."""
-    _require_exact(subject)
+    require_exact(subject)
     half, turns = max(1, subject.horizon.turns // 2), subject.horizon.turns + 2
     stopped = Trial(subject, subject.home_env()).run(half)
     updates = len(stopped.updates.metrics)
@@ -146,6 +154,7 @@ def evaluation(subject: Subject) -> None:
             raise Failed(f"a run that is evaluated goes another way ('{path}' differs); acting must only act")
 
 
-def _require_exact(subject: Subject) -> None:
+def require_exact(subject: Subject) -> None:
+    """Raise `Skipped` where the state of its environment cannot be captured."""
     if subject.spec.inexact:
         raise Skipped(f"the state of {subject.spec.id} cannot be captured: {subject.spec.inexact}")

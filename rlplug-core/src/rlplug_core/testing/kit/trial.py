@@ -64,14 +64,17 @@ class Recording(Actor):
 
 
 class Trial:
-    """One learner on one environment under the synchronous loop, built as a session builds it."""
+    """One learner on one environment under the synchronous loop, built as a session builds it.
+
+    `process` is the seed of the process's own generators, where it is not the run's.
+    """
 
     def __init__(
         self, subject: Subject, env: Env, seed: int = 0, *, env_seed: int = 7, total: int = TOTAL,
-        optimizer: OptimizerFactory = Optimizer,
+        optimizer: OptimizerFactory = Optimizer, process: int | None = None,
     ) -> None:  # fmt: skip
         seeds = Seeds(seed)
-        seed_globals(seeds.child("globals"))
+        seed_globals(Seeds(seed if process is None else process).child("globals"))
         self.env, self.clock = env, Clock(total)
         self.learner = subject.learner(env.spec, seeds, optimizer)
         self.agent, self.buffer = self.learner.agent(), self.learner.buffer()

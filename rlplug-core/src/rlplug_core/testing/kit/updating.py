@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
-from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from rlplug_core.batches import Batch, Rollout
-from rlplug_core.config.schedules import Schedule
-from rlplug_core.learning.optimizer import Optimizer
-from rlplug_core.learning.update_rules import UpdateRule
-from rlplug_core.testing.kit.ends import garbage_matters, learned
+from rlplug_core.errors import NonFinite
+from rlplug_core.testing.kit.ends import garbage_matters, learned, matters
 from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.probe import Probe, Story
+from rlplug_core.testing.kit.samples import Samples
 from rlplug_core.testing.kit.subject import BUDGET, Subject, short
 from rlplug_core.testing.kit.trees import difference
 from rlplug_core.testing.kit.trial import Trial
@@ -86,7 +82,7 @@ def weight_zero(subject: Subject) -> None:
 def pauses(subject: Subject) -> None:
     """The content of an environment that is absent for a step within an episode changes nothing."""
     stories = (Story("truncated", pausing=True, garbage=series) for series in (0, 1))
-    if changed := difference(*(learned(subject, story) for story in stories)):
+    if changed := matters(subject, *stories):
         raise Failed(
             f"'{changed}' depends on a row that was absent for a step within an episode; pass it through: no reward, "
             "no discount, and what came before it led to what the row saw when it was next there"
@@ -95,7 +91,7 @@ def pauses(subject: Subject) -> None:
 
 def weight_scale(subject: Subject) -> None:
     """Halving all weights halves the gradient: weights are importance weights, whose scale must not cancel."""
-    whole, half = (_gradients(subject, scale) for scale in (1.0, 0.5))
+    whole, half = (_first_gradient(subject, scale) for scale in (1.0, 0.5))
     if not whole:
         raise Skipped("no gradients pass through the context's optimizer")
     size = float(torch.linalg.vector_norm(whole[0]))
@@ -107,46 +103,23 @@ def weight_scale(subject: Subject) -> None:
         )
 
 
-class _Spy:
-    """A rule that writes gradients down before another one uses them."""
-
-    def __init__(self, rule: UpdateRule, seen: list[Tensor]) -> None:
-        self.rule, self.seen = rule, seen
-
-    def start(self, parameters: Tensor) -> dict[str, Tensor]:
-        return self.rule.start(parameters)
-
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
-        self.seen.append(gradient.clone())
-        self.rule.step(parameters, gradient, state, lr)
+def _first_gradient(subject: Subject, scale: float) -> list[Tensor]:
+    """The first unclipped gradient, if there is any, with the weights of the first batch scaled."""
+    samples = Samples(subject, Probe(subject.spec, Story()))
+    return samples.gradients(samples.batches[0], scale)[:1]
 
 
-def _gradients(subject: Subject, scale: float) -> list[Tensor]:
-    """The unclipped gradients of the first update, with the batch's weights scaled."""
-    seen: list[Tensor] = []
-
-    def spied(
-        parameters: Iterable[nn.Parameter], /, *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
-        max_grad_norm: Schedule | float | None = None,
-    ) -> Optimizer:  # fmt: skip
-        return Optimizer(parameters, name=name, rule=_Spy(rule, seen), learning_rate=learning_rate)
-
-    trial = Trial(subject, Probe(subject.spec, Story()), optimizer=spied)
-    for _ in range(BUDGET):
-        for lane, step in trial.actor.step():
-            lane.buffer.add(step)
-            for batch in lane.buffer.batches(trial.clock):
-                lane.learner.update(_scaled(batch, scale), trial.clock)
-                return seen
-    raise Skipped("no batch comes of random observations")
-
-
-def _scaled(batch: Any, scale: float) -> Any:
-    """A copy of a batch whose weights are multiplied."""
-    names = {field.name for field in dataclasses.fields(batch)} if dataclasses.is_dataclass(batch) else set()
-    if "weight" not in names:
-        raise Skipped("its batches carry no weight")
-    anew: dict[str, Any] = {"share": None} if isinstance(batch, Batch) else {}
-    if isinstance(batch, Rollout):
-        anew = {"whole": False, "views": None}
-    return dataclasses.replace(batch, weight=batch.weight * scale, **anew)
+def non_finite(subject: Subject) -> None:
+    """Rewards that are NaN end a run in NonFinite, before weights are spoilt or the fault is covered up."""
+    turns, usual = subject.horizon.turns, Story("either")
+    trial = Trial(subject, Probe(subject.spec, replace(usual, broken=1)))
+    try:
+        trial.run(2 * turns)
+    except NonFinite:
+        return
+    if not difference(learned(subject, usual, 2 * turns), trial.learned()):
+        raise Skipped("rewards have no part in what it learns")
+    raise Failed(
+        f"{len(trial.updates.metrics)} updates on rewards that are NaN raise nothing; minimize through the context's "
+        "optimizer, which looks, or raise rlplug_core.NonFinite, and replace no NaN by a number"
+    )

@@ -1,0 +1,68 @@
+"""The view that hooks have of a run: to be read, and to be added to; nothing of what trains is within reach."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.hook_specs import RunView
+
+#: Writes a record of a kind into the journal, at the clock's env step.
+Write = Callable[[str, Mapping[str, Any]], Any]
+#: Groups of metrics that are the run's own.
+TAKEN = ("rollout", "eval", "perf", "final_eval")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class HookView:
+    """A run's name, directory, journal and configuration, and what a hook may add to its record.
+
+    `config` is read anew each time: whoever changes it changes a copy. What is logged goes into the journal at the
+    clock's env step, and with it to MLflow and every other mirror.
+    """
+
+    name: str
+    path: Path
+    journal: Path
+    _run: RunView = field(repr=False)
+    _write: Write = field(repr=False)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self._run.config
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Record a number under `group/name`.
+
+        Raises:
+            UsageError: the name has no group, or one of the run's own; the value is not finite.
+        """
+        if not _NAME.fullmatch(name) or name.partition("/")[0] in TAKEN:
+            raise UsageError(f"metric '{name}': write group/name, in another group than {', '.join(TAKEN)}")
+        if not math.isfinite(value):
+            raise UsageError(f"metric '{name}' is {value}; only finite numbers are recorded")
+        self._write("metrics", {name: float(value)})
+
+    def log_image(self, name: str, file: Path | str) -> Path:
+        """Keep a copy of an image file in the run's `images`, and record it."""
+        return self._keep("image", "images", name, Path(file))
+
+    def log_video(self, name: str, file: Path | str) -> Path:
+        """Keep a copy of a film in the run's `videos`, and record it."""
+        return self._keep("video", "videos", name, Path(file))
+
+    def _keep(self, kind: str, folder: str, name: str, file: Path) -> Path:
+        if not file.is_file():
+            raise UsageError(f"{kind} '{name}': there is no file {file}")
+        place = self.path / folder / f"{name.replace('/', '-')}{file.suffix}"
+        place.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, place)
+        self._write(kind, {"name": name, "path": f"{folder}/{place.name}"})
+        return place

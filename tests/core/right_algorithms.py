@@ -1,0 +1,336 @@
+"""Right algorithms of many kinds, none of which the conformance kit may refuse: tables, models, phases, ensembles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from rlplug_core.algorithm import Context
+from rlplug_core.batches import Rollout, Transitions
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.config.options import Config, Count, Positive
+from rlplug_core.errors import NonFinite, UsageError
+from rlplug_core.learning.estimators import gae
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, Spec, State
+from tests.core.tiny_q import ListReplay, TinyQ
+from tests.core.wrong_algorithms import Tiny
+
+
+@dataclass(frozen=True)
+class TableConfig(Config):
+    """Options of tables."""
+
+    step_size: Positive = 0.5  # how far a number moves towards its target
+    planning: Count = 8  # imagined steps for each real one, with a model
+
+
+class TableAgent:
+    """Takes the best action of the place it sees; one time in five another one."""
+
+    def __init__(self, table: Array, generator: np.random.Generator) -> None:
+        self.table, self.generator = table, generator
+
+    def weights(self) -> State:
+        return {"table": self.table}
+
+    def initial(self, num_envs: int) -> None:
+        return None
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        best = self.table[obs.argmax(1)].argmax(1)
+        if not explore:
+            return Act(best)
+        chance, other = self.generator.random(len(best)), self.generator.integers(0, self.table.shape[1], len(best))
+        return Act(np.where(chance < 0.2, other, best))
+
+    def state_dict(self) -> State:
+        return {"generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        self.generator.bit_generator.state = state["generator"]
+
+
+class ZeroTable:
+    """Tabular Q-learning from zeros, in numpy, which inherits nothing (Watkins, 1989)."""
+
+    Config, runners, actions = TableConfig, ("sync",), ("Discrete",)
+
+    def __init__(self, spec: Spec, config: TableConfig, context: Context) -> None:
+        if not isinstance(spec.obs, spaces.Box) or len(spec.obs.shape) != 1 or spec.obs.shape[0] < 2:
+            raise UsageError("a table needs one-hot places")
+        if not isinstance(spec.action, spaces.Discrete):
+            raise UsageError("a table needs Discrete actions")
+        self.config, self.seeds = config, context.seeds
+        self.table = np.zeros((spec.obs.shape[0], int(spec.action.n)))
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> TableAgent:
+        return TableAgent(self.table, self.seeds.child("agent", rank).generator())
+
+    def buffer(self) -> RolloutBuffer:
+        return RolloutBuffer(4)
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        if not np.isfinite(batch.reward[batch.weight > 0]).all():
+            raise NonFinite("a reward is not finite")
+        errors = [self.moved(*seen) for seen in self.seen(batch)]
+        return Result({"loss/error": float(np.mean(errors)) if errors else 0.0})
+
+    def seen(self, batch: Rollout) -> Iterator[tuple[Any, ...]]:
+        """Place, action, reward, discount, next place and weight of every transition that is one."""
+        _, successor = batch.values(lambda obs: obs.argmax(1).astype(np.float32))
+        for t, n in np.argwhere(batch.weight > 0):
+            end = batch.terminated[t, n] or batch.truncated[t, n]
+            later = [u for u in range(t + 1, len(batch.weight)) if batch.weight[u, n] > 0]
+            absent = not end and t + 1 < len(batch.weight) and batch.weight[t + 1, n] == 0
+            if absent and not later:
+                continue
+            after = batch.obs[later[0], n].argmax() if absent else successor[t, n]
+            yield (
+                int(batch.obs[t, n].argmax()), int(batch.action[t, n]), float(batch.reward[t, n]),
+                0.9 * (1 - batch.terminated[t, n]), int(after), float(batch.weight[t, n]),
+            )  # fmt: skip
+
+    def moved(self, place: int, action: int, reward: float, discount: float, after: int, weight: float) -> float:
+        error = reward + discount * self.table[after].max() - self.table[place, action]
+        self.table[place, action] += self.config.step_size * weight * error
+        return abs(error)
+
+    def state_dict(self) -> State:
+        return {"table": self.table.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.table[:] = state["table"]
+
+
+class Dyna(ZeroTable):
+    """Dyna-Q: remembers what every action led to and learns from that again (Sutton, 1990)."""
+
+    def __init__(self, spec: Spec, config: TableConfig, context: Context) -> None:
+        super().__init__(spec, config, context)
+        self.model: dict[str, list[float]] = {}
+        self.generator = context.seeds.child("planning").generator()
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        result = super().update(batch, clock)
+        for place, action, *rest in self.seen(batch):
+            self.model[f"{place} {action}"] = [float(number) for number in rest]
+            for key in self.generator.choice(sorted(self.model), self.config.planning):
+                where, what = map(int, str(key).split())
+                reward, discount, after, weight = self.model[str(key)]
+                self.moved(where, what, reward, discount, int(after), weight)
+        return result
+
+    def state_dict(self) -> State:
+        model = {key: list(numbers) for key, numbers in self.model.items()}
+        return {**super().state_dict(), "model": model, "generator": self.generator.bit_generator.state}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.model = {key: list(numbers) for key, numbers in state["model"].items()}
+        self.generator.bit_generator.state = state["generator"]
+
+
+class Keeps(Tiny):
+    """Keeps whole rollouts, rows without a transition too, and learns values from them again every other update.
+
+    As phasic policy gradients do (Cobbe et al., 2021, arXiv:2009.04416).
+    """
+
+    def build(self) -> None:
+        super().build()
+        self.kept: list[dict[str, Any]] = []
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        value, successor = batch.values(self.values)
+        advantage, target = gae(batch, value, successor, 0.99, 0.95)
+        samples = batch.samples(advantage, target, self.device)
+        norm = self.optim.minimize(self.loss(samples)[0], clock)
+        if not isinstance(samples.obs, dict):
+            self.kept.append({"obs": batch.obs[:-1].copy(), "target": target.copy(), "weight": batch.weight.copy()})
+        if len(self.kept) == 2:
+            self.auxiliary(clock)
+        return Result({"loss/gradient_norm": norm})
+
+    def auxiliary(self, clock: Clock) -> None:
+        """Fit values to the targets that were kept."""
+        for rollout in self.kept:
+            obs, target, weight = (
+                torch.from_numpy(rollout[name]).flatten(0, 1) for name in ("obs", "target", "weight")
+            )
+            error = torch.where(weight > 0, (self.critic(obs) - target).square(), 0.0)
+            self.optim.minimize((weight * error).sum() / (weight > 0).sum().clamp(min=1), clock)
+        self.kept = []
+
+    def get_extra_state(self) -> State:
+        return {**super().get_extra_state(), "kept": [dict(rollout) for rollout in self.kept]}
+
+    def set_extra_state(self, state: State) -> None:
+        super().set_extra_state(state)
+        self.kept = [dict(rollout) for rollout in state["kept"]]
+
+
+class WorldModel(TinyQ):
+    """Keeps transitions, weight 0 included, and fits a model of what comes next to those that count, beside Q."""
+
+    def build(self) -> None:
+        super().build()
+        size = int(self.spec.obs.shape[0])  # type: ignore[index]
+        self.model = nn.Linear(size, size)
+        self.model_optim = self.optimizer("model", [self.model], learning_rate=0.01)
+        self.seen: list[dict[str, Any]] = []
+
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
+        self.seen.append({"obs": batch.obs, "next_obs": batch.next_obs, "weight": batch.weight * (batch.discount > 0)})
+        del self.seen[:-4]
+        for one in self.seen:
+            error = (self.model(one["obs"]) - one["next_obs"]).square().mean(1)
+            weight = one["weight"]
+            self.model_optim.minimize((weight * torch.where(weight > 0, error, 0.0)).sum() / len(weight), clock)
+        return super().learn(batch, now, clock)
+
+    def get_extra_state(self) -> State:
+        return {**super().get_extra_state(), "seen": [dict(one) for one in self.seen]}
+
+    def set_extra_state(self, state: State) -> None:
+        super().set_extra_state(state)
+        self.seen = [dict(one) for one in state["seen"]]
+
+
+class Delayed(ListReplay):
+    """Hands out what is at least five vector steps old."""
+
+    def newest(self) -> int:
+        return len(self.steps) - self.config.n_step - 4
+
+    def batches(self, clock: Clock) -> Iterator[Transitions]:
+        return super().batches(clock) if self.newest() > 0 else iter(())
+
+
+class DelayedReplay(TinyQ):
+    def buffer(self) -> ListReplay:
+        return Delayed(self.config, self.seeds)
+
+
+class PaddingReplay(ListReplay):
+    """Fills every batch up with stale samples of weight 0."""
+
+    def draw(self) -> Transitions:
+        batch = super().draw()
+        weight = batch.weight.clone()
+        weight[len(weight) // 2 :] = 0
+        return replace(batch, weight=weight, share=None)
+
+
+class Padded(TinyQ):
+    def buffer(self) -> ListReplay:
+        return PaddingReplay(self.config, self.seeds)
+
+
+class Ensemble(TinyQ):
+    """Three networks, each on its own random two thirds of every batch; the mean decides (Osband et al., 2016)."""
+
+    def build(self) -> None:
+        super().build()
+        inputs, members = int(self.spec.obs.shape[0]), 3  # type: ignore[index]
+        self.members = nn.ModuleList(nn.Linear(inputs, self.outputs) for _ in range(members))
+        self.net = Mean(self.members)
+        self.optim = self.optimizer("members", [self.net], learning_rate=self.config.learning_rate)
+
+    def learn(self, batch: Transitions, now: Any, clock: Clock) -> Result:
+        target, total = self.target(batch), torch.zeros(())
+        for member in self.members:
+            mask = torch.from_numpy(self.generator.random(len(target)) < 2 / 3)
+            value = member(batch.obs).gather(1, batch.action[:, None])[:, 0]
+            total = total + replace(batch, weight=batch.weight * mask, share=None).mean((value - target).square())
+        return Result({"loss/q": total.detach(), "loss/gradient_norm": self.optim.minimize(total, clock)})
+
+
+class Mean(nn.Module):
+    """The mean of several networks."""
+
+    def __init__(self, members: nn.ModuleList) -> None:
+        super().__init__()
+        self.members = members
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return torch.stack([member(obs) for member in self.members]).mean(0)
+
+
+class SoftmaxAgent(TableAgent):
+    """Draws actions from the exponentials of linear preferences."""
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        preference = obs.reshape(len(obs), -1) @ self.table
+        if explore:
+            preference = preference + self.generator.gumbel(size=preference.shape)
+        return Act(preference.argmax(1))
+
+
+class NumpyOnly(ZeroTable):
+    """Linear REINFORCE with returns to go, in numpy alone (Williams, 1992)."""
+
+    def __init__(self, spec: Spec, config: TableConfig, context: Context) -> None:
+        super().__init__(spec, config, context)
+        self.table += 0.01 * context.seeds.child("table").generator().standard_normal(self.table.shape)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> SoftmaxAgent:
+        return SoftmaxAgent(self.table, self.seeds.child("agent", rank).generator())
+
+    def update(self, batch: Rollout, clock: Clock) -> Result:
+        there = batch.weight > 0
+        if not np.isfinite(batch.reward[there]).all():
+            raise NonFinite("a reward is not finite")
+        running, gradient = np.zeros(batch.reward.shape[1]), np.zeros_like(self.table)
+        for t in range(len(batch.reward) - 1, -1, -1):
+            over = batch.terminated[t] | batch.truncated[t]
+            running = np.where(there[t], batch.reward[t] + 0.9 * ~over * running, running)
+            for n in np.flatnonzero(there[t]):
+                exponentials = np.exp(batch.obs[t, n] @ self.table)
+                score = np.eye(self.table.shape[1])[batch.action[t, n]] - exponentials / exponentials.sum()
+                gradient += batch.weight[t, n] * running[n] * np.outer(batch.obs[t, n], score)
+        self.table += 0.05 * gradient / max(1, there.sum())
+        return Result({"loss/gradient": float(np.abs(gradient).sum())})
+
+
+class WholeReturns(Tiny):
+    """REINFORCE as first written: each action gets the return of its whole episode, what came before it too."""
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        advantage = np.zeros_like(batch.reward)
+        for n in range(batch.reward.shape[1]):
+            start = 0
+            for t in range(len(batch.reward)):
+                if batch.terminated[t, n] or batch.truncated[t, n] or t + 1 == len(batch.reward):
+                    advantage[start : t + 1, n] = np.where(batch.weight > 0, batch.reward, 0)[start : t + 1, n].sum()
+                    start = t + 1
+        advantage *= batch.weight > 0
+        loss = self.loss(batch.samples(advantage, advantage, self.device))[0]
+        return Result({"loss/gradient_norm": self.optim.minimize(loss, clock)})
+
+
+class ScaledRewards(Tiny):
+    """Divides rewards by their running deviation, which its state carries."""
+
+    def build(self) -> None:
+        super().build()
+        self.register_buffer("square", torch.ones(()))
+        self.register_buffer("rewards", torch.ones(()))
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        there = batch.weight > 0
+        scaled = np.where(there, batch.reward, 0) / float((self.square / self.rewards).sqrt())
+        result = super().learn(replace(batch, reward=scaled.astype(np.float32), views=None), now, clock)
+        self.square += float(np.square(batch.reward[there]).sum())
+        self.rewards += int(there.sum())
+        return result

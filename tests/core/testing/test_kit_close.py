@@ -1,0 +1,55 @@
+"""The kit's close look: sly wrong algorithms are caught by name, right ones of every kind pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlplug_core.testing import checks
+from tests.core import right_algorithms, sly_algorithms
+
+#: Each wrong algorithm, and the check that says so, with a word of what it says.
+SLY = {
+    "RunsOn": ("episodes", "recursion"), "RunsOnPastCuts": ("episodes", "recursion"),
+    "LateAdvantages": ("episodes", "next episode"), "EarlyAdvantages": ("episodes", "next episode"),
+    "EarlyDeltas": ("episodes", "next episode"), "OwnValue": ("successors", "not of its obs"),
+    "NStepLate": ("rewards", "the sample's own reward"),
+    "SumsOn": ("episodes", "cut sums over rewards"), "SumsOnPastCuts": ("episodes", "cut sums over rewards"),
+    "ResetSuccessors": ("episodes", "next_obs"), "ResetSuccessorsWhenThere": ("truncation", "next_obs"),
+    "WritesObs": ("inputs", "`act` of CentringAgent writes into 'obs'"), "WritesFirst": ("inputs", "'is_first'"),
+    "WritesRewards": ("inputs", "'reward'"),
+    "CountsUpdates": ("hidden-state", "learner.count is 2 after a resume and 5"),
+    "CountsAnswers": ("hidden-state", "agent.answers is 2 after a resume and 12"),
+    "ReseedsNumpy": ("generators", "generator of numpy"), "ReseedsTorch": ("generators", "generator of torch"),
+    "CoversUp": ("non-finite", "rewards that are NaN"), "SkipsOver": ("non-finite", "rewards that are NaN"),
+    "Dice": ("explore", "`act` ignores `explore`"), "Willful": ("explore", "`act` ignores `explore`"),
+}  # fmt: skip
+#: Two that train are told from right ones by what they learn.
+TEMPTED = ("RunsOn", "SumsOn")
+RIGHT = (
+    "ZeroTable", "Dyna", "Keeps", "WorldModel", "DelayedReplay", "Padded", "Ensemble", "NumpyOnly", "WholeReturns",
+    "ScaledRewards", "TinyQ", "Tiny",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLY)
+def test_a_sly_one_is_caught_by_the_check_made_for_it(name: str) -> None:
+    wanted, said = SLY[name]
+    found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}")}
+    outcome = found[wanted].outcome()
+    assert outcome.broken, outcome
+    assert said in outcome.message
+
+
+@pytest.mark.parametrize("name", TEMPTED)
+def test_one_that_counts_the_next_episode_in_is_tempted(name: str) -> None:
+    found = {check.name: check for check in checks(f"{Path(sly_algorithms.__file__)}:{name}", learn=True)}
+    assert "what a row's next episode brings must not reach back" in found["learn-episodes"].outcome().message
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_one_of_any_kind_passes(name: str) -> None:
+    found = checks(f"{Path(right_algorithms.__file__)}:{name}")
+    outcomes = {check.name: check.outcome() for check in found if check.name != "fresh-process"}
+    assert not {name: outcome for name, outcome in outcomes.items() if outcome.broken}
