@@ -17,6 +17,7 @@ from typing import IO
 import click
 
 from rlplug_cli.mlflow import store
+from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, UsageError
 
 HOST = "127.0.0.1"
@@ -32,7 +33,7 @@ def command(port: int) -> None:
     """Open the MLflow UI on the store that runs in this directory use; Ctrl-C ends it."""
     uri = store.tracking_uri()
     if uri.startswith(("http://", "https://")):
-        click.echo(f"the runs are on a server: {uri}")
+        echo(f"the runs are on a server: {uri}")
         return
     path = store.sqlite_path(uri)
     if path is not None and not path.exists():
@@ -60,11 +61,11 @@ def _attend(server: subprocess.Popen[bytes], port: int, said: IO[bytes]) -> None
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         _wait(server, port, said)
-        click.echo(f"MLflow UI: http://{HOST}:{port}  (Ctrl-C ends it)")
+        echo(f"MLflow UI: http://{HOST}:{port}  (Ctrl-C ends it)")
         server.wait()
         raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
     except KeyboardInterrupt:
-        click.echo("")
+        echo("")
     finally:
         signal.signal(signal.SIGTERM, before)
         _end(server)
