@@ -137,7 +137,9 @@ class Rows:
                 ended = ended or {}
                 ended[row] = bool(terminated)
         self._time += 1
-        self._look(watch)
+        for part, most in watch.parts:  # `watch.suspects()`, without two calls
+            if not part.dot(part) <= most:
+                self._look(watch)
         if ended is None and self._time < self._deadline:
             return quiet
         return self._end(obs, reward, ended or {}, watch)
