@@ -149,13 +149,14 @@ def photograph_ui(directory: Path) -> None:
             options = ["--seed", str(seed), "--name", f"{algorithm}-{seed}"]
             subprocess.run(["rlplug", "run", algorithm, "CartPole-v1", *options], cwd=directory, check=True)
     words = ["rlplug", "ui", "--port", str(PORT)]
-    with subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, text=True) as server:
+    variables = {**os.environ, "RLPLUG_UI_TOKEN": "pictures"}
+    with subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, text=True, env=variables) as server:
         try:
             assert server.stdout is not None
             if not any(f":{PORT}" in line for line in iter(server.stdout.readline, "")):
                 raise RuntimeError("the MLflow UI did not start")
             with chromium() as page:
-                page.open(f"http://127.0.0.1:{PORT}")
+                page.open(f"http://127.0.0.1:{PORT}/?token=pictures")
                 page.runs()
                 page.charts()
         finally:

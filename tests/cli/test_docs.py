@@ -153,9 +153,10 @@ def serve(words: list[str]) -> None:
     """Start the UI, ask for its page, end it."""
     with start(words) as process:
         try:
-            url = re.search(r"http://127\.0\.0\.1:\d+", until(process, "MLflow UI"))
+            url = re.search(r"http://127\.0\.0\.1:\S+", until(process, "MLflow UI"))
             assert url
-            with urllib.request.urlopen(url[0], timeout=PATIENCE) as answer:
+            browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            with browser.open(url[0], timeout=PATIENCE) as answer:
                 assert b"MLflow" in answer.read()
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE) == 0

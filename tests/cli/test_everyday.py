@@ -111,7 +111,7 @@ def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
     assert {line.split()[0]: line.split()[1] for line in done.out.splitlines()[1:]} == {
         "one": "finished", "two": "killed", "three": "finished", "bad": "unreadable",
     }  # fmt: skip
-    assert "runs/bad/config.json cannot be used: JSONDecodeError" in done.err
+    assert "runs/bad/config.json cannot be used: it is no JSON (Expecting property" in done.err
     names = lambda *words: [one["name"] for one in json.loads(rlplug("runs", "--json", *words).out)]  # noqa: E731
     assert names("--sort", "name") == ["bad", "one", "three", "two"]
     assert names("--sort", "name", "--reverse", "--limit", "1") == ["two"]

@@ -1,7 +1,8 @@
-"""`rlplug ui`: the real MLflow server, on loopback alone, with few processes, and none of them left behind."""
+"""`rlplug ui`: the real MLflow server, on loopback alone, behind a token, with few processes, none left behind."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.cli.planted import environment, plant, ran
+
+#: The token of the servers of these tests.
+KEY = "known-here-alone"
+
 
 @pytest.fixture
 def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
@@ -23,12 +29,15 @@ def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = [sys.executable, "-m", "rlplug_cli", "ui", "--port", str(port)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    plant(place)
+    words = [Path(sys.executable).with_name("rlplug"), "ui", "--port", str(port)]
+    variables = {**environment(), "RLPLUG_UI_TOKEN": KEY}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables)
     try:
         assert process.stdout is not None
-        assert f"http://127.0.0.1:{port}" in process.stdout.readline()
+        assert f"http://127.0.0.1:{port}/?token={KEY} " in process.stdout.readline()
         yield process, port
+        assert ran(place) == []
     finally:
         if process.poll() is None:
             process.terminate()
@@ -37,8 +46,11 @@ def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str]
         process.stdout.close()
 
 
-def get(port: int, path: str, **headers: str) -> tuple[int, str]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+def get(port: int, path: str, body: object = None, **headers: str) -> tuple[int, str]:
+    """Ask with the token, unless the headers say something else."""
+    known = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **headers}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, known)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode(errors="replace")
@@ -67,6 +79,30 @@ def test_it_is_the_mlflow_ui_on_loopback_alone(served: tuple[subprocess.Popen[st
     assert {(address.ip, address.port) for address in listening} == {("127.0.0.1", port)}
     assert len(descendants(process)) <= 3
     assert any(child.environ()["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false" for child in descendants(process))
+
+
+def test_another_account_reads_nothing(served: tuple[subprocess.Popen[str], int], place: Path) -> None:
+    """Who knows the token can still make an experiment anywhere, as he can read his files anyway."""
+    process, port = served
+    (place / "secret.txt").write_text("secret")
+    made = {"name": "theirs", "artifact_location": place.as_uri()}
+    for headers in (
+        {"Authorization": ""},
+        {"Authorization": "Bearer no"},
+        {"Authorization": "", "Cookie": "rlplug-ui-1=x"},
+    ):
+        assert get(port, "/api/2.0/mlflow/experiments/create", made, **headers)[0] == 401
+        for path in ("/", "/health", "/get-artifact?path=secret.txt&run_id=x", "/?token=no"):
+            assert get(port, path, **headers)[0] == 401
+    assert not any(KEY in " ".join(child.cmdline()) for child in [psutil.Process(process.pid), *descendants(process)])
+
+
+def test_the_address_with_the_token_sets_a_cookie(served: tuple[subprocess.Popen[str], int]) -> None:
+    _, port = served
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with opener.open(f"http://127.0.0.1:{port}/?token={KEY}", timeout=30) as answer:
+        assert answer.url == f"http://127.0.0.1:{port}/"
+        assert "<title>MLflow</title>" in answer.read().decode()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlplug_core.clock import Clock
 from rlplug_core.errors import BadEnv
+from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.protocols import Env
-from rlplug_core.types import Episode
+from rlplug_core.types import Act, Episode
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import Rows
 
@@ -246,12 +248,97 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
         (lambda: stepped(Echo(spaces.Box(0, 3, (1,), np.int64))), "actions of type Box of integers are not"),
         (lambda: stepped(Echo(reward=np.nan, length=1)), "the rewards of an episode in row 0 add up to nan"),
         (lambda: stepped(Echo(reward=-np.inf, length=1)), "the rewards of an episode in row 0 add up to -inf"),
-        (lambda: stepped(Echo(value=np.array([0, np.nan]), length=1)), "an observation is not a number"),
+        (
+            lambda: stepped(Echo(value=np.array([0, np.nan]), length=1)),
+            "step 0 .*: an observation is not a number",
+        ),
     ],
 )
 def test_what_breaks_the_contract_is_said_in_one_sentence(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(BadEnv, match=message):
         call()
+
+
+class Broken(Echo):
+    """Gives what the test says at the second step of an episode, and good values before."""
+
+    def __init__(self, *bad: Any, obs: spaces.Space[Any] | None = None) -> None:
+        super().__init__(obs=obs, length=9)
+        self.bad = bad
+
+    def step(self, action: Any) -> Any:
+        good = super().step(action)
+        return (*self.bad, *good[len(self.bad) :]) if self.age == 2 else good
+
+
+HALF = np.array([0, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("evaluating", [False, True], ids=["training", "evaluation"])
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ((HALF,), r"an observation is not a number \(NaN\)"),
+        ((3.0,), r"the observation has shape \(\), its observation space says \(2,\)"),
+        ((np.zeros(1, np.float32),), r"the observation has shape \(1,\), its observation space says \(2,\)"),
+        ((np.zeros(2), "1.5"), "the reward is '1.5'; give a number"),
+        ((np.zeros(2), "much"), "the reward is 'much'; give a number"),
+        ((np.zeros(2), None), "the reward is None; give a number"),
+        ((np.zeros(2), 1.0, "False"), "terminated is 'False'; give True or False"),
+        ((np.zeros(2), 1.0, False, "yes"), "truncated is 'yes'; give True or False"),
+    ],
+)
+def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: str, evaluating: bool) -> None:
+    envs = [Echo(length=9), Broken(*bad)]
+    rows = Rows(iter(envs).__next__, 2, "Broken-v0", inexact="")
+    if evaluating:
+        with pytest.raises(BadEnv, match=f"^Broken-v0, row 1, step 2 of its episode: {message}$"):
+            evaluate(Still(), rows, 0, Clock(10))  # type: ignore[arg-type]  # all that is asked of an agent
+        return
+    rows.reset(0)
+    rows.step(np.zeros(2, np.int64))
+    with pytest.raises(BadEnv, match=f"^Broken-v0, row 1, step 2 of its episode: {message}$"):
+        rows.step(np.zeros(2, np.int64))
+
+
+class Still:
+    """An agent that does nothing."""
+
+    def initial(self, num_envs: int) -> None:
+        return None
+
+    def act(self, obs: Any, first: Any, state: Any, clock: Any, explore: bool = True) -> Act:
+        return Act(np.zeros(len(first), np.int64), None)
+
+
+def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
+    space = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)})
+    env = Broken({"a": HALF, "b": 1}, obs=space)
+    env.value = {"a": np.zeros(2, np.float32), "b": 0}
+    rows = Rows(lambda: env, 1, "Broken-v0", inexact="")
+    rows.reset(0)
+    rows.step(np.zeros(1, np.int64))
+    with pytest.raises(BadEnv, match=r"row 0, step 2 of its episode: an observation 'a' is not a number"):
+        rows.step(np.zeros(1, np.int64))
+
+
+def test_what_lies_far_outside_its_bounds_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Rows(lambda: Broken(np.array([0, 1e6], np.float32)), 1, "Far-v0", inexact="")
+    for seed in (0, 1):
+        rows.reset(seed)
+        for _ in range(4):
+            rows.step(np.zeros(1, np.int64))
+    assert capsys.readouterr().err == (
+        "rlplug: Far-v0, row 0, step 2 of its episode: an observation holds 1e+06, far outside its space's bounds; "
+        "training goes on, and this is said once\n"
+    )
+
+
+def test_rewards_and_ends_may_be_of_any_numbers_type() -> None:
+    rows = Rows(lambda: Broken([0, 1], np.array(2), np.array(True), 0), 1, "Any-v0", inexact="")
+    rows.reset(0)
+    rows.step(np.zeros(1, np.int64))
+    assert rows.step(np.zeros(1, np.int64)).episodes[0].total == 3
 
 
 def stepped(env: Echo, action: Any = None) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
-from rlplug_core.errors import RlplugError
+from rlplug_core.errors import LONGEST, RlplugError, plain
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,9 +19,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import click
 
     from rlplug_cli.app import app
+    from rlplug_cli.output import aside
 
     try:
-        code = app.main(words, prog_name="rlplug", standalone_mode=False)
+        with aside(to_the_end=arguments is None) if "--json" in words else nullcontext() as out:
+            code = app.main(words, prog_name="rlplug", standalone_mode=False, obj=out)
         return code if isinstance(code, int) else 0  # what a command gave to ctx.exit()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -39,8 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last resort: environments and plugins may raise anything while a run is on
         if traceback:
             raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        said = plain(f"{type(error).__name__}: {error}", 1000)
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
+    except SystemExit as error:
+        if "_RLPLUG_COMPLETE" in os.environ or isinstance(error.__context__, BrokenPipeError):
+            raise  # so click ends when it has completed a word, or nobody reads on
+        return _say(f"the run failed: an environment or a plugin called sys.exit({error.code!r})", 1)
 
 
 def settle(words: list[str]) -> tuple[list[str], bool]:
@@ -84,7 +91,7 @@ def _sentence(error: object) -> str:
 
 
 def _say(sentence: str, code: int) -> int:
-    print(f"rlplug: {sentence}", file=sys.stderr)
+    print(f"rlplug: {plain(sentence, LONGEST)}", file=sys.stderr)
     return code
 
 

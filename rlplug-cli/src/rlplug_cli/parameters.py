@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlplug_core.config.files import from_toml
 from rlplug_core.config.numbers import whole
 from rlplug_core.config.parse import parse, tested
 from rlplug_core.config.schedules import written
@@ -251,10 +252,8 @@ def _check_network(file: str, name: str, value: object, known: Mapping[str, Opti
 
 
 def _toml(path: Path, noun: str) -> dict[str, Any]:
-    import tomllib
-
     try:
-        return flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        return flat(from_toml(path))
     except OSError as error:
         raise UsageError(f"the {noun} file {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

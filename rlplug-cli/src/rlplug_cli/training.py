@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from rlplug_cli.lookup import ended, final_evaluation, shortened
 from rlplug_cli.mlflow import episodes, mirror
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
 
 if TYPE_CHECKING:
@@ -47,7 +46,10 @@ def shown(
             run = work(watch)
     if not (run.path / episodes.NAME).exists():
         episodes.write(run.path)
-    click.echo(json.dumps(result(run), indent=1) if as_json else conclusion(run))
+    if as_json:
+        echo_json(result(run))
+    else:
+        echo(conclusion(run))
 
 
 def result(run: Run) -> dict[str, Any]:
@@ -74,9 +76,10 @@ def conclusion(run: Run) -> str:
 
 def said(found: Mapping[str, object]) -> str:
     """A final evaluation as a sentence."""
+    spread, least, most = (found.get(f"return_{name}", math.nan) for name in ("std", "min", "max"))
     return (
-        f"mean return {found['return_mean']:,.1f} ± {found['return_std']:,.1f} over {found['episodes']} greedy "
-        f"episodes (min {found['return_min']:,.1f}, max {found['return_max']:,.1f}), checkpoint {found['checkpoint']}"
+        f"mean return {found['return_mean']:,.1f} ± {spread:,.1f} over {found.get('episodes', 0)} greedy "
+        f"episodes (min {least:,.1f}, max {most:,.1f}), checkpoint {found['checkpoint']}"
     )
 
 

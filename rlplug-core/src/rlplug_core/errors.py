@@ -5,9 +5,11 @@ The tree, with exit codes:
     RlplugError           the run failed                                    exit 1
     ├── WorkerFailed      a worker process raised, hung or was killed
     ├── BadCheckpoint     no readable checkpoint is left
+    ├── BadFile           a file of a run cannot be what it should be
     ├── BadEnv            an environment broke its contract
     ├── NonFinite         a loss or a gradient is NaN or infinite
     ├── UsageError        what was typed cannot be done                     exit 2
+    │   ├── Untrusted     it would run code that nobody here vouches for
     │   ├── UnknownEnv    no provider knows the environment id
     │   └── BadConfig     an option has a wrong name, type or range
     ├── PluginError       a plugin is broken, disabled or incompatible      exit 3
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class RlplugError(Exception):
@@ -39,6 +42,14 @@ class BadCheckpoint(RlplugError):
     """A checkpoint is missing, incomplete or changed, and no earlier one is readable."""
 
 
+class BadFile(RlplugError):
+    """A file of a run is missing, damaged, a link, a device or too large; `reason` says which, and what to do."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be used: {reason}")
+        self.path, self.reason = path, reason
+
+
 class BadEnv(RlplugError):
     """An environment broke its contract (an ignored masked reset, a wrong shape, an undeclared autoreset mode)."""
 
@@ -55,6 +66,10 @@ class UsageError(RlplugError):
     """The command or its options are wrong."""
 
     exit_code = 2
+
+
+class Untrusted(UsageError):
+    """It would run code that came with a run which this account has not written, or which has changed since."""
 
 
 class UnknownEnv(UsageError):
@@ -92,12 +107,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
+#: Characters that a sentence may have on a terminal, however long the foreign text in it is.
+LONGEST = 4000
+
+
 def warn(sentence: str) -> None:
     """Tell the user something that is no error."""
-    print(f"rlplug: {sentence}", file=sys.stderr)  # noqa: T201
+    print(f"rlplug: {plain(sentence, LONGEST)}", file=sys.stderr)  # noqa: T201
+
+
+def clean(text: str) -> str:
+    """Foreign text for a terminal: no control characters but the ends of lines, and so no escape codes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
 def plain(text: str, limit: int = 200) -> str:
-    """Foreign text for a terminal: one line, no control characters (so no escape codes), at most `limit` characters."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    """Foreign text as a part of a sentence: cleaned, in one line of at most `limit` characters."""
+    line = " ".join(clean(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -82,7 +82,7 @@ class Adapter:
         self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
-        _, obs, reward = self._now
+        _, obs, reward, _ = self._now
         reward[:] = 0
         each = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         seeds: Any = [row_seed(seed, row) for row in range(num_envs)] if each else row_seed(seed, 0)
@@ -95,7 +95,7 @@ class Adapter:
         if action.shape != self._action_shape:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
-        quiet, obs, reward = self._now
+        quiet, obs, reward, watch = self._now
         to_env = self._view.to_env
         value, gain, terminated, truncated, info = self.venv.step(action if to_env is None else to_env(action))
         ended = np.logical_or(terminated, truncated)
@@ -104,6 +104,8 @@ class Adapter:
         reward[:] = gain
         self._totals += gain
         self._time += 1
+        if watch.suspects():
+            watch.examine(self._time - self._begun)
         if not loud and self._time < self._deadline:
             return quiet
         return self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)

@@ -23,6 +23,7 @@ from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.goals import goals_of
 from rlplug_envs.shown import Shown, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
+from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_result
 
 Make: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -32,12 +33,13 @@ def row_seed(seed: int, row: int) -> int:
     return Seeds(seed).child("row", row).integer()
 
 
-def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array]]:
-    """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended."""
+def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:
+    """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended, and with a watch."""
     sets = []
     for _ in range(2):
         obs, reward = allocate(spec.obs, spec.num_envs), np.zeros(spec.num_envs, np.float32)
-        sets.append((Timestep(obs, obs, reward, never, never, never, always, (), False, spec.num_envs), obs, reward))
+        quiet = Timestep(obs, obs, reward, never, never, never, always, (), False, spec.num_envs)
+        sets.append((quiet, obs, reward, Watch(spec.obs, obs, spec.id)))
     return sets
 
 
@@ -75,6 +77,8 @@ class Rows:
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, Any]] = [{}] * num_envs  # of the last step of each row
         self._flat = not isinstance(self._view.obs, spaces.Dict)
+        # Of arrays alone: a number may come as any type of number.
+        self._shape = self._view.obs.shape if isinstance(self._view.obs, spaces.Box) else ()
         self._scalar = isinstance(self._view.action, spaces.Discrete)
         self._composite = isinstance(self._view.action, spaces.Dict)
         self._to_env = self._view.to_env
@@ -97,10 +101,11 @@ class Rows:
         self._begin([0] * num_envs, [0.0] * num_envs)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
-        _, obs, reward = self._now
+        _, obs, reward, watch = self._now
         reward[:] = 0
         for row, env in enumerate(self.envs):
             self._open(obs, row, *env.reset(seed=row_seed(seed, row)))
+        self._look(watch)
         return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
 
     def step(self, action: Array) -> Timestep:
@@ -108,15 +113,19 @@ class Rows:
         if action.shape != self._action_shape:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
-        quiet, obs, reward = self._now
+        quiet, obs, reward, watch = self._now
         choices: Any = action if self._to_env is None else self._to_env(action)
         if self._scalar:
             choices = choices.tolist()
         elif self._composite:
             choices = [one_of(choices, row) for row in range(len(action))]
-        flat, totals, infos, ended = self._flat, self._totals, self._infos, None
+        flat, shape, totals, infos, ended = self._flat, self._shape, self._totals, self._infos, None
         for row, step in enumerate(self._steps):
             value, gain, terminated, truncated, info = step(choices[row])
+            if gain.__class__ not in NUMBERS:
+                check_result(self._where(row), gain, terminated, truncated)
+            if shape and (value.__class__ is not np.ndarray or value.shape != shape):
+                check_observation(self._where(row), value, shape)
             if flat:
                 obs[row] = value
             else:
@@ -125,14 +134,28 @@ class Rows:
             totals[row] += float(gain)
             infos[row] = info
             if terminated or truncated:
+                if terminated.__class__ not in FLAGS or truncated.__class__ not in FLAGS:
+                    check_result(self._where(row), gain, terminated, truncated)
                 ended = ended or {}
                 ended[row] = bool(terminated)
         self._time += 1
+        for part, most in watch.parts:  # `watch.suspects()`, without two calls
+            if not part.dot(part) <= most:
+                self._look(watch)
         if ended is None and self._time < self._deadline:
             return quiet
-        return self._end(obs, reward, ended or {})
+        return self._end(obs, reward, ended or {}, watch)
 
-    def _end(self, obs: Obs, reward: Array, ended: dict[int, bool]) -> Timestep:
+    def _look(self, watch: Watch) -> None:
+        """Raise BadEnv for a number that is none; say what lies far outside its bounds."""
+        if watch.suspects():
+            watch.examine([self._time - begun for begun in self._begun])
+
+    def _where(self, row: int) -> str:
+        """Return which step of which row is being made, for a message."""
+        return f"{self.spec.id}, row {row}, step {self._time + 1 - self._begun[row]} of its episode"
+
+    def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
         """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
         num_envs, time = self.spec.num_envs, self._time
         for row, begun in enumerate(self._begun):
@@ -148,6 +171,7 @@ class Rows:
             self._open(obs, row, *self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
         check_numbers(final, episodes, self.spec.id)
+        self._look(watch)  # at what the resets gave
         return Timestep(
             obs, final, reward, terminated, first & ~terminated, first, self._always, episodes, True, num_envs
         )

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rlplug_core.errors import PluginError
+from rlplug_core.errors import PluginError, Untrusted
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.run import Run, load, resume, train
+from rlplug_core.runs.run import Run, load, open_run, resume, train
 from tests.core.fakes import ENVS, assert_same
 
 CHAIN = f"{ENVS}:Chain"
@@ -78,11 +78,15 @@ def test_a_run_needs_the_original_no_more(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == ""
 
 
-def test_a_copy_that_was_edited_is_used_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_that_was_edited_is_named_and_used_if_it_is_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = trained(tmp_path / "runs", write(tmp_path))
     copy = run.path / run.config["sources"]["algorithm"]["copy"]
     copy.write_text(f"{MINE}# repaired\n", encoding="utf-8")
-    run.evaluate(episodes=2)
+    with pytest.raises(Untrusted, match=rf"would execute {copy} \(algorithm\), which has changed since .*--trust"):
+        run.evaluate(episodes=2)
+    open_run(run.path, trust=True).evaluate(episodes=2)
     assert (
         capsys.readouterr().err == f"rlplug: {copy} has changed since the run began; this will not give the same bits\n"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 import click
 
 from rlplug_cli.commands.run import declared
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import assigned
 from rlplug_core.errors import UsageError
 from rlplug_core.testing import CONTRACT, Check, checks
@@ -45,7 +45,7 @@ def command(
     outcomes = ((check, check.outcome()) for check in found)
     told = list(outcomes) if json else list(_tell(outcomes))
     if json:
-        click.echo(json_module.dumps(_report(algorithm, told), indent=1))
+        echo_json(_report(algorithm, told))
     wrong = {"failed", "warned"} if strict else {"failed"}
     ctx.exit(1 if any(outcome.status in wrong for _, outcome in told) else 0)
 
@@ -64,14 +64,14 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
     for check, outcome in outcomes:
         if check.level != level:
             level = check.level
-            click.echo(level)
+            echo(level)
         status = click.style(f"{outcome.status:<8}", fg=COLORS[outcome.status])
-        click.echo(f"  {status} {check.name:<16} {outcome.message}".rstrip())
+        echo(f"  {status} {check.name:<16} {outcome.message}".rstrip())
         counts[outcome.status] += 1
         seconds += outcome.seconds
         yield check, outcome
     summary = ", ".join(f"{counts[status]} {status}" for status in COLORS if counts[status])
-    click.echo(f"{summary} in {seconds:.1f} s; contract {CONTRACT}")
+    echo(f"{summary} in {seconds:.1f} s; contract {CONTRACT}")
 
 
 def _report(algorithm: str, told: list[tuple[Check, Outcome]]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.compare.words import bounds, goals, named
+from rlplug_cli.output import echo, emit
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,11 +110,11 @@ def _say(found: Report, csv: Path | None, json: bool) -> None:
     from rlplug_cli.compare.tables import text
 
     if json:
-        click.echo(as_json(found))
+        emit(as_json(found))
     elif csv is not None and str(csv) == "-":
-        click.echo(as_csv(found), nl=False)
+        emit(as_csv(found).rstrip("\n"))
     else:
-        click.echo(text(found))
+        echo(text(found))
 
 
 def written(path: Path, text: str) -> None:

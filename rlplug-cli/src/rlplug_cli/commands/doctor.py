@@ -10,6 +10,7 @@ import click
 
 from rlplug_cli import __version__
 from rlplug_cli.mlflow import store
+from rlplug_cli.output import echo
 from rlplug_core import __version__ as core
 from rlplug_core import plugins
 from rlplug_core.plugins import index
@@ -20,15 +21,15 @@ from rlplug_core.plugins.names import remedy
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Examine this installation; ends with code 3 where a plugin cannot be used."""
-    click.echo(f"rlplug {__version__} with rlplug-core {core}, Python {platform.python_version()}")
-    click.echo(f"interpreter {sys.executable}")
-    click.echo(f"MLflow store {store.tracking_uri()}")
+    echo(f"rlplug {__version__} with rlplug-core {core}, Python {platform.python_version()}")
+    echo(f"interpreter {sys.executable}")
+    echo(f"MLflow store {store.tracking_uri()}")
     findings = [*_unusable(), *_unindexed()]
     hooks: list[str] = []
     plugins.Hooks(report=findings.append).doctor(hooks)
     for sentence in findings + hooks:
-        click.echo(f"- {sentence}")
-    click.echo("nothing to complain about" if not findings + hooks else "")
+        echo(f"- {sentence}")
+    echo("nothing to complain about" if not findings + hooks else "")
     ctx.exit(3 if any(record.status in ("broken", "incompatible") for record in plugins.records()) else 0)
 
 

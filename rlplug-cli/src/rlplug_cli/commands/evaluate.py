@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlplug_cli.lookup import located, one_thread
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
+from rlplug_cli.trust import given
+from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
     from rlplug_core.loop.evaluate import Evaluation
@@ -26,16 +28,17 @@ if TYPE_CHECKING:
 @click.option("--env", help="Play another environment with the same spaces.")
 @click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
 @click.option("--json", is_flag=True, help="Write the result, with every return, as JSON.")
+@trust_option
 def command(
     run: str, episodes: int, seed: int | None, checkpoint: str, all_checkpoints: bool, stochastic: bool, epsilon: float,
-    env: str | None, wrap: tuple[str, ...], json: bool,
+    env: str | None, wrap: tuple[str, ...], json: bool, trust: bool,
 ) -> None:  # fmt: skip
     """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily unless it says otherwise."""
     path = located(run)
     one_thread()
     from rlplug_core.runs.opened import Run
 
-    found = Run(path)
+    found = Run(path, given(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]
     wrappers = None if not wrap else [words for words in wrap if words != "none"]
     results = {
@@ -46,11 +49,11 @@ def command(
         about = {"run": str(path), "seed": seed, "stochastic": stochastic, "epsilon": epsilon, "env": env}
         each = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
         whole = {**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]}
-        click.echo(json_module.dumps(whole, indent=1))
+        echo_json(whole)
     elif all_checkpoints:
-        click.echo(_curve(results))
+        echo(_curve(results))
     else:
-        click.echo(sentence(results[checkpoint], "greedy" if not (stochastic or epsilon) else "played"))
+        echo(sentence(results[checkpoint], "greedy" if not (stochastic or epsilon) else "played"))
 
 
 def plain(result: Evaluation) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.output import echo
+from rlplug_cli.trust import given
+from rlplug_cli.trust import option as trust_option
 
 
 @click.command("export")
@@ -14,15 +17,16 @@ from rlplug_cli.lookup import located, one_thread, shortened
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to  [RUN/export]")
 @click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]")
 @click.option("--onnx", is_flag=True, help="Also as policy.onnx (needs 'rlplug-cli[onnx]').")
-def command(run: str, out: Path | None, checkpoint: str, onnx: bool) -> None:
+@trust_option
+def command(run: str, out: Path | None, checkpoint: str, onnx: bool, trust: bool) -> None:
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
     path = located(run)
     one_thread()
     from rlplug_core.runs.opened import Run
 
-    found = Run(path)
+    found = Run(path, given(path, trust))
     place = found.export(out or path / "export", checkpoint, onnx=onnx)
-    click.echo(f"export   {shortened(place)}")
+    echo(f"export   {shortened(place)}")
     for file in sorted(place.iterdir()):
-        click.echo(f"         {file.name}  {file.stat().st_size:,} bytes")
-    click.echo(f'python   rlplug_core.load("{shortened(place)}")')
+        echo(f"         {file.name}  {file.stat().st_size:,} bytes")
+    echo(f'python   rlplug_core.load("{shortened(place)}")')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rlplug_cli.lookup import shortened
+from rlplug_cli.output import echo
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins.names import remedy
@@ -22,9 +23,9 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
     stale = 0
     for record in [record for name in plugin for record in _of(name)]:
         if not check:
-            click.echo(f"wrote {shortened(indexing.write(record))}")
+            echo(f"wrote {shortened(indexing.write(record))}")
         elif drift := indexing.drift(record):
-            click.echo(drift, err=True)
+            echo(drift, err=True)
             stale += 1
     ctx.exit(1 if stale else 0)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from rlplug_cli.commands.run import declared
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import TYPES, shown
 from rlplug_cli.render.tables import table
 from rlplug_core import plugins
@@ -36,13 +36,13 @@ def command(name: str, env: str | None, json: bool) -> None:
     values = preset(name, env) if env else {}
     if json:
         options = {"options": [asdict(one) for one in own], "run_options": [asdict(one) for one in every]}
-        click.echo(json_module.dumps({**about, **options, "preset": values}, indent=1))
+        echo_json({**about, **options, "preset": values})
         return
     _tell(about)
-    click.echo(f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}")
+    echo(f"\n{_options(f'OPTION OF {name.upper()}', own)}\n\n{_options('OPTION OF EVERY RUN', every)}")
     if values:
         lines = [(name, shown(value)) for name, value in values.items()]
-        click.echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
+        echo(f"\n{table((f'PRESET FOR {env}', 'VALUE'), lines)}")
 
 
 def _group(name: str) -> Group:
@@ -59,19 +59,19 @@ def _group(name: str) -> Group:
 def _wrapper(name: str, json: bool) -> None:
     options, about = declared("wrappers", name), _about(name, "wrappers")
     if json:
-        click.echo(json_module.dumps({**about, "options": [asdict(one) for one in options]}, indent=1))
+        echo_json({**about, "options": [asdict(one) for one in options]})
         return
     _tell(about)
     if options:
-        click.echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
+        echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
     example = ",".join(f"{one.name}={shown(one.default)}" for one in options)
-    click.echo(f"\nrlplug run ALGORITHM ENV --wrap {name}{example and f':{example}'}")
+    echo(f"\nrlplug run ALGORITHM ENV --wrap {name}{example and f':{example}'}")
 
 
 def _tell(about: dict[str, Any]) -> None:
     for title, text in about.items():
         if text:
-            click.echo(f"{title:<10} {text if isinstance(text, str) else ', '.join(text)}")
+            echo(f"{title:<10} {text if isinstance(text, str) else ', '.join(text)}")
 
 
 def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import rows, table
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.plugins.records import GROUPS
@@ -20,13 +19,13 @@ def command(as_json: bool, actions: str | None) -> None:
         _taking("Dict" if actions.lower() == "tuple" else actions, as_json)  # agents know a Tuple as a Dict
         return
     if as_json:
-        click.echo(json.dumps({group: rows(group) for group in GROUPS}, indent=1))
+        echo_json({group: rows(group) for group in GROUPS})
         return
     for title, group in zip(("ALGORITHM", "ENVIRONMENTS", "WRAPPER"), GROUPS, strict=False):
         lines = [(row["id"], f"{row['distribution']} {row['version']}", _about(row)) for row in rows(group)]
         if lines:
-            click.echo(table((title, "PLUGIN", "ABOUT"), lines) + "\n")
-    click.echo("'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains.")
+            echo(table((title, "PLUGIN", "ABOUT"), lines) + "\n")
+    echo("'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains.")
 
 
 def _taking(actions: str, as_json: bool) -> None:
@@ -42,10 +41,10 @@ def _taking(actions: str, as_json: bool) -> None:
         raise UsageError(f"--actions {actions}: no algorithm says that it takes these{near} (some take {spaces})")
     found = [row for row in every if known[actions.lower()] in row["actions"]]
     if as_json:
-        click.echo(json.dumps({"algorithms": found}, indent=1))
+        echo_json({"algorithms": found})
         return
     lines = [(row["id"], ", ".join(row["actions"]), _about(row)) for row in found]
-    click.echo(table(("ALGORITHM", "ACTIONS", "ABOUT"), lines))
+    echo(table(("ALGORITHM", "ACTIONS", "ABOUT"), lines))
 
 
 def _about(row: dict[str, object]) -> str:

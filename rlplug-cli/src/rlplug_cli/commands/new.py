@@ -8,6 +8,7 @@ from string import Template
 import click
 
 from rlplug_cli import scaffold
+from rlplug_cli.output import echo
 
 
 @click.command("new")
@@ -21,7 +22,7 @@ def command(kind: str, name: str, out: Path) -> None:
     """
     root, files = scaffold.generate(kind, name, out)
     id = root.name.removeprefix("rlplug-")
-    click.echo(f"wrote {len(files)} files to {root}; try it:")
+    echo(f"wrote {len(files)} files to {root}; try it:")
     run = Template(scaffold.KINDS[kind].run).substitute(id=id, env=f"{id}/{scaffold.camel(id)}-v0")
     for line in (f"python -m pip install --editable {root}", run):
-        click.echo(f"  {line}")
+        echo(f"  {line}")

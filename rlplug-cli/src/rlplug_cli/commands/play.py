@@ -9,6 +9,9 @@ import click
 
 from rlplug_cli.commands.evaluate import sentence
 from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.output import echo
+from rlplug_cli.trust import given
+from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
     from rlplug_core.runs.opened import Run
@@ -33,16 +36,18 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]")
 @click.option("--env", help="Play another environment with the same spaces.")
 @click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
+@trust_option
 def command(
     run: str, video: Path | None, frames: Path | None, sheet: Path | None, every: int, fps: float | None, episodes: int,
     seed: int | None, checkpoint: str, stochastic: bool, epsilon: float, env: str | None, wrap: tuple[str, ...],
+    trust: bool,
 ) -> None:  # fmt: skip
     """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film where there is no display."""
     path = located(run)
     one_thread()
     from rlplug_core.runs.opened import Run
 
-    found = Run(path)
+    found = Run(path, given(path, trust))
     if video is None and frames is None and sheet is None:
         video = _unseen(found, checkpoint)
     result = found.play(
@@ -50,10 +55,10 @@ def command(
         stochastic=stochastic, epsilon=epsilon, env=env,
         wrap=None if not wrap else [words for words in wrap if words != "none"],
     )  # fmt: skip
-    click.echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))
+    echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))
     for what, where in (("film", video), ("frames", frames), ("sheet", sheet)):
         if where is not None:
-            click.echo(f"{what:<7} {shortened(where)}")
+            echo(f"{what:<7} {shortened(where)}")
 
 
 def _unseen(run: Run, checkpoint: str) -> Path | None:

@@ -9,6 +9,7 @@ import click
 
 from rlplug_cli.commands.compare import shared
 from rlplug_cli.compare.words import named
+from rlplug_cli.output import echo
 from rlplug_core.errors import UsageError
 
 
@@ -44,5 +45,5 @@ def command(
             raise UsageError(f"none of these runs has recorded {name} ('rlplug compare --json' shows what they have)")
     save(image, drawn, wanted)
     for remark in remarks:
-        click.echo(f"note: {remark}")
-    click.echo(f"{len(drawn)} curves in {image}")
+        echo(f"note: {remark}")
+    echo(f"{len(drawn)} curves in {image}")

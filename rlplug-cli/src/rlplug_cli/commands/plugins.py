@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import row, table
 from rlplug_core import plugins
 from rlplug_core.plugins.names import remedy
@@ -17,12 +16,12 @@ def command(as_json: bool) -> None:
     """List plugins with their contributions, and why one cannot be used."""
     found = plugins.records()
     if as_json:
-        click.echo(json.dumps([{"group": record.group, **row(record)} for record in found], indent=1))
+        echo_json([{"group": record.group, **row(record)} for record in found])
         return
     lines = [(f"{one.distribution} {one.version}", one.group, one.id, one.status) for one in found]
-    click.echo(table(("PLUGIN", "GROUP", "NAME", "STATUS"), lines))
+    echo(table(("PLUGIN", "GROUP", "NAME", "STATUS"), lines))
     for one in found:
         if one.status == "shadowed":
-            click.echo(f"\n{one}: {one.reason}")
+            echo(f"\n{one}: {one.reason}")
         elif one.status != "ok":
-            click.echo(f"\n{one} is {one.status}: {one.reason}; {remedy(one)}")
+            echo(f"\n{one} is {one.status}: {one.reason}; {remedy(one)}")

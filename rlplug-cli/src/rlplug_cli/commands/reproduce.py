@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json as json_module
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlplug_cli.lookup import located, one_thread, shortened
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
+from rlplug_cli.trust import given
+from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
     from rlplug_core.runs.reproduction import Reproduction
@@ -19,16 +21,21 @@ if TYPE_CHECKING:
 @click.argument("run")
 @click.option("--name", help="The new run directory's name  [RUN-again]")
 @click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
+@trust_option
 @click.pass_context
-def command(ctx: click.Context, run: str, name: str | None, json: bool) -> None:
+def command(ctx: click.Context, run: str, name: str | None, json: bool, trust: bool) -> None:
     """Train RUN again from its record and compare the bits; ends with code 1 where they differ."""
     path = located(run)
     one_thread()
+    trust = given(path, trust)
     from rlplug_core.runs.reproduction import reproduce
 
     with display(f"reproducing {path.name}", sys.stderr if json else sys.stdout) as watch:
-        found = reproduce(path, name, watch)
-    click.echo(json_module.dumps(_plain(found), indent=1) if json else _told(found))
+        found = reproduce(path, name, watch, trust)
+    if json:
+        echo_json(_plain(found))
+    else:
+        echo(_told(found))
     ctx.exit(0 if found.same else 1)
 
 

@@ -9,6 +9,8 @@ import click
 
 from rlplug_cli.lookup import located, one_thread
 from rlplug_cli.parameters import Whole
+from rlplug_cli.trust import given
+from rlplug_cli.trust import option as trust_option
 
 if TYPE_CHECKING:
     from rlplug_core.runs.run import Run
@@ -20,15 +22,17 @@ if TYPE_CHECKING:
 @click.option("--rescale", is_flag=True, help="Stretch schedules to --total-timesteps; else they keep the old total.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress, only what came of it.")
 @click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
-def command(run: str, total_timesteps: int | None, rescale: bool, quiet: bool, json: bool) -> None:
+@trust_option
+def command(run: str, total_timesteps: int | None, rescale: bool, quiet: bool, json: bool, trust: bool) -> None:
     """Go on with RUN, a path or a name in runs/, from its newest readable checkpoint."""
     path = located(run)
     one_thread()
+    trust = given(path, trust)
     from rlplug_cli.training import shown
 
     def work(watch: Callable[[Any], None]) -> Run:
         from rlplug_core.runs.run import resume
 
-        return resume(path, total_timesteps=total_timesteps, rescale=rescale, watch=watch)
+        return resume(path, total_timesteps=total_timesteps, rescale=rescale, watch=watch, trust=trust)
 
     shown(f"resuming {path.name}", work, json, quiet)

@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli import sections
 from rlplug_cli.lookup import one_thread
+from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, flag, gathered, nets, spelled
 from rlplug_cli.render.config import written_out
 from rlplug_core import plugins
@@ -97,7 +98,7 @@ class AlgorithmCommand(click.Command):
         context = click.get_current_context()
         values, origins = self.resolved(context)
         if given["print_config"]:
-            click.echo(written_out(values, origins, (*self.own, *self.run_options)))
+            echo(written_out(values, origins, (*self.own, *self.run_options)))
             return
         if given["seeds"] is not None:
             from rlplug_cli.sweep.seeds import seeded
@@ -156,11 +157,13 @@ class AlgorithmCommand(click.Command):
 
 
 def refuse_path(name: str | None) -> None:
-    """Refuse a `--name` that is a path.
+    """Refuse a `--name` that is a path, or that a terminal cannot show.
 
     Raises:
         UsageError: it is one.
     """
+    if name is not None and not name.isprintable():
+        raise UsageError(f"--name {name!r}: a name has printable characters; choose another")
     if name is not None and (Path(name).name != name or name.startswith(".")):
         raise UsageError(f"--name {name}: it names a directory, without '/' or a leading '.'; --out says where it is")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import click
 
 from rlplug_cli.lookup import directories, located, summary
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
-from rlplug_core.errors import UsageError, warn
+from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs.listing import Summary, remove
 
 HEADER = ("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "LAST", "BEST", "FINAL")
@@ -51,13 +51,13 @@ def command(
     every = [summary(path) for path in directories(out)]
     found = ordered([run for run in every if _fits(run, wanted)], sort, reverse)[:limit]
     if json:
-        click.echo(json_module.dumps([run.plain() for run in found], indent=1))
+        echo_json([run.plain() for run in found])
         return
     if found:
-        click.echo(table(HEADER, map(_line, found)))
+        echo(table(HEADER, map(_line, found)))
     else:
         these = "such runs" if every else "runs"
-        click.echo(f"no {these} in {out}/; 'rlplug run ALGORITHM ENV' makes one")
+        echo(f"no {these} in {out}/; 'rlplug run ALGORITHM ENV' makes one")
     for run in found:
         if run.problem:
             warn(run.problem)
@@ -74,7 +74,7 @@ def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
         click.confirm(f"delete {', '.join(map(str, paths))}?", abort=True)
     for path in paths:
         remove(path)
-        click.echo(f"deleted {path}")
+        echo(f"deleted {path}")
 
 
 @command.command("reap")
@@ -86,8 +86,8 @@ def _reap(out: Path) -> None:
     killed = [Path(run.path) for run in map(summary, directories(out)) if run.status == "killed"]
     for path in killed:
         dropped = Checkpoints(path / "checkpoints").drop_unfinished()
-        click.echo(f"{path.name}: {dropped} half-written checkpoints deleted{_concluded(path)}")
-    click.echo(f"{len(killed)} killed runs in {out}/")
+        echo(f"{path.name}: {dropped} half-written checkpoints deleted{_concluded(path)}")
+    echo(f"{len(killed)} killed runs in {out}/")
 
 
 def ordered(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
@@ -128,7 +128,7 @@ def _concluded(path: Path) -> str:
             pass
         mirror.conclude()
     except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the other runs are reaped
-        return f"; MLflow takes nothing now ({' '.join(str(error).split())[:100]})"
+        return f"; MLflow takes nothing now ({plain(str(error), 100)})"
     finally:
         mirror.close()
     return "; MLflow knows that it was killed"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from rlplug_cli.lookup import located
-from rlplug_core.errors import RlplugError
+from rlplug_cli.output import echo
+from rlplug_core.errors import RlplugError, plain
 
 
 @click.command("sync")
@@ -26,10 +27,10 @@ def command(run: str) -> None:
     except RlplugError:
         raise
     except Exception as error:  # a store is SQLAlchemy's, requests' or a plugin's: each has errors of its own
-        said = " ".join(str(error).split())[:300]
+        said = plain(str(error), 300)
         uri = mirror.state.tracking_uri
         raise RlplugError(f"MLflow at {uri} takes nothing: {said}; repeat 'rlplug sync {run}' later") from error
     finally:
         mirror.close()
     count, uri = mirror.state.cursor - before, mirror.state.tracking_uri
-    click.echo(f"sent {count:,} records; all of this run is in MLflow at {uri}")
+    echo(f"sent {count:,} records; all of this run is in MLflow at {uri}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
 from rlplug_cli.commands.sweep import algorithm_command
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.sweep.grid import digest, seeds
 from rlplug_core.config.options import Range
@@ -68,7 +68,10 @@ def command(
 
     found = tuned(directory, goal, fixed=options, storage=storage, chosen=chosen, as_json=json)
     _write(found, env, export, export_preset)
-    click.echo(json_module.dumps(found.as_json(), indent=1) if json else found.text())
+    if json:
+        echo_json(found.as_json())
+    else:
+        echo(found.text())
 
 
 def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, Any]) -> tuple[Goal, dict[str, Any]]:

@@ -1,8 +1,9 @@
-"""`rlplug ui`: the real MLflow UI on this machine alone."""
+"""`rlplug ui`: the real MLflow UI, on this machine alone and behind a token."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -13,10 +14,13 @@ import time
 import urllib.error
 import urllib.request
 from typing import IO
+from urllib.parse import quote
 
 import click
 
 from rlplug_cli.mlflow import store
+from rlplug_cli.mlflow.server import TOKEN
+from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, UsageError
 
 HOST = "127.0.0.1"
@@ -29,10 +33,13 @@ PATIENCE = 5.0
 @click.command("ui")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, help="Which port of 127.0.0.1  [5000]")
 def command(port: int) -> None:
-    """Open the MLflow UI on the store that runs in this directory use; Ctrl-C ends it."""
+    """Open the MLflow UI on the store that runs in this directory use; Ctrl-C ends it.
+
+    Other accounts of this machine cannot read it: the address has a token, new each time unless RLPLUG_UI_TOKEN is set.
+    """
     uri = store.tracking_uri()
     if uri.startswith(("http://", "https://")):
-        click.echo(f"the runs are on a server: {uri}")
+        echo(f"the runs are on a server: {uri}")
         return
     path = store.sqlite_path(uri)
     if path is not None and not path.exists():
@@ -51,20 +58,21 @@ def _refuse_taken(port: int) -> None:
 
 
 def _serve(uri: str, port: int) -> None:
+    token = quote(os.environ.get(TOKEN, "")) or secrets.token_urlsafe(24)
     with tempfile.TemporaryFile() as said:
-        _attend(_start(uri, port, said), port, said)
+        _attend(_start(uri, port, token, said), port, token, said)
 
 
-def _attend(server: subprocess.Popen[bytes], port: int, said: IO[bytes]) -> None:
+def _attend(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes]) -> None:
     """Wait until the server ends or the user ends it."""
     before = signal.signal(signal.SIGTERM, _stop)
     try:
-        _wait(server, port, said)
-        click.echo(f"MLflow UI: http://{HOST}:{port}  (Ctrl-C ends it)")
+        _wait(server, port, token, said)
+        echo(f"MLflow UI: http://{HOST}:{port}/?token={token}  (Ctrl-C ends it)")
         server.wait()
         raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
     except KeyboardInterrupt:
-        click.echo("")
+        echo("")
     finally:
         signal.signal(signal.SIGTERM, before)
         _end(server)
@@ -74,14 +82,16 @@ def _stop(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _start(uri: str, port: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(uri: str, port: int, token: str, said: IO[bytes]) -> subprocess.Popen[bytes]:
     """The server under a guard: it ends with this process, however that ends."""
     store.settle()
     # Jobs would start seven more processes, and their interface has no authentication.
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONSAFEPATH": "1", TOKEN: token}
     where = ["--backend-store-uri", uri, "--host", HOST, "--port", str(port), "--workers", "1"]
     artifacts = store.artifact_root(uri)
     where += ["--default-artifact-root", artifacts] if artifacts else []
+    # uvicorn would put the working directory on the path, whose files are no modules of ours.
+    where += ["--app-name", "rlplug", "--uvicorn-opts", f"--app-dir {os.devnull}"]
     guard = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.guard", str(PATIENCE)]
     words = [*guard, sys.executable, "-m", "mlflow", "server", *where]
     return subprocess.Popen(
@@ -89,14 +99,15 @@ def _start(uri: str, port: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _wait(server: subprocess.Popen[bytes], port: int, said: IO[bytes]) -> None:
+def _wait(server: subprocess.Popen[bytes], port: int, token: str, said: IO[bytes]) -> None:
+    health = urllib.request.Request(f"http://{HOST}:{port}/health", headers={"Authorization": f"Bearer {token}"})
     deadline = time.monotonic() + START
     pause = threading.Event()
     while time.monotonic() < deadline:
         if server.poll() is not None:
             raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
         try:
-            with urllib.request.urlopen(f"http://{HOST}:{port}/health", timeout=2):
+            with urllib.request.urlopen(health, timeout=2):
                 return
         except (urllib.error.URLError, OSError):
             pause.wait(0.2)

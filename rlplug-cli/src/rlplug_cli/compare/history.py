@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from rlplug_cli.compare.statistics import Floats
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadFile, UsageError
 from rlplug_core.runs.curves import KINDS, Curve, curves_of
+from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record, read
 
 #: What an evaluation is judged by, and what puts curves over time and updates.
@@ -75,9 +75,9 @@ def history(path: Path, metrics: Collection[str]) -> History:
         UsageError: the run's configuration cannot be read.
     """
     try:
-        config = json.loads((path / "config.json").read_bytes())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path / 'config.json'} cannot be read: {error}; leave this run out") from error
+        config = RunDirectory(path).config
+    except BadFile as error:
+        raise UsageError(f"{error}; or leave this run out") from error
     journal = path / "journal.jsonl"
     curved = KINDS if any(not name.startswith("eval/") for name in metrics) else ("evaluation",)
     kinds = (*curved, "start", "final_eval", "end")

@@ -10,7 +10,8 @@ from typing import Any
 
 from rlplug_cli.compare.history import History
 from rlplug_cli.lookup import directories, located
-from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.errors import BadFile, UsageError, did_you_mean
+from rlplug_core.runs.directory import RunDirectory
 
 #: Origins of options that someone chose; others come from presets and defaults.
 CHOSEN = ("option", "set", "net", "config")
@@ -56,8 +57,8 @@ def _meant(word: str, out: Path) -> list[Path]:
 def group(path: Path) -> str:
     """The group of a run; empty where its configuration cannot be read."""
     try:
-        return str(json.loads((path / "config.json").read_bytes())["group"])
-    except (OSError, ValueError, KeyError):
+        return str(RunDirectory(path).config["group"])
+    except BadFile:
         return ""
 
 

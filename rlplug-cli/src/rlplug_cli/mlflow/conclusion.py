@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +9,10 @@ from rlplug_cli.lookup import directories
 from rlplug_cli.mlflow import store
 from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.parent import STATE
-from rlplug_core.errors import warn
+from rlplug_core.config.files import from_json
+from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.trust import genuine
 
 
 def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
@@ -28,7 +29,7 @@ def conclude(directory: Path, files: Sequence[Path], status: str) -> None:
             _send(path)
         _tell_parents(directory, files, status)
     except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the runs are there
-        said = " ".join(str(error).split())[:200]
+        said = plain(str(error))
         warn(f"MLflow has not got all of {directory} ({said}); the same command tries again")
 
 
@@ -48,7 +49,9 @@ def _tell_parents(directory: Path, files: Sequence[Path], status: str) -> None:
         return
     from mlflow import MlflowClient
 
-    state = json.loads((directory / STATE).read_bytes())
+    state = from_json(directory / STATE)
+    if state["tracking_uri"] != store.tracking_uri() and not genuine(state):
+        raise UsageError(f"{directory / STATE} sends to {state['tracking_uri']}, and this account did not write it")
     client = MlflowClient(tracking_uri=state["tracking_uri"])
     for run in state["parents"].values():
         for path in files:

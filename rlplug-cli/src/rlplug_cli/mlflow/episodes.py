@@ -37,6 +37,7 @@ def _save(path: Path, columns: dict[str, list[float]]) -> Path:
         "time": pyarrow.array(columns["time"], pyarrow.timestamp("ms")),
     })  # fmt: skip
     temporary = path.with_suffix(f".tmp-{os.getpid()}")
+    temporary.unlink(missing_ok=True)  # a link to elsewhere must not be followed
     pyarrow.parquet.write_table(table, temporary)
     temporary.rename(path)
     return path

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlplug_core.errors import warn
 from rlplug_core.plugins.hook_specs import hookimpl
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def rlplug_run_end(run: Run) -> None:
     """Send the rest, for a bounded time."""
     sender = _senders.pop(run.path, None)
     if sender is not None and not sender.drain():
-        _say(f"MLflow has not got all of this run yet; `rlplug sync {run.path}` sends the rest")
+        warn(f"MLflow has not got all of this run yet; `rlplug sync {run.path}` sends the rest")
 
 
 class Sender:
@@ -65,8 +66,4 @@ class Sender:
     def _say_what_it_says(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            _say(line.rstrip("\n"))
-
-
-def _say(sentence: str) -> None:
-    print(f"rlplug: {sentence}", file=sys.stderr)
+            warn(line)

@@ -20,8 +20,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rlplug_cli.mlflow import episodes, store
 from rlplug_cli.mlflow.parent import parent_of
-from rlplug_core.errors import UsageError
+from rlplug_core.config.files import as_type, from_json, opened, own_directory, regular, replace
+from rlplug_core.errors import BadFile, UsageError, plain
+from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record, tail
+from rlplug_core.runs.trust import genuine, sealed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -40,21 +43,24 @@ class State:
     experiment_id: str = ""
     run_id: str = ""
     cursor: int = 0
+    seal: str = ""
 
     @classmethod
     def read(cls, run: Path) -> State | None:
-        """The saved state of a run, None where nothing was sent yet."""
+        """The saved state of a run, None where nothing was sent yet.
+
+        Raises:
+            BadFile: it cannot be read.
+        """
         path = run / STATE
-        return cls(**json.loads(path.read_bytes())) if path.exists() else None
+        try:
+            return as_type(from_json(path), cls, path) if os.path.lexists(path) else None
+        except BadFile as error:
+            raise BadFile(path, f"{error.reason}; delete it, and MLflow gets what it has not got") from error
 
     def write(self, run: Path) -> None:
         """Save durably: a reader sees the old state or the new one."""
-        temporary = run / f".{STATE}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(self), indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(run / STATE)
+        replace(run / STATE, json.dumps(sealed(asdict(self)), indent=1).encode())
 
 
 @dataclass
@@ -73,7 +79,7 @@ class Mirror:
 
     def __init__(self, run: Path, uri: str | None = None) -> None:
         self.run = run
-        self.state = State.read(run) or State(uri or store.tracking_uri())
+        self.state = _state(run, uri or store.tracking_uri())
         self.batches = 0
         self._position = 0
         #: When the last record was made that no `end` followed, in milliseconds.
@@ -124,7 +130,7 @@ class Mirror:
 
     def _create(self, client: MlflowClient) -> None:
         """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
-        config = json.loads((self.run / "config.json").read_bytes())
+        config = RunDirectory(self.run).config
         experiment = _experiment(client, config["env"], store.artifact_root(self.state.tracking_uri))
         found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'", max_results=1)
         if found:
@@ -203,24 +209,47 @@ def _record_tags(record: Record) -> dict[str, str]:
     if record.kind == "evaluation" and data.get("best"):
         return {"rlplug.best": f"{data['eval/return_mean']:.6g} at step {record.step}"}
     if record.kind == "final_eval":
-        said = f"{data['return_mean']:.6g} ± {data['return_std']:.3g} over {data['episodes']} episodes"
+        spread, count = data.get("return_std", math.nan), data.get("episodes", 0)
+        said = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
         return {"rlplug.final_eval": said, "rlplug.final_eval.checkpoint": _text(data["checkpoint"])}
     return {}
 
 
 def _artifacts(run: Path) -> Iterator[tuple[Path, str | None]]:
     """Files of a run that MLflow keeps, each with its place there."""
-    for name in ("config.json", episodes.NAME, "error.txt"):
-        if (run / name).exists():
-            yield run / name, None
-    for path in sorted((run / "sources").glob("*.py")):
+    for path in _files(run, "*"):
+        if path.name in ("config.json", episodes.NAME, "error.txt"):
+            yield path, None
+    for path in _files(run / "sources", "*.py"):
         yield path, "sources"
     for folder in ("images", "videos"):
-        for path in sorted((run / folder).glob("[!.]*")):
+        for path in _files(run / folder, "[!.]*"):
             yield path, folder
-    best = sorted((run / "checkpoints").glob("best-*"))
-    for path in sorted(best[-1].iterdir()) if best else ():
+    kept = run / "checkpoints"
+    best = sorted(filter(own_directory, kept.glob("best-*"))) if own_directory(kept) else []
+    for path in _files(best[-1], "*") if best else ():
         yield path, f"checkpoints/{best[-1].name}"
+
+
+def _files(directory: Path, pattern: str) -> list[Path]:
+    """The regular files of a directory, in order; a link in a run leads somewhere else, and is not followed."""
+    return sorted(filter(regular, directory.glob(pattern))) if own_directory(directory) else []
+
+
+def _state(run: Path, wanted: str) -> State:
+    """The place of a run's mirror: where `mlflow.json` says, if this is `wanted` or this account wrote it.
+
+    Raises:
+        UsageError: it is somewhere else.
+    """
+    state = State.read(run)
+    if state is None or state.tracking_uri == wanted or genuine(asdict(state)):
+        return state or State(wanted)
+    uri = plain(state.tracking_uri)
+    raise UsageError(
+        f"{run / STATE}, which this account did not write, sends to {uri}; if that is yours, say "
+        f"{store.URI}='{uri}', else delete the file"
+    )
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
@@ -274,8 +303,8 @@ def _text(value: object) -> str:
     return (value if isinstance(value, str) else json.dumps(value))[:6000]
 
 
-def _lock(path: Path) -> IO[str]:
-    file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - held until close()
+def _lock(path: Path) -> IO[bytes]:
+    file = opened(path, "ab")  # held until close()
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

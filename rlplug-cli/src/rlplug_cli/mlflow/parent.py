@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlplug_core.config.files import from_json, opened, replace
+from rlplug_core.runs.trust import sealed
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
@@ -35,7 +38,7 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
 
 def _found_or_made(directory: Path, client: MlflowClient, experiment: str) -> str:
     """By its uid where a process died before it could note it."""
-    sweep = json.loads((directory / SWEEP).read_bytes())
+    sweep = from_json(directory / SWEEP)
     found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep['uid']}'", max_results=1)
     if found:
         return str(found[0].info.run_id)
@@ -49,21 +52,16 @@ def _found_or_made(directory: Path, client: MlflowClient, experiment: str) -> st
 
 def _read(directory: Path, uri: str) -> dict[str, Any]:
     path = directory / STATE
-    state: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    state: dict[str, Any] = from_json(path) if os.path.lexists(path) else {}
     return state if state.get("tracking_uri") == uri else {"tracking_uri": uri, "parents": {}}
 
 
 def _write(directory: Path, state: dict[str, Any]) -> None:
-    temporary = directory / f".{STATE}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(json.dumps(state, indent=1))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(directory / STATE)
+    replace(directory / STATE, json.dumps(sealed(state), indent=1).encode())
 
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    with open(directory / "mlflow.lock", "a", encoding="utf-8") as file:
+    with opened(directory / "mlflow.lock", "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

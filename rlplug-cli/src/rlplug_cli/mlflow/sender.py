@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from rlplug_cli.mlflow.mirror import Mirror
-from rlplug_core.errors import RlplugError
+from rlplug_core.errors import RlplugError, clean, plain
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.
 EVERY, LONGEST = 1.0, 60.0
@@ -78,7 +78,7 @@ class Sender:
             if over and not sent:
                 self.mirror.conclude()
         except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
-            said, self.failure = bool(self.failure), " ".join(str(error).split())[:200] or type(error).__name__
+            said, self.failure = bool(self.failure), plain(str(error)) or type(error).__name__
             if not said:
                 uri = self.mirror.state.tracking_uri
                 _say(f"MLflow at {uri} takes nothing now ({self.failure}); training goes on, the journal keeps all")
@@ -94,7 +94,7 @@ def _wait_for_end(ended: threading.Event) -> None:
 
 def _say(sentence: str) -> None:
     with contextlib.suppress(OSError):  # whoever listened may be gone
-        print(sentence, flush=True)
+        print(clean(sentence), flush=True)
 
 
 if __name__ == "__main__":

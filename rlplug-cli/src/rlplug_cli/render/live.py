@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rlplug_core.errors import plain
+
 if TYPE_CHECKING:
     from rich.console import Group
 
@@ -20,7 +22,7 @@ PHASES = {"training": "training", "evaluating": "evaluating", "final_eval": "fin
 @contextmanager
 def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
     """Return the function for `train(watch=…)`; live where `stream` (stdout without one) is a terminal."""
-    stream = stream or sys.stdout
+    stream, title = stream or sys.stdout, plain(title)
     if stream.isatty():
         with _live(title, stream) as watch:
             yield watch

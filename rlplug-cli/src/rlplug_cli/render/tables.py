@@ -9,11 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rlplug_core import plugins
+from rlplug_core.errors import plain
 from rlplug_core.plugins import index
 from rlplug_core.plugins.records import Group
 
 #: What the last column keeps before others give way, and what no column falls below.
 LEAST, SHORTEST = 24, 6
+#: Characters of a cell that anyone reads.
+WIDEST = 1000
 
 
 def rows(group: Group) -> list[dict[str, Any]]:
@@ -43,7 +46,7 @@ def table(header: Sequence[str], lines: Iterable[Sequence[str]], room: int | Non
 
     The last column goes on in the next line where it is too long; where that is not enough, others are cut.
     """
-    everything = [tuple(header), *(tuple(line) for line in lines)]
+    everything = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
     widths = [max(len(line[column]) for line in everything) for column in range(len(header))]
     room = terminal() if room is None else room
     if room and sum(widths) + 2 * (len(widths) - 1) > room:

@@ -14,6 +14,7 @@ from typing import Any
 from rlplug_cli.sweep.manifest import Task
 from rlplug_cli.sweep.places import Job, Place
 from rlplug_cli.sweep.standing import Standing
+from rlplug_core.config.files import content
 from rlplug_core.errors import Interrupted
 
 #: Seconds between two looks at what is running.
@@ -117,7 +118,8 @@ class Crew:
         if entry.standing.status == "failed" and entry.standing.error:
             return entry.standing.error
         log = self.directory / LOGS / f"{entry.task.name}.txt"
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
+        said = content(log).decode(errors="replace") if log.exists() else ""
+        lines = [line for line in said.splitlines() if line.strip()]
         return lines[-1].removeprefix("rlplug: ") if lines else f"it ended without a word (see {log})"
 
     @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rlplug_cli.render.live import duration, number
 from rlplug_cli.sweep.crew import Crew, Entry
+from rlplug_core.errors import clean
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -61,7 +62,7 @@ class Lines:
             self._say(f"{entry.task.name}: {outcome(self.crew, entry)}  ({self.so_far()})")
 
     def _say(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
+        print(clean(text), file=self.stream, flush=True)
 
 
 def outcome(crew: Crew, entry: Entry) -> str:

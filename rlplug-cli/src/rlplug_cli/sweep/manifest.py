@@ -18,7 +18,10 @@ from typing import IO
 
 import psutil
 
-from rlplug_core.errors import RlplugError, UsageError, warn
+from rlplug_core.config.files import from_json, opened, replace
+from rlplug_core.config.targets import is_target
+from rlplug_core.errors import BadFile, RlplugError, UsageError, plain, warn
+from rlplug_core.runs.trust import SEAL, genuine, sealed
 
 NAME = "sweep.json"
 FORMAT = 1
@@ -55,22 +58,27 @@ class Sweep:
         if not path.exists():
             return None
         try:
-            found = json.loads(path.read_bytes())
+            found = from_json(path)
+            written_here = genuine(found)
+            found.pop(SEAL, None)
             if found.pop("format") != FORMAT:
                 raise ValueError("it is of another version of rlplug-cli")
             tasks = tuple(Task(**{**task, "words": tuple(task["words"])}) for task in found.pop("tasks"))
-            return cls(**found, tasks=tasks)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RlplugError(f"{path} cannot be read: {error}; move the directory away to begin anew") from error
+            read = cls(**found, tasks=tasks)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, BadFile) as error:
+            said = error.reason if isinstance(error, BadFile) else plain(str(error))
+            raise RlplugError(f"{path} cannot be read: {said}; move the directory away to begin anew") from error
+        if not written_here and any(is_target(word) for task in tasks for word in _words(task)):
+            raise RlplugError(f"{path} names code, and this account did not write it; move the directory away")
+        return read
 
     def write(self, directory: Path) -> None:
         """Save durably: a reader sees the old sweep or the new one."""
-        temporary = directory / f".{NAME}.tmp"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(json.dumps({"format": FORMAT, **asdict(self)}, indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(directory / NAME)
+        replace(directory / NAME, json.dumps(sealed({"format": FORMAT, **asdict(self)}), indent=1).encode())
+
+
+def _words(task: Task) -> tuple[str, ...]:
+    return (task.algorithm, task.env, *task.words)
 
 
 def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
@@ -92,7 +100,7 @@ def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
     return found
 
 
-def locked(directory: Path) -> IO[str]:
+def locked(directory: Path) -> IO[bytes]:
     """The lock of a directory, which is made; held until the file is closed, here and in every process that got it.
 
     So a sweep that was killed is locked until the last of its runs has stopped, and this waits for that.
@@ -103,7 +111,7 @@ def locked(directory: Path) -> IO[str]:
     path = directory / "lock"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held until the sweep ends
+        file = opened(path, "ab+")  # held until the sweep ends
     except OSError as error:
         raise UsageError(f"{directory} cannot be written: {error.strerror}; choose another place with --out") from error
     try:
@@ -111,14 +119,14 @@ def locked(directory: Path) -> IO[str]:
     except BlockingIOError:
         _wait(file, directory)
     file.truncate(0)
-    file.write(f"{os.getpid()} {psutil.Process().create_time()}")
+    file.write(f"{os.getpid()} {psutil.Process().create_time()}".encode())
     file.flush()
     return file
 
 
-def _wait(file: IO[str], directory: Path) -> None:
+def _wait(file: IO[bytes], directory: Path) -> None:
     file.seek(0)
-    pid, _, created = file.read().partition(" ")
+    pid, _, created = file.read(100).decode(errors="replace").partition(" ")
     if pid.isdecimal() and _alive(int(pid), created):
         raise UsageError(f"{directory} is at work in process {pid}; wait for it or stop it first")
     warn(f"waiting for the runs of a process that was killed to stop in {directory}")

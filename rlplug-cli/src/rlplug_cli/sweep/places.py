@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from rlplug_core.config.files import opened
+
 #: Seconds that a run has to save a checkpoint when it is stopped.
 PATIENCE = 60.0
 
@@ -48,14 +50,14 @@ class Here:
     The guards keep `lock` open, so that nobody takes up the sweep before the last task has stopped.
     """
 
-    def __init__(self, lock: IO[str]) -> None:
+    def __init__(self, lock: IO[bytes]) -> None:
         self.lock = lock
 
     def start(self, words: Sequence[str], log: Path) -> LocalJob:
         log.parent.mkdir(exist_ok=True)
         python = [sys.executable, "-P", "-m"]
         command = [*python, "rlplug_cli.mlflow.guard", str(PATIENCE), *python, "rlplug_cli", *words]
-        with open(log, "ab") as file:
+        with opened(log, "ab") as file:
             return LocalJob(subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=file, stderr=file, start_new_session=True,
                 pass_fds=(self.lock.fileno(),),

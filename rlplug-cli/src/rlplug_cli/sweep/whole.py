@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from rlplug_cli.lookup import shortened
+from rlplug_cli.output import echo, echo_json
 from rlplug_cli.sweep.crew import Crew, Entry
 from rlplug_cli.sweep.display import display, outcome, tally
 from rlplug_cli.sweep.manifest import Task, kept, locked
@@ -44,7 +42,10 @@ def swept(
         stream = sys.stderr if as_json else sys.stdout
         interrupted = _carried_out(crew, f"{directory.name}", stream)
         _conclude(directory, interrupted is None)
-        click.echo(json.dumps(result(crew), indent=1) if as_json else conclusion(crew))
+        if as_json:
+            echo_json(result(crew))
+        else:
+            echo(conclusion(crew))
         if interrupted is not None:
             raise interrupted
         if failed := [entry for entry in crew.entries.values() if entry.standing.status != "finished"]:

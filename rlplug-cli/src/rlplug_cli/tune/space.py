@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.parameters import parsed
 from rlplug_cli.sweep.grid import alternatives
+from rlplug_core.config.files import from_toml
 from rlplug_core.config.options import Range
 from rlplug_core.config.schema import Option, flat
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
@@ -55,7 +55,7 @@ def from_file(path: Path, options: Iterable[Option], owner: str) -> tuple[dict[s
         UsageError: the file cannot be read. BadConfig: it names what the algorithm has not.
     """
     try:
-        content = flat(tomllib.loads(path.read_text(encoding="utf-8")))
+        content = flat(from_toml(path))
     except OSError as error:
         raise UsageError(f"the ranges {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.options import Range
-from rlplug_core.errors import MissingPackage, RlplugError, UsageError
+from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -40,7 +40,7 @@ def opened(directory: Path, storage: str | None, seed: int, pruned: bool, warmup
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP),
         )  # fmt: skip
     except Exception as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
-        raise RlplugError(f"the storage {url} cannot be used: {' '.join(str(error).split())[:200]}") from error
+        raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
     _claim(study, directory)
     # A sampler begins with its seed; after a restart it must not draw again what it drew before.
     study.sampler = optuna.samplers.TPESampler(

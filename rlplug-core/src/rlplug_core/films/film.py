@@ -42,6 +42,7 @@ def film(path: Path, fps: float) -> Film:
         other = f", or name it {path.stem}.webp" if package == "av" and find_spec("PIL") else ""
         raise MissingPackage(f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{other}")
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_name(f".{path.name}.part").unlink(missing_ok=True)  # what is left of another, or a link to elsewhere
     return Mp4(path, fps) if package == "av" else Animation(path, fps)
 
 

@@ -135,5 +135,5 @@ def _called(make: Callable[[], Env], target: str) -> Env:
         return make()
     except RlplugError:
         raise
-    except Exception as error:  # a user's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
         raise PluginError(f"'{target}' cannot be made: {describe(error)}; --traceback shows where") from error

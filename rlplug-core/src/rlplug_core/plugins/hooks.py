@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 import pluggy
 
 from rlplug_core.config.targets import describe
-from rlplug_core.errors import RlplugError
+from rlplug_core.errors import RlplugError, plain, warn
 from rlplug_core.plugins import hook_specs as specifications
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
@@ -22,10 +21,6 @@ from rlplug_core.plugins.loading import load
 from rlplug_core.plugins.records import Record
 
 TAG = "rlplug.hook_failed"
-
-
-def _to_stderr(sentence: str) -> None:
-    print(f"rlplug: {sentence}", file=sys.stderr)  # noqa: T201
 
 
 class Hooks:
@@ -40,7 +35,7 @@ class Hooks:
     def __init__(
         self,
         enabled: bool = True,
-        report: Callable[[str], None] = _to_stderr,
+        report: Callable[[str], None] = warn,
         tag: Callable[[Mapping[str, str]], Any] | None = None,
     ) -> None:
         self.report, self.tag = report, tag
@@ -110,7 +105,7 @@ class Hooks:
             self._manager.register(plugin, name=name)
             self._manager.check_pending()
         except (pluggy.PluginValidationError, ValueError) as error:
-            self._fail(name, f"hook plugin '{name}': {' '.join(str(error).split())}")
+            self._fail(name, f"hook plugin '{name}': {plain(str(error), 300)}")
 
     def _call(self, hook: str, **arguments: object) -> None:
         """Call one hook of every plugin, the later registered first, as pluggy does."""

@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_core.errors import plain
+from rlplug_core.config.files import from_json
+from rlplug_core.errors import BadFile, plain
 from rlplug_core.plugins.records import Record
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def read(record: Record) -> tuple[Index | None, str]:
     if path is None or not path.is_file():
         return None, "it has no index"
     try:
-        index = _parse(_shown(json.loads(path.read_bytes())))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        index = _parse(_shown(from_json(path, follow=True)))  # installers may link the files of a package
+    except BadFile as error:
+        return None, f"its index cannot be read ({error.reason})"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         return None, f"its index cannot be read ({plain(str(error))})"
     if (index.group, index.id) != (record.group, record.id):
         return None, f"its index is that of {plain(index.group)} '{plain(index.id)}'"
@@ -148,10 +151,26 @@ def _parse(data: object) -> Index:
         kind: Any = {"int": int, "str": str}.get(str(known.get(name)), (dict, list))
         if name not in known or not isinstance(value, kind):
             raise ValueError(f"'{plain(str(name))}' is unknown or of a wrong type")
+        if name != "options" and isinstance(value, dict | list):
+            _check_texts(name, value)
     for option in data.get("options", ()):
         _check_option(option, data.get("group") == "algorithms")
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
     return Index(**{**data, **lists, "summary": plain(data["summary"], 100)})
+
+
+def _check_texts(name: str, value: Any) -> None:
+    """Check that a list, or a dictionary by names, holds texts alone; `modules` is the one dictionary."""
+    if isinstance(value, dict) != (name == "modules"):
+        raise ValueError(f"'{name}' is of a wrong type")
+    if not all(isinstance(item, str) for item in (value.values() if isinstance(value, dict) else value)):
+        raise ValueError(f"'{name}' holds something else than texts")
+
+
+def _check_search(name: str, search: Any) -> None:
+    """Check the range in which a search looks for an option's best value."""
+    if search is not None and not (isinstance(search["kind"], str) and isinstance(search["values"], list)):
+        raise ValueError(f"option '{name}' has a search range of a wrong type")
 
 
 def _check_option(data: Any, stands_alone: bool) -> None:
@@ -168,6 +187,9 @@ def _check_option(data: Any, stands_alone: bool) -> None:
         raise ValueError(f"'{name}' cannot be an option's name")
     if set(data) != {*wanted, "default", "minimum", "maximum", "search"}:
         raise ValueError(f"option '{name}' has other keys than this version knows")
+    _check_search(name, data["search"])
+    if not all(data[bound] is None or type(data[bound]) in (int, float) for bound in ("minimum", "maximum")):
+        raise ValueError(f"option '{name}' has a bound of a wrong type")
     if data["type"] not in TYPES:
         raise ValueError(f"option '{name}' has the unknown type '{plain(data['type'])}'")
     if stands_alone and name in RESERVED:

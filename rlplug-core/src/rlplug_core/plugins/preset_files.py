@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlplug_core.config.files import from_toml
 from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.names import find
@@ -38,10 +39,8 @@ def read(record: Record) -> Presets:
     path = None if root is None else root / "presets" / f"{record.id}.toml"
     if path is None or not path.is_file():
         return Presets(None, {})
-    import tomllib  # 5 ms, which completion has no need of
-
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = from_toml(path)
     except (OSError, ValueError) as error:
         raise PluginError(f"{record}: the preset file {path} cannot be read: {error}") from error
     words = {name: content.pop(name, "") for name in ("extends", "summary")}

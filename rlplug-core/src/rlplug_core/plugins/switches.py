@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlplug_core.config.files import from_toml
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.records import FIRST_PARTY, canonical
 
@@ -69,10 +70,8 @@ def _names(text: str) -> list[str]:
 def _from_file(path: Path) -> list[str]:
     if not path.is_file():
         return []
-    import tomllib  # 13 ms, and few have the file
-
     try:
-        names = tomllib.loads(path.read_text(encoding="utf-8")).get("plugins", {}).get("disabled", [])
+        names = from_toml(path).get("plugins", {}).get("disabled", [])
     except (OSError, ValueError, AttributeError) as error:
         raise UsageError(f"the configuration file {path} cannot be read: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -14,8 +14,9 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,7 +24,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from rlplug_core.errors import BadCheckpoint
+from rlplug_core.config.files import STATE, from_json, opened, own_directory
+from rlplug_core.config.files import content as content_of
+from rlplug_core.errors import BadCheckpoint, BadFile
 from rlplug_core.types import Array, State
 
 #: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
@@ -52,6 +55,7 @@ class Checkpoints:
 
     def save(self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, object]) -> Saved:
         """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest."""
+        self._entries()
         self.directory.mkdir(parents=True, exist_ok=True)
         final = self.directory / f"{kind}-{step:012d}"
         temporary = self.directory / f".tmp-{final.name}"
@@ -71,11 +75,12 @@ class Checkpoints:
     def kept(self, *kinds: str) -> list[Saved]:
         """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
         found = []
-        for path in self.directory.iterdir() if self.directory.exists() else ():
+        for path in self._entries():
             name = path.name.removeprefix(ASIDE)
             kind, _, step = name.rpartition("-")
             replaced = name != path.name and (self.directory / name).exists()
-            if kind and kind[0] != "." and step.isdecimal() and not replaced and (not kinds or kind in kinds):
+            named = kind and kind[0] != "." and re.fullmatch("[0-9]{1,18}", step)
+            if named and not replaced and (not kinds or kind in kinds) and own_directory(path):
                 found.append(Saved(kind, int(step), path))
         return sorted(found, key=lambda saved: (-saved.step, kinds.index(saved.kind) if kinds else 0))
 
@@ -102,6 +107,18 @@ class Checkpoints:
         reasons = f": {'; '.join(warnings)}" if warnings else ""
         raise BadCheckpoint(f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}")
 
+    def _entries(self) -> list[Path]:
+        """Everything in the directory.
+
+        Raises:
+            BadFile: it is a link or no directory, and would lead out of the run.
+        """
+        if not os.path.lexists(self.directory):
+            return []
+        if not own_directory(self.directory):
+            raise BadFile(self.directory, "it is no directory of the run's own; delete it")
+        return list(self.directory.iterdir())
+
     def _replace(self, temporary: Path, final: Path) -> None:
         """Put a checkpoint in its place; one of its name is set aside first, where `kept` finds it after a kill."""
         aside = self.directory / f"{ASIDE}{final.name}"
@@ -124,7 +141,7 @@ class Checkpoints:
 
     def drop_unfinished(self) -> int:
         """Delete what was being written or deleted when a process ended; how many there were."""
-        stale = list(self.directory.glob(".tmp-*"))
+        stale = [path for path in self._entries() if path.name.startswith(".tmp-")]
         for path in stale:
             shutil.rmtree(path, ignore_errors=True)
         return len(stale)
@@ -151,11 +168,13 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
 
 
 #: What reading anything but a checkpoint may raise.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError)
+UNREADABLE = (
+    BadFile, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError,
+)  # fmt: skip
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    content = (path / "manifest.json").read_bytes()
+    content = content_of(path / "manifest.json")
     manifest: dict[str, Any] = json.loads(content)
     if sealed({key: value for key, value in manifest.items() if key != "sha256"}) != content:
         raise BadCheckpoint(f"checkpoint {path.name} is damaged: manifest.json has changed since it was written")
@@ -189,7 +208,7 @@ def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> S
     for path in (tree, arrays) if arrays.name in digests else (tree,):
         if _digest(path) != digests[path.name]:
             raise BadCheckpoint(f"checkpoint {directory.name} is damaged: {path.name} has changed since it was written")
-    state = _decode(json.loads(tree.read_bytes()), _arrays(arrays) if arrays.name in digests else {})
+    state = _decode(from_json(tree, STATE), _arrays(arrays) if arrays.name in digests else {})
     if not isinstance(state, dict):
         raise ValueError(f"{tree.name} holds no dictionary")
     return state
@@ -253,8 +272,8 @@ def _decode(value: object, arrays: dict[str, Array]) -> Any:
 
 
 def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with opened(path) as file:
+        return hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.config.files import opened, regular, replace
+from rlplug_core.errors import RlplugError, UsageError, plain
+from rlplug_core.runs import config as configuration
 from rlplug_core.runs.journal import read
 
 
@@ -24,15 +26,17 @@ class RunDirectory:
         self.config_path = path / "config.json"
         self.journal_path = path / "journal.jsonl"
         self.checkpoints_path = path / "checkpoints"
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
 
     @classmethod
     def create(cls, out: Path, name: str | None, stem: str) -> RunDirectory:
         """A new directory `out/name`; without a name, one from `stem` and the time.
 
         Raises:
-            UsageError: it exists already or cannot be written.
+            UsageError: its name cannot be printed, it exists already or cannot be written.
         """
+        if name is not None and not (name and name.isprintable()):
+            raise UsageError(f"--name {plain(repr(name))}: a name has printable characters; choose another")
         path = out / (name or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{time.strftime('%Y%m%d-%H%M%S')}")
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -57,19 +61,17 @@ class RunDirectory:
             UsageError: there is no run at `path`.
         """
         directory = cls(Path(path).absolute())
-        if not directory.config_path.is_file():
+        if not regular(directory.config_path):
             raise UsageError(f"no run at {path}: it has no config.json; `rlplug runs` lists the runs here")
         return directory
 
     @property
     def config(self) -> dict[str, Any]:
-        loaded: dict[str, Any] = json.loads(self.config_path.read_text(encoding="utf-8"))
-        return loaded
+        """The content of `config.json`; raises BadFile where it cannot be used."""
+        return configuration.read(self.config_path)
 
     def write_config(self, config: Mapping[str, object]) -> None:
-        temporary = self.config_path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
-        temporary.rename(self.config_path)
+        replace(self.config_path, json.dumps(config, indent=1).encode())
 
     def lock(self) -> None:
         """Become the one process that writes this run; released at exit, however the process ends.
@@ -77,18 +79,18 @@ class RunDirectory:
         Raises:
             RlplugError: another process holds it.
         """
-        file = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # held until released
+        file = opened(self.path / "lock", "ab+")  # held until released
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             with file:
                 file.seek(0)
-                holder = file.read() or "unknown"
+                holder = plain(file.read(40).decode(errors="replace")) or "unknown"
             raise UsageError(
                 f"run {self.path} is being written by process {holder}; wait for it or stop it first"
             ) from error
         file.truncate(0)
-        file.write(str(os.getpid()))
+        file.write(str(os.getpid()).encode())
         file.flush()
         self._lock = file
 
@@ -99,14 +101,13 @@ class RunDirectory:
 
     def running(self) -> bool:
         """Return whether a process holds the lock."""
-        path = self.path / "lock"
-        if not path.exists():
-            return False
-        with open(path, encoding="utf-8") as file:
-            try:
+        try:
+            with opened(self.path / "lock") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+        except BlockingIOError:
+            return True
+        except FileNotFoundError:
+            pass
         return False
 
     def status(self) -> str:

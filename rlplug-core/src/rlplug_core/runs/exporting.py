@@ -13,6 +13,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
 from rlplug_core.runs.listing import summary
 from rlplug_core.runs.policy import Policy
+from rlplug_core.runs.trust import require_plugins
 
 
 def export_policy(
@@ -42,14 +43,17 @@ def export_policy(
         env.close()
 
 
-def loaded(directory: Path, deterministic: bool = True) -> Policy:
+def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> Policy:
     """The policy of an export, inside the wrappers that it was trained with.
 
     Raises:
         UsageError: it shall not be deterministic, or a wrapper is missing. RlplugError: its files are damaged.
+        Untrusted: a wrapper is no installed plugin, and `trust` does not allow it.
     """
     if not deterministic:
         raise UsageError(f"{directory} is an export, which is greedy; load the run itself with deterministic=False")
     found = read(directory)
+    if not trust:
+        require_plugins(directory, found.about["wrap"])
     env = wrapped(found.env, tuple(map(Wrapping.parse, found.about["wrap"])))
     return Policy(found.agent, env)

@@ -13,20 +13,28 @@ import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Annotated, Any
 
 import msgspec
+
+from rlplug_core.config.files import opened
+from rlplug_core.runs.records import LARGEST, sound
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+#: Bytes that a line may have; a longer one is no record.
+LINE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One line of a journal."""
 
-    seq: int
-    time: int
+    seq: _Count
+    time: _Count
     kind: str
-    step: int
+    step: _Count
     data: dict[str, Any]
 
 
@@ -47,7 +55,7 @@ class Journal:
         if resumed_at is not None:
             self._remember(records, resumed_at)
         self._truncate_torn_line()
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # open as long as the run
+        self._file = opened(path, "ab")  # open as long as the run
 
     def write(self, kind: str, step: int, data: Mapping[str, object]) -> Record | None:
         """Append one record and hand it to the operating system; None where all of it was recorded before."""
@@ -60,7 +68,7 @@ class Journal:
         self.seq += 1
         record = Record(self.seq, moment, kind, step, kept)
         line = {"seq": record.seq, "time": moment, "kind": kind, "step": step, "data": kept}
-        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         self._file.flush()
         return record
 
@@ -93,7 +101,7 @@ class Journal:
     def _truncate_torn_line(self) -> None:
         if not self.path.exists():
             return
-        with open(self.path, "rb+") as file:
+        with opened(self.path, "rb+") as file:
             content = file.read()
             if content and not content.endswith(b"\n"):
                 file.truncate(content.rfind(b"\n") + 1)
@@ -105,8 +113,8 @@ def read(path: Path, after: int = 0, kinds: Collection[str] = ()) -> Iterator[Re
     With `kinds`, those of other kinds are passed over too, most of them without being parsed.
     """
     wanted = re.compile(f'"kind":"({"|".join(kinds)})"'.encode()).search
-    with open(path, "rb") as file:
-        for line in file:
+    with opened(path) as file:
+        for line in _lines(file):
             if kinds and not wanted(line):
                 continue
             record = _record(line)
@@ -119,27 +127,35 @@ def tail(path: Path, position: int) -> Iterator[tuple[Record, int]]:
 
     Whoever keeps the last position reads what is new the next time.
     """
-    with open(path, "rb") as file:
+    with opened(path) as file:
         file.seek(position)
-        for line in file:
-            if not line.endswith(b"\n"):
+        for line in _lines(file):
+            if not line.endswith(b"\n") and len(line) < LINE:
                 return
             position += len(line)
             if (record := _record(line)) is not None:
                 yield record, position
 
 
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, one that is too long in parts: a hole in a file would fill the memory."""
+    return iter(partial(file.readline, LINE), b"")
+
+
 def _record(line: bytes) -> Record | None:
-    """The record that a line holds, or None where it is torn or no record at all."""
-    if not line.endswith(b"\n"):
-        return None
+    """The record that a line holds, or None where it is torn, unsound or no record at all."""
+    record = _parsed(line) if line.endswith(b"\n") else None
+    return record if record is not None and sound(record.kind, record.data) else None
+
+
+def _parsed(line: bytes) -> Record | None:
     try:
         return _PARSER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass  # a number that is none, which msgspec refuses and a diverging run may record; or no record at all
     try:
         return msgspec.convert(json.loads(line), Record)
-    except (ValueError, msgspec.ValidationError):
+    except (ValueError, msgspec.ValidationError, RecursionError):
         return None
 
 

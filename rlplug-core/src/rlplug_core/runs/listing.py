@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.config.files import regular
+from rlplug_core.errors import BadFile, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record, read
 
 #: Where run directories are made.
 OUT = Path("runs")
 #: What a configuration or a journal of another version or of a torn disk may raise.
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def find(run: Path | str, out: Path = OUT) -> Path:
         UsageError: there is none.
     """
     for path in (Path(run), out / run):
-        if (path / "config.json").is_file():
+        if regular(path / "config.json"):
             return path
     if len(below := [path for path in directories(out) if path.name == str(run)]) == 1:
         return below[0]  # a run of a sweep, by its own name
@@ -67,7 +68,15 @@ def directories(out: Path = OUT) -> list[Path]:
     """The run directories in `out` and in the sweeps there, oldest first."""
     places = [out, *(path.parent for path in out.glob("*/sweep.json"))] if out.is_dir() else []
     found = [path.parent for place in places for path in place.glob("*/config.json")]
-    return sorted(found, key=lambda path: ((path / "config.json").stat().st_mtime_ns, path.name))
+    return sorted(found, key=lambda path: (_made(path / "config.json"), path.name))
+
+
+def _made(path: Path) -> int:
+    """The time at which a file was written, in nanoseconds; 0 for one that was deleted meanwhile."""
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def summaries(paths: Iterable[Path]) -> list[Summary]:
@@ -79,15 +88,17 @@ def summary(path: Path) -> Summary:
     """A run in a few words, from its configuration and its journal."""
     try:
         return _summary(path)
+    except BadFile as error:
+        return Summary(_name(path), str(path), "unreadable", problem=str(error))
     except UNREADABLE as error:
-        said = f"{type(error).__name__}: {error}"
-        return Summary(_name(path), str(path), "unreadable", problem=f"{path / 'config.json'} cannot be used: {said}")
+        said = f"{type(error).__name__}: {plain(str(error))}; 'rlplug runs rm' deletes the run"
+        return Summary(_name(path), str(path), "unreadable", problem=f"{path} cannot be read: {said}")
 
 
 def records(path: Path) -> list[Record]:
     """A run's journal; empty for a run that was killed before its first record."""
     journal = RunDirectory(path).journal_path
-    return list(read(journal)) if journal.exists() else []
+    return list(read(journal)) if os.path.lexists(journal) else []
 
 
 def final_evaluation(journal: Iterable[Record]) -> dict[str, Any] | None:
@@ -102,14 +113,18 @@ def remove(path: Path) -> None:
     Raises:
         UsageError: it is being written.
     """
-    if RunDirectory(path).running():
+    try:
+        running = RunDirectory(path).running()
+    except BadFile:  # nobody holds a lock that is no file
+        running = False
+    if running:
         raise UsageError(f"run {path} is running; stop it before you remove it")
     shutil.rmtree(path)
 
 
 def _summary(path: Path) -> Summary:
     directory = RunDirectory(path)
-    config: dict[str, Any] = json.loads(directory.config_path.read_bytes())
+    config = directory.config
     journal = records(path)
     means = [record.data["eval/return_mean"] for record in journal if record.kind == "evaluation"]
     return Summary(

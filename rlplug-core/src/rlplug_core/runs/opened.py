@@ -22,14 +22,19 @@ from rlplug_core.runs.evaluation import Conditions, evaluate_checkpoint
 from rlplug_core.runs.listing import Summary, find, summary
 from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.sources import names
+from rlplug_core.runs.trust import require
 from rlplug_core.runs.watching import Showing, watched
 from rlplug_core.types import Array
 
 
 class Run:
-    """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for."""
+    """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for.
 
-    def __init__(self, directory: RunDirectory | Path | str) -> None:
+    `trust` says that code which came with the run may be executed although this account has not written it.
+    """
+
+    def __init__(self, directory: RunDirectory | Path | str, trust: bool = False) -> None:
+        self.trust = trust
         self.directory = directory if isinstance(directory, RunDirectory) else RunDirectory.open(find(directory))
         self.path = self.directory.path
         self.name = self.path.name
@@ -131,18 +136,25 @@ class Run:
         return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx)
 
 
-def open_run(run: Path | str | Run, out: Path | str = "runs") -> Run:
-    """The run of this path, or of this name in `out`.
+def open_run(run: Path | str | Run, out: Path | str = "runs", trust: bool = False) -> Run:
+    """The run of this path, or of this name in `out`; with `trust` its own code may be executed, whoever wrote it.
 
     Raises:
         UsageError: there is none.
     """
-    return run if isinstance(run, Run) else Run(RunDirectory.open(find(run, Path(out))))
+    return run if isinstance(run, Run) else Run(RunDirectory.open(find(run, Path(out))), trust)
 
 
 def plan_of(run: Run) -> Plan:
-    """The plan that a run was made from, with its own copies of files."""
-    return Plan.make(*names(run.path, run.config, warn))
+    """The plan that a run was made from, with its own copies of files.
+
+    Raises:
+        Untrusted: it has code of its own that nobody here vouches for.
+    """
+    config = run.config
+    if not run.trust:
+        require(run.path, config)
+    return Plan.make(*names(run.path, config, warn))
 
 
 def _path(place: Path | str | None) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.clock import Clock
-from rlplug_core.errors import warn
+from rlplug_core.errors import BadFile, plain, warn
 from rlplug_core.films.film import Films, film, usual_suffix
 from rlplug_core.films.player import Reel, play
 from rlplug_core.loop.plan import Plan
@@ -45,7 +45,7 @@ class Recorder:
         try:
             return self._record(learner, path, seed, clock)
         except Exception as error:  # noqa: BLE001 - a renderer may raise anything, and a run is worth more than its films
-            warn(f"no films of this run: {' '.join(str(error).split())[:300] or type(error).__name__}")
+            warn(f"no films of this run: {plain(str(error), 300) or type(error).__name__}")
             self.every = 0
             return None
 
@@ -56,6 +56,8 @@ class Recorder:
             if isinstance(env, SupportsLimit):
                 env.limit(LONGEST)
             fps = env.fps if isinstance(env, SupportsShow) else 30.0
+            if path.parent.is_symlink():
+                raise BadFile(path.parent, "it is a link; delete it")
             with Films(film(path, fps)) as films:
                 result = play(learner.agent(), env, 1, seed, clock, Reel(films))
         finally:

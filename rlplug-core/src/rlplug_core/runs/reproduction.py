@@ -42,17 +42,19 @@ class Reproduction:
 
 
 def reproduce(
-    run: Path | str | Run, name: str | None = None, watch: Callable[[Progress], None] | None = None
+    run: Path | str | Run, name: str | None = None, watch: Callable[[Progress], None] | None = None,
+    trust: bool = False,
 ) -> Reproduction:  # fmt: skip
     """Train a finished run again, in a new directory beside it, and compare weights and records.
 
     Args:
         name: of the new run's directory; without it the old one's and `-again`.
+        trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
         UsageError: it is not finished, or was resumed to another total. Everything that training raises.
     """
-    old = open_run(run)
+    old = open_run(run, trust=trust)
     if old.status != "finished":
         raise UsageError(f"run {old.name} is {old.status}; only a finished one can be compared with its repetition")
     plan = plan_of(old)

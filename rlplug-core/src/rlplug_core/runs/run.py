@@ -28,6 +28,7 @@ from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.reproducibility import differences, environment
 from rlplug_core.runs.session import Session, Watch
 from rlplug_core.runs.sources import identities, keep
+from rlplug_core.runs.trust import sealed
 from rlplug_core.runs.warm_start import WarmStart
 
 __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
@@ -98,23 +99,19 @@ def _created(plan: Plan, algorithm: str, env: str, out: Path, name: str | None, 
     short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
     stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
     run = Run(RunDirectory.create(out, name, stem))
-    run.directory.write_config(keep(run.path, {
+    run.directory.write_config(sealed(keep(run.path, {
         "name": run.name, "uid": uuid.uuid4().hex,
         "group": group_of(*identities(algorithm, env, plan.flat, plan.targets)), "algorithm": algorithm, "env": env,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
-    }, plan.targets))  # fmt: skip
+    }, plan.targets)))  # fmt: skip
     return run
 
 
 def resume(
-    run: Path | str | Run,
-    *,
-    total_timesteps: int | None = None,
-    rescale: bool = False,
-    watch: Watch | None = None,
-    hooks: bool = True,
-) -> Run:
+    run: Path | str | Run, *, total_timesteps: int | None = None, rescale: bool = False, watch: Watch | None = None,
+    hooks: bool = True, trust: bool = False,
+) -> Run:  # fmt: skip
     """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
 
     A run that was killed before its first checkpoint begins anew in its own directory; of one that was killed behind
@@ -122,12 +119,14 @@ def resume(
 
     Args:
         total_timesteps: where to end instead; schedules keep the old total unless `rescale`.
+        trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
+        Untrusted: there is such code.
         UsageError: there is no such run, it is running, or it is finished and no larger `total_timesteps` is given.
         BadCheckpoint: no checkpoint can be read.
     """
-    run = open_run(run)
+    run = open_run(run, trust=trust)
     status = run.status
     if status == "running":
         run.directory.lock()
@@ -161,19 +160,22 @@ def resume(
     return run
 
 
-def load(run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True) -> Policy:
+def load(
+    run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True, trust: bool = False
+) -> Policy:  # fmt: skip
     """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
 
     Args:
         checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has one policy alone.
         deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
+        trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
-        UsageError: there is no such run or checkpoint.
+        UsageError: there is no such run or checkpoint. Untrusted: it has code that nobody here vouches for.
     """
     if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
         from rlplug_core.runs.exporting import loaded  # what takes programs apart is of no use to runs
 
-        return loaded(Path(run), deterministic)
-    run = open_run(run)
+        return loaded(Path(run), deterministic, trust)
+    run = open_run(run, trust=trust)
     return policy_of(plan_of(run), run.directory, checkpoint, deterministic)

@@ -12,8 +12,9 @@ from typing import Any
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
+from rlplug_core.config.files import replace
 from rlplug_core.config.targets import message_of
-from rlplug_core.errors import Interrupted, NonFinite, UsageError, WorkerFailed
+from rlplug_core.errors import Interrupted, NonFinite, RlplugError, UsageError, WorkerFailed, clean
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
@@ -98,7 +99,7 @@ class Session:
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
         try:
-            with torch_settings(self.plan.options.threads), self._signals():
+            with torch_settings(self.plan.options.threads), self._signals(), _no_exit():
                 yield
         except BaseException as error:  # whatever ends a run, its journal says so; raised again below
             self.status = "failed"
@@ -184,9 +185,9 @@ class Session:
         })  # fmt: skip
 
     def _failed(self, error: BaseException) -> None:
-        path = self.directory.path / "error.txt"
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
-        path.write_text("".join(details + traceback.format_exception(error)), encoding="utf-8")
+        said = "".join(details + traceback.format_exception(error))
+        replace(self.directory.path / "error.txt", clean(said).encode())
         self.record("error", self.clock.steps, {"type": type(error).__name__, "message": message_of(error)})
         self.hooks.run_error(self.run, error)
 
@@ -251,3 +252,14 @@ class Session:
     def watch(self, progress: Progress) -> None:
         if self.on_watch is not None:
             self.on_watch(progress)
+
+
+@contextmanager
+def _no_exit() -> Iterator[None]:
+    """An environment that calls `sys.exit(0)` has not finished the run."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RlplugError(
+            f"the environment, the algorithm or a wrapper called sys.exit({error.code!r}) while it trained"
+        ) from error

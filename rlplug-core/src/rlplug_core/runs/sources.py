@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlplug_core.config.files import content, own_directory
+from rlplug_core.errors import BadFile, plain
 from rlplug_core.plugins import source_file
 from rlplug_core.plugins.wrapping import joined, split
 
@@ -24,23 +26,28 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
         its path, its copy's and its SHA-256.
     """
     kept: dict[str, dict[str, str]] = {}
-    for role, name in _roles(config, targets).items():
+    for role, name in roles(config, targets).items():
         if path := source_file(name):
-            digest = _digest(path)
-            copy = Path(FOLDER, f"{path.stem}-{digest[:8]}.py")  # two files of one name differ in what they hold
+            found = digest(path)
+            copy = Path(FOLDER, f"{path.stem}-{found[:8]}.py")  # two files of one name differ in what they hold
             (run / FOLDER).mkdir(exist_ok=True)
             (run / copy).write_bytes(path.read_bytes())
-            kept[role] = {"file": str(path), "copy": str(copy), "sha256": digest}
+            kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
     return {**config, "sources": kept}
 
 
 def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> tuple[str, str, Mapping[str, Any]]:
     """The algorithm, the environment and the options of a run, by its own copies; what has changed is said."""
     kept, options = config.get("sources", {}), config["options"]
-    own = [role for role in kept if role in options]
-    found = {role: _name(run, name, kept.get(role), say) for role, name in _roles(config, own).items()}
+    named = roles(config, [role for role in kept if role in options])
+    found = {role: _name(run, config, role, name, say) for role, name in named.items()}
+    own = {role: name for role, name in found.items() if role in options}
     wrap = [joined(found[f"wrap.{number}"], split(words)[1]) for number, words in enumerate(_wrap(options))]
-    return found["algorithm"], found["env"], {**options, **{role: found[role] for role in own}, "wrap": wrap}
+    return (
+        found["algorithm"],
+        found["env"],
+        {**options, **own, "wrap": wrap},
+    )
 
 
 def identities(
@@ -52,10 +59,11 @@ def identities(
     return _identity(algorithm), _identity(env), {**options, **named, "wrap": wrap}
 
 
-def _roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
-    """Return the parts of a run's configuration that may name a file."""
+def roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
+    """The parts of a run's configuration that may name a file; of `targets`, those that the options hold."""
     wrappers = {f"wrap.{number}": split(words)[0] for number, words in enumerate(_wrap(config["options"]))}
-    named = {role: config["options"][role] for role in targets}
+    options = config["options"]
+    named = {role: options[role] for role in targets if isinstance(options.get(role), str)}
     return {"algorithm": config["algorithm"], "env": config["env"], **wrappers, **named}
 
 
@@ -64,22 +72,53 @@ def _wrap(options: Mapping[str, Any]) -> Sequence[str]:
     return wrap
 
 
-def _name(run: Path, name: str, source: Mapping[str, str] | None, say: Callable[[str], None]) -> str:
+def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:
+    """The run's copy of a file; None for what is no file.
+
+    Raises:
+        BadFile: it is not in the run's own `sources`.
+    """
+    source = config.get("sources", {}).get(role)
     if source is None:
+        return None
+    copy = Path(source["copy"])
+    if copy.parent != Path(FOLDER) or copy.name in ("", "..") or not own_directory(run / FOLDER):
+        raise BadFile(run / "config.json", f"the copy {plain(str(copy))} is not in the run's {FOLDER}/")
+    return run / copy
+
+
+def _name(run: Path, config: Mapping[str, Any], role: str, name: str, say: Callable[[str], None]) -> str:
+    copy = copy_of(run, config, role)
+    if copy is None:
         return name
-    copy, sha256 = run / source["copy"], source["sha256"]
-    if _digest(copy) not in ("", sha256):
+    source = config["sources"][role]
+    if digest(copy) not in ("", source["sha256"]):
         say(f"{copy} has changed since the run began; this will not give the same bits")
-    elif _digest(Path(source["file"])) not in ("", sha256):
+    elif _original(Path(source["file"])) not in ("", source["sha256"]):
         say(f"{source['file']} has changed since the run began; this uses the run's copy, {copy}")
     return f"{copy}:{name.rpartition(':')[2]}"
 
 
 def _identity(name: str) -> str:
     path = source_file(name)
-    return name if path is None else f"{_digest(path)}:{name.rpartition(':')[2]}"
+    return name if path is None else f"{digest(path)}:{name.rpartition(':')[2]}"
 
 
-def _digest(path: Path) -> str:
-    """The SHA-256 of a file, empty where there is none."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+def _original(path: Path) -> str:
+    """The hash of the file that was copied, empty where something else lies there now."""
+    try:
+        return digest(path)
+    except BadFile:
+        return ""
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a regular file, empty where there is none.
+
+    Raises:
+        BadFile: it is something else, or larger than a source file is.
+    """
+    try:
+        return hashlib.sha256(content(path)).hexdigest()
+    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError):  # a null character in its name
+        return ""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlplug_core.errors import MissingPackage, PluginError, RlplugError, UsageError
+from rlplug_core.errors import MissingPackage, PluginError, RlplugError, UsageError, plain
 from rlplug_core.films.film import Film, Films, Pictures, film
 from rlplug_core.films.player import FPS, Reel, play
 from rlplug_core.films.sheet import sheet
@@ -98,7 +98,7 @@ def drawing(id: str) -> Iterator[None]:
     except RlplugError:
         raise
     except Exception as error:  # a renderer may raise anything, down to its graphics library
-        said = " ".join(str(error).split())[:300]
+        said = plain(str(error), 300)
         if isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled":
             raise MissingPackage(f"{id} needs a package to be drawn: {said}") from error
         raise PluginError(f"{id} cannot be drawn: {type(error).__name__}: {said}") from error

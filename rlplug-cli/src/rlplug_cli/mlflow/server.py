@@ -1,0 +1,84 @@
+"""MLflow's web application behind a token: `rlplug ui` serves this one, by MLflow's own entry point for applications.
+
+MLflow's server has no accounts, and makes experiments whose artifacts lie anywhere: whoever reaches its port reads
+every file of its user. On a machine with other accounts 127.0.0.1 is no wall, so that each request must bring the token
+that `rlplug ui` prints: in the address (`?token=…`, which sets a cookie), as that cookie, or as `Authorization: Bearer
+…`, as MLflow's clients send it where `MLFLOW_TRACKING_TOKEN` is set.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, TypeAlias
+from urllib.parse import parse_qs
+
+#: Where the server's process finds its token: an environment that other accounts cannot read.
+TOKEN = "RLPLUG_UI_TOKEN"
+#: A cookie's name holds the port, since browsers keep one set of cookies for all ports of a host.
+COOKIE = "rlplug-ui-{port}"
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+Application: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+class Guarded:
+    """An ASGI application that only those reach who know the token."""
+
+    def __init__(self, application: Application, token: str) -> None:
+        if not token:
+            raise ValueError(f"{TOKEN} is not set; start the server with 'rlplug ui'")
+        self.application, self.token = application, token.encode()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or self._knows(scope):
+            await self.application(scope, receive, send)
+        elif scope["type"] == "http" and self._is(_in_address(scope)):
+            cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
+            # The token leaves the address, and with it the history of the browser.
+            await _answer(send, 303, [(b"location", b"/"), (b"set-cookie", cookie.encode())], b"")
+        elif scope["type"] == "http":
+            await _answer(send, 401, [], b"open the address that 'rlplug ui' printed, with its token\n")
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    def _knows(self, scope: Message) -> bool:
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+        if kind.lower() == b"bearer" and self._is(given):
+            return True
+        try:
+            cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
+        except CookieError:
+            return False
+        found = cookies.get(_cookie(scope))
+        return found is not None and self._is(found.value.encode())
+
+    def _is(self, given: bytes) -> bool:
+        return hmac.compare_digest(given, self.token)
+
+
+def _in_address(scope: Message) -> bytes:
+    found: list[bytes] = parse_qs(scope.get("query_string", b"")).get(b"token", [b""])
+    return found[0]
+
+
+def _cookie(scope: Message) -> str:
+    return COOKIE.format(port=(scope.get("server") or ("", 0))[1])
+
+
+async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    kind = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *kind]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def app() -> Application:
+    """Return MLflow's application behind the token of the environment."""
+    from mlflow.server.fastapi_app import app as mlflow_app
+
+    return Guarded(mlflow_app, os.environ.pop(TOKEN, ""))

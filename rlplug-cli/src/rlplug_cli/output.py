@@ -1,0 +1,58 @@
+"""Print what a command has to say: texts without control characters, and JSON that nothing else gets between."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import IO, Any
+
+import click
+
+from rlplug_core.errors import clean
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text, foreign parts of it cleaned of escape codes."""
+    click.echo(clean(text), err=err)
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as JSON."""
+    emit(json.dumps(value, indent=1))
+
+
+def emit(text: str) -> None:
+    """Print what a script reads to where `aside` keeps a place for it, else to stdout."""
+    click.echo(text, file=click.get_current_context().find_root().obj)
+
+
+@contextmanager
+def aside(to_the_end: bool = False) -> Iterator[IO[str]]:
+    """Send to stderr what environments, libraries and their processes print; yields the stream that is stdout's own.
+
+    With `to_the_end` it stays so: a library may print when the process exits.
+    """
+    stdout = sys.stdout
+    stdout.flush()
+    try:
+        number, kept = stdout.fileno(), os.dup(1)
+    except (OSError, io.UnsupportedOperation):  # stdout is no file of the system's, or is closed
+        number = kept = -1
+    own = os.fdopen(os.dup(kept), "w", encoding="utf-8") if number == 1 else stdout
+    try:
+        if number == 1:
+            os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield own
+    finally:
+        own.flush()
+        if number == 1:
+            own.close()
+            if not to_the_end:
+                os.dup2(kept, 1)
+        if kept >= 0:
+            os.close(kept)

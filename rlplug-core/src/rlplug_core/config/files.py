@@ -1,0 +1,143 @@
+"""Read files that anyone may have written: regular ones only, never through a link, never without a bound.
+
+A run directory may come from a stranger, an archive or a shared disk. A named pipe in it would be waited for without
+end, a link would lead out of it, and a file with a large hole would fill the memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import IO, Any, Literal, TypeVar
+
+from rlplug_core.errors import BadFile, plain
+
+T = TypeVar("T")
+#: Bytes that a file of JSON or TOML may have, one that holds the state of a run's part, and one that is only streamed.
+TEXT, STATE, LARGE = 64 << 20, 1 << 30, 1 << 40
+
+
+def regular(path: Path) -> bool:
+    """Return whether a regular file lies there, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):  # a name with a null character is no file's
+        return False
+
+
+def own_directory(path: Path) -> bool:
+    """Return whether a directory lies there, and no link to one."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def opened(
+    path: Path, mode: Literal["rb", "rb+", "ab", "ab+"] = "rb", limit: int = LARGE, follow: bool = False
+) -> IO[bytes]:  # fmt: skip
+    """Open a regular file of at most `limit` bytes; what is appended to is made where there is nothing.
+
+    A link is followed where `follow` says so.
+
+    Raises:
+        BadFile: it is something else, or larger. FileNotFoundError and other OSErrors as they come.
+    """
+    kind = os.O_RDONLY if mode == "rb" else os.O_RDWR if mode == "rb+" else os.O_RDWR | os.O_CREAT | os.O_APPEND
+    try:
+        # O_NONBLOCK: a pipe without a writer is opened, and refused below, instead of waited for.
+        kind |= os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+        number = os.open(path, kind, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise BadFile(path, "it is no regular file; delete it") from error
+        raise
+    about = os.fstat(number)
+    if stat.S_ISREG(about.st_mode) and about.st_size <= limit:
+        return os.fdopen(number, mode)
+    os.close(number)
+    if not stat.S_ISREG(about.st_mode):
+        raise BadFile(path, "it is no regular file; delete it")
+    raise BadFile(path, f"it has {about.st_size:,} bytes, and {limit:,} are the most that it may have")
+
+
+def content(path: Path, limit: int = TEXT, follow: bool = False) -> bytes:
+    """All bytes of a regular file.
+
+    Raises:
+        BadFile: as `opened`. OSError: it cannot be read.
+    """
+    with opened(path, limit=limit, follow=follow) as file:
+        return file.read(limit)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file durably: a reader sees the old one or the new one, and no link that lies there is followed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # of a process that was killed
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def from_json(path: Path, limit: int = TEXT, follow: bool = False) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        BadFile: it cannot be read, is no JSON, or nests too deep.
+    """
+    try:
+        return json.loads(content(path, limit, follow))
+    except OSError as error:
+        raise BadFile(path, f"{error.strerror}") from error
+    except RecursionError as error:
+        raise BadFile(path, "it nests too deep") from error
+    except ValueError as error:
+        raise BadFile(path, f"it is no JSON ({plain(str(error), 100)})") from error
+
+
+def as_type(value: Any, kind: type[T], path: Path) -> T:
+    """A value from a file as a dataclass or a struct.
+
+    Raises:
+        BadFile: something is missing or of a wrong type.
+    """
+    import msgspec  # 15 ms, which completion has no need of
+
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise BadFile(path, plain(str(error))) from error
+    except RecursionError as error:
+        raise BadFile(path, "it nests too deep") from error
+
+
+def from_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file that the user named: a link or a pipe is as good as a file.
+
+    Raises:
+        OSError: it cannot be read. ValueError: it is no TOML, nests too deep, or is too large.
+    """
+    import tomllib  # 5 ms, which completion has no need of
+
+    with open(path, "rb") as file:
+        text = file.read(TEXT + 1)
+    if len(text) > TEXT:
+        raise ValueError(f"it has more than {TEXT:,} bytes")
+    try:
+        found = tomllib.loads(text.decode())
+        json.dumps(found, default=str)  # recursion that only a reader of the tables would meet
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    except ValueError as error:
+        raise ValueError(plain(str(error))) from error
+    return found

@@ -1,0 +1,89 @@
+"""Checks what a journal's record says, so that no reader meets a wrong type; what is unsound counts as damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+#: Numbers that columns of 64 bits hold.
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Real = float | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class End(msgspec.Struct):
+    """The way in which a process left the run."""
+
+    status: str
+    reason: str = ""
+
+
+class Error(msgspec.Struct):
+    """The exception that a run failed with."""
+
+    type: str
+    message: str
+
+
+class Episodes(msgspec.Struct):
+    """Finished episodes as columns of one length."""
+
+    steps: list[_Whole]
+    returns: list[_Real]
+    lengths: list[_Whole]
+    workers: list[Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]]
+
+    def __post_init__(self) -> None:
+        if not len(self.steps) == len(self.returns) == len(self.lengths) == len(self.workers):
+            raise ValueError("columns differ in length")
+
+
+class FinalEvaluation(msgspec.Struct):
+    """Returns of a checkpoint on seeds that no evaluation used."""
+
+    checkpoint: str
+    return_mean: _Real
+    episodes: _Whole = 0
+    return_std: _Real = 0.0
+    return_min: _Real = 0.0
+    return_max: _Real = 0.0
+
+
+class Evaluation(msgspec.Struct, rename={"return_mean": "eval/return_mean"}):
+    """An evaluation while the run trains."""
+
+    return_mean: _Real
+
+
+#: What records of a kind must hold; a kind that is not named may hold anything.
+KINDS: Mapping[str, Any] = {
+    "evaluation": Evaluation,
+    "episodes": Episodes,
+    "final_eval": FinalEvaluation,
+    "end": End,
+    "error": Error,
+}
+#: Metrics that are read by name, and the largest whole number among metrics.
+NAMED, LARGEST = ("perf/wall_s", "perf/env_steps_per_s", "rollout/return_mean"), 2**63 - 1
+
+
+def sound(kind: str, data: dict[str, Any]) -> bool:
+    """Return whether a record of this kind holds what its readers take for granted."""
+    if kind in ("metrics", "evaluation") and not _numbers(data):
+        return False
+    if (wanted := KINDS.get(kind)) is None:
+        return True
+    try:
+        msgspec.convert(data, wanted)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+def _numbers(data: dict[str, Any]) -> bool:
+    """Return whether columns can hold these metrics; most of a journal, so that no schema is asked."""
+    for value in data.values():
+        if value.__class__ is int and not -LARGEST <= value <= LARGEST:
+            return False
+    return all(isinstance(data.get(name, 0.0), float | int) for name in NAMED)

@@ -1,0 +1,103 @@
+"""Watch what environments give at every step, for half a microsecond: the rest of the looking waits for a suspicion."""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.errors import BadEnv, plain, warn
+from rlplug_core.types import Array, Obs
+
+#: An observation further out than this many times its bounds is said to be so.
+FAR = 10.0
+#: The environments of which it was said in this process.
+_said: set[str] = set()
+
+
+class Watch:
+    """The float parts of one set of observation arrays [N, ...], and the largest sum of squares that each may have.
+
+    A sum of squares tells in one product whether a part holds a NaN, or lies far outside finite bounds.
+    """
+
+    def __init__(self, space: spaces.Space[Any], obs: Obs, id: str) -> None:
+        self.id = id
+        self.parts: list[tuple[Array, float]] = []
+        self._spaces: list[tuple[str, spaces.Box, Array]] = []
+        self._add("", space, obs)
+
+    def _add(self, name: str, space: Any, obs: Obs) -> None:
+        if isinstance(space, spaces.Dict):
+            for key, part in space.spaces.items():
+                self._add(f"{name}{key}/", part, obs[key])
+        elif isinstance(space, spaces.Box) and obs.dtype == np.float32:
+            self._spaces.append((name, space, obs))
+            self.parts.append((obs.reshape(-1), _largest(space, len(obs))))
+
+    def suspects(self) -> bool:
+        """Return whether a number is none, or far out."""
+        for part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
+            if not part.dot(part) <= most:
+                return True
+        return False
+
+    def examine(self, lengths: Any) -> None:
+        """Look at each row; `lengths` [N] says how many steps its episode has.
+
+        Raises:
+            BadEnv: a number is none. What lies far outside the bounds is said once, and no more.
+        """
+        for name, space, obs in self._spaces:
+            where = f" '{name[:-1]}'" if name else ""
+            for row in np.flatnonzero(np.isnan(obs).reshape(len(obs), -1).any(1)):
+                when = f"{self.id}, row {row}, step {lengths[row]} of its episode"
+                raise BadEnv(f"{when}: an observation{where} is not a number (NaN)")
+            self._say_far(where, space, obs, lengths)
+        self.parts = [(part, inf) for part, _ in self.parts]
+
+    def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
+        with np.errstate(invalid="ignore"):  # an infinity beside no bound
+            far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
+        rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
+        if len(rows) and self.id not in _said:
+            row, when = rows[0], f"step {lengths[rows[0]]} of its episode"
+            value = obs[row][far[row]].reshape(-1)[0]
+            _said.add(self.id)
+            warn(
+                f"{self.id}, row {row}, {when}: an observation{where} holds {value:g}, far outside its space's bounds; "
+                "training goes on, and this is said once"
+            )
+
+
+#: Types that need no second look: of rewards, and of what says that an episode is over.
+NUMBERS = frozenset({float, int, bool, np.bool_, np.float64, np.float32, np.int64, np.int32})
+FLAGS = frozenset({bool, np.bool_})
+
+
+def check_observation(where: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise BadEnv unless one observation has this shape; a scalar would fill a whole row."""
+    if np.shape(value) != shape:
+        raise BadEnv(f"{where}: the observation has shape {np.shape(value)}, its observation space says {shape}")
+
+
+def check_result(where: str, gain: Any, terminated: Any, truncated: Any) -> None:
+    """Raise BadEnv unless a reward is a number, and the ends of an episode are true or false."""
+    if isinstance(gain, str) or np.size(gain) != 1 or np.asarray(gain).dtype.kind not in "biuf":
+        raise BadEnv(f"{where}: the reward is {plain(repr(gain), 60)}; give a number")
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if np.size(flag) != 1 or np.asarray(flag).dtype.kind not in "biuf":
+            raise BadEnv(f"{where}: {name} is {plain(repr(flag), 60)}; give True or False")
+
+
+def _size(space: spaces.Box) -> Array:
+    """The extent of a space's values; infinite where a bound is."""
+    return np.maximum(np.maximum(np.abs(space.low), np.abs(space.high)), 1.0).astype(np.float64)
+
+
+def _largest(space: spaces.Box, rows: int) -> float:
+    """Return the sum of squares of `rows` observations that lie just not far outside their bounds."""
+    most = rows * float(np.square((1 + FAR) * _size(space)).sum())
+    return most if isfinite(most) and most < np.finfo(np.float32).max else inf

@@ -1,0 +1,78 @@
+"""Files that anyone may have written: regular ones alone, never through a link, never without a bound."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rlplug_core.config import files
+from rlplug_core.errors import BadFile, clean, plain
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text('"secret"')
+    return path
+
+
+def test_a_regular_file_is_read(secret: Path) -> None:
+    assert files.from_json(secret) == "secret"
+    assert files.regular(secret)
+
+
+def test_links_pipes_devices_and_directories_are_refused(secret: Path, tmp_path: Path) -> None:
+    link, pipe, folder = tmp_path / "link", tmp_path / "pipe", tmp_path / "folder"
+    link.symlink_to(secret)
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (link, pipe, folder, Path("/dev/zero")):
+        assert not files.regular(path)
+        with pytest.raises(BadFile, match=f"^{path} cannot be used: it is no regular file; delete it$"):
+            files.content(path)
+    with pytest.raises(BadFile, match="no regular file"):
+        files.opened(link, "ab+")
+    assert secret.read_text() == '"secret"'
+
+
+def test_a_file_with_a_hole_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with open(path, "wb") as file:
+        file.truncate(files.TEXT + 1)
+    with pytest.raises(BadFile, match="it has 67,108,865 bytes"):
+        files.content(path)
+
+
+def test_json_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    cases = (("[" * 100_000, "nests too deep"), ("9" * 5000, "no JSON"), ("{", "no JSON"), ("\udcff", "no JSON"))
+    for text, said in cases:
+        path.write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(BadFile, match=said):
+            files.from_json(path)
+
+
+def test_toml_that_nests_too_deep_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.toml"
+    for text in (f"x = {'[' * 10_000}{']' * 10_000}", f"{'.'.join('x' * 5_000)} = 1", "x = " + "9" * 5000):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"nests too deep|integer string conversion"):
+            files.from_toml(path)
+
+
+def test_what_is_replaced_follows_no_link(secret: Path, tmp_path: Path) -> None:
+    for name in ("new", ".new.tmp"):
+        (tmp_path / name).symlink_to(secret)
+    files.replace(tmp_path / "new", b"new")
+    assert (tmp_path / "new").read_bytes() == b"new"
+    assert not (tmp_path / "new").is_symlink()
+    assert secret.read_text() == '"secret"'
+
+
+def test_foreign_text_loses_its_escape_codes() -> None:
+    text = "a\x1b[31mred\x07\n\x9b1mb\u202ec\udcff"
+    assert clean(text) == "a [31mred \n 1mb c "
+    assert plain(text) == "a [31mred 1mb c"
+    assert plain("x" * 300, 10) == "xxxxxxxxx…"
