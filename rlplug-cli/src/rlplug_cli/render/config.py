@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlplug_core.config.schema import Option
@@ -12,12 +12,15 @@ from rlplug_core.config.schema import Option
 WORDS = {"option": "typed", "set": "--set", "net": "--net", "config": "--config", "preset": "preset"}
 
 
-def written_out(values: Mapping[str, Any], origins: Mapping[str, str], options: Iterable[Option]) -> str:
+def written_out(values: Mapping[str, Any], origins: Mapping[str, str], options: Sequence[Option]) -> str:
     """A line for each option, those that are not set by anyone with their defaults.
 
     An option that is none has a line of comment: TOML has no null, and `"none"` says it.
     """
+    names = [one.name for one in options]
+    rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
     lines = [(one.name, values.get(one.name, one.default), origins.get(one.name, "default")) for one in options]
+    lines += rest  # arguments of the environment, whose names no schema knows
     texts = [f"{name} = {_toml(value)}" for name, value, _ in lines]
     width = max(map(len, texts))
     words = [WORDS.get(origin, origin) for _, _, origin in lines]
@@ -27,6 +30,8 @@ def written_out(values: Mapping[str, Any], origins: Mapping[str, str], options: 
 def _toml(value: Any) -> str:
     if value is None:
         return '"none"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)

@@ -31,6 +31,7 @@ class RunOptions(Config):
     inference_backend: Literal["auto", "numpy", "torch"] = "auto"  # library that computes actions; numpy for small nets
     compile: bool = False  # compile the loss with torch.compile
     eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
+    eval_env: str = ""  # evaluate in this environment, which has the same spaces, instead of the one for training
     eval_episodes: Count = 100  # greedy episodes per evaluation
     final_eval_episodes: Natural = 100  # greedy episodes of the best checkpoint at the end, on new seeds; 0 for none
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total

@@ -8,13 +8,14 @@ run.play(video="film.mp4")
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.errors import warn
+from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_source import parted, source_of
 from rlplug_core.runs import columns as tables
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
@@ -27,9 +28,13 @@ from rlplug_core.types import Array
 
 
 class Run:
-    """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for."""
+    """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for.
 
-    def __init__(self, directory: RunDirectory | Path | str) -> None:
+    `env` is its environment, where no name rebuilds it or where it has moved.
+    """
+
+    def __init__(self, directory: RunDirectory | Path | str, env: Any = None) -> None:
+        self.env = env
         self.directory = directory if isinstance(directory, RunDirectory) else RunDirectory.open(find(directory))
         self.path = self.directory.path
         self.name = self.path.name
@@ -79,7 +84,8 @@ class Run:
 
     def evaluate(
         self, episodes: int = 100, seed: int | None = None, checkpoint: str = "best", *, stochastic: bool = False,
-        epsilon: float = 0.0, env: str | None = None, wrap: Sequence[str] | None = None,
+        epsilon: float = 0.0, env: Any = None, arguments: Mapping[str, Any] | None = None,
+        wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes with a checkpoint's weights, on fresh environments.
 
@@ -89,9 +95,11 @@ class Run:
             checkpoint: `best`, `final`, `latest`, or one of `checkpoints`.
             stochastic: whether to explore as in training at the checkpoint's step; else greedily.
             epsilon: the chance of a random action per step, on top.
-            env, wrap: another environment with the same spaces; other wrappers than the run's.
+            env: another environment with the same spaces, in any form that `train` takes.
+            arguments: keyword arguments for it, or without `env` for the run's own.
+            wrap: other wrappers than the run's.
         """
-        conditions = Conditions(checkpoint, stochastic, epsilon, env, wrap)
+        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
         return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
 
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
@@ -102,7 +110,8 @@ class Run:
     def play(
         self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
         frames: Path | str | None = None, every: int = 1, fps: float | None = None, sheet: Path | str | None = None,
-        stochastic: bool = False, epsilon: float = 0.0, env: str | None = None, wrap: Sequence[str] | None = None,
+        stochastic: bool = False, epsilon: float = 0.0, env: Any = None,
+        arguments: Mapping[str, Any] | None = None, wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes one after the other and let them be seen: in a window, unless something is to be written.
 
@@ -114,7 +123,7 @@ class Run:
             others: as in `evaluate`.
         """
         showing = Showing(_path(video), _path(frames), every, fps, _path(sheet))
-        conditions = Conditions(checkpoint, stochastic, epsilon, env, wrap)
+        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
         return watched(plan_of(self), self.directory, showing, episodes, seed, conditions)
 
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
@@ -131,18 +140,34 @@ class Run:
         return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx)
 
 
-def open_run(run: Path | str | Run, out: Path | str = "runs") -> Run:
-    """The run of this path, or of this name in `out`.
+def open_run(run: Path | str | Run, out: Path | str = "runs", env: Any = None) -> Run:
+    """The run of this path, or of this name in `out`; `env` is its environment, where no name rebuilds it.
 
     Raises:
         UsageError: there is none.
     """
-    return run if isinstance(run, Run) else Run(RunDirectory.open(find(run, Path(out))))
+    if isinstance(run, Run):
+        return run if env is None else Run(run.directory, env)
+    return Run(RunDirectory.open(find(run, Path(out))), env)
 
 
 def plan_of(run: Run) -> Plan:
-    """The plan that a run was made from, with its own copies of files."""
-    return Plan.make(*names(run.path, run.config, warn))
+    """The plan that a run was made from, with its own copies of files.
+
+    Raises:
+        UsageError: no name rebuilds its environment, and nobody gave it.
+    """
+    algorithm, env, options = names(run.path, run.config, warn)
+    unnamed = run.config.get("unnamed")
+    if run.env is None and unnamed:
+        raise UsageError(
+            f"run {run.name} was trained in {env}, {unnamed}; give it again in Python: "
+            f'resume("{run.path}", env=…), open_run("{run.path}", env=…) or load("{run.path}", env=…)'
+        )
+    if run.env is None:
+        return Plan.make(algorithm, env, options)
+    given = source_of(run.env)
+    return Plan.make(algorithm, given, parted(options)[0] if given.is_object else options)
 
 
 def _path(place: Path | str | None) -> Path | None:

@@ -60,6 +60,7 @@ def reproduce(
     _, manifest = read(saved.path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
     algorithm, env, options = names(old.path, old.config, warn)
+    env = env if old.env is None else old.env
     new = again(algorithm, env, options, old.path.parent, name or f"{old.name}-again", watch)
     return Reproduction(new, compared(old.directory, new.directory), surroundings)
 
