@@ -18,6 +18,7 @@ from gymnasium import spaces
 from rlplug_core import load, open_run, resume, train
 from rlplug_core.errors import PluginError, UsageError
 from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.kinds import kind_for
 from tests.cli.conftest import Done
 
 #: Options with which a run takes a moment.
@@ -229,3 +230,34 @@ def test_a_script_is_named_if_importing_it_does_not_run_it(
         assert found == EnvSource(f"{place}/script.py:Mine", {}, mine)
     else:
         assert "put `if __name__ == '__main__':` in" in found.unnamed
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "kind"),
+    [
+        ("./mine.py:one", {}, "discrete"),
+        ("InvertedPendulum-v5", {}, "continuous"),
+        ("rlplug_core.testing.envs:Pixels", {}, "pixels"),
+        ("rlplug_core.testing.envs:Pixels", {"wrap": ["flatten"]}, "discrete"),
+        ("CartPole-v1", {}, ""),
+    ],
+)
+def test_the_kind_of_an_environment_is_that_of_its_spaces(
+    env: str, options: dict[str, Any], kind: str, mine: str
+) -> None:
+    assert kind_for("ppo", env, options) == kind
+    assert not kind_for("trpo", env, options), "it has no tables for kinds"
+
+
+def test_an_unknown_environment_takes_the_preset_of_its_kind(mine: str, rlplug: Callable[..., Done]) -> None:
+    """Alike from Python and from the command line; what is given wins."""
+    run = train("ppo", f"{mine}:Count", {**BRIEF, "n_epochs": 3}, hooks=False)
+    assert [run.options[name] for name in ("num_envs", "n_steps", "n_epochs")] == [8, 8, 3]
+    assert [run.config["origins"][name] for name in ("num_envs", "n_steps", "n_epochs")] == [
+        "preset",
+        "option",
+        "option",
+    ]
+    printed = rlplug("run", "ppo", f"{mine}:Count", "--print-config").out
+    assert "\nnum_envs = 8 " in printed
+    assert "\nn_steps = 256 " in f"\n{printed}"

@@ -120,7 +120,10 @@ class AlgorithmCommand(TakesArguments):
         typed |= arguments.typed(context)
         options = (*self.own, *self.run_options)
         values, origins = gathered(typed, given["set"], given["config"], options, self.algorithm, given.get("net"))
-        return resolve(self.algorithm, given["env"], values, origins)
+        from rlplug_core.plugins.kinds import kind_for  # it may have to make the environment
+
+        kind = kind_for(self.algorithm, given["env"], values)
+        return resolve(self.algorithm, given["env"], values, origins, kind)
 
     def chosen(self, context: click.Context) -> list[str]:
         """The words that say again what was typed behind ALGORITHM ENV, but for seeds and where the run goes."""

@@ -21,6 +21,7 @@ from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory, group_of
@@ -66,7 +67,7 @@ def train(
     word, source = absolute(word), source_of(env)
     values = dict(options or {})
     if origins is None:
-        values, origins = resolve(word, source.name, values)
+        values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
     values = _with_rows(values, origins, source)
     called = Hooks(enabled=hooks)
     called.configure(values)
