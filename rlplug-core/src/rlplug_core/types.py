@@ -34,6 +34,7 @@ class Spec:
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
     An action is always one array; `rlplug_core.nets.actions` says where the parts of a Dict lie in it.
     `inexact` says why the environment's state cannot be captured; it is empty where it can.
+    `limit` is the number of steps after which episodes are truncated; 0 where none is known.
     """
 
     obs: spaces.Space[Any]
@@ -41,6 +42,7 @@ class Spec:
     num_envs: int
     id: str
     inexact: str = ""
+    limit: int = 0
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.reproducibility import differences, environment
 from rlplug_core.runs.session import Session, Watch
 from rlplug_core.runs.sources import identities, keep
+from rlplug_core.runs.survey import survey
 from rlplug_core.runs.warm_start import WarmStart
 
 __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
@@ -45,6 +46,7 @@ def train(
     origins: Mapping[str, str] | None = None,
     watch: Watch | None = None,
     hooks: bool = True,
+    say: Callable[[str], None] | None = None,
 ) -> Run:
     """Train `algorithm` on `env` and return the finished run.
 
@@ -58,6 +60,7 @@ def train(
         origins: where each option came from, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
         hooks: whether hook plugins (such as MLflow's) take part.
+        say: called at the start with what an environment was taken for that no preset names.
 
     Raises:
         UsageError, PluginError: it cannot be started; nothing was written.
@@ -73,6 +76,8 @@ def train(
     called.configure(values)
     plan, warm = _begun(Plan.make(word, source, values))
     _probe(plan)
+    if say is not None and (found := survey(plan)):
+        say(found)
     run = _created(plan, word, Path(out), name, origins)
     Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
     return run
