@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -32,10 +33,22 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
 }  # fmt: skip
 
 
+#: What is seen in environments that no table names, by their kind.
+KINDS = {"pixels": spaces.Box(0, 255, (64, 64, 3), np.uint8), "continuous": box(5), "discrete": box(5)}
+
+
+def spaces_of(env: str, learner: type[Any]) -> tuple[spaces.Space, spaces.Space]:
+    """The spaces of an environment, or of one of a kind that the learner can act in."""
+    if env in SPACES:
+        return SPACES[env]
+    return KINDS[env], box(2) if env == "continuous" or "Discrete" not in learner.actions else spaces.Discrete(3)
+
+
 def tables() -> Iterator[tuple[str, str]]:
     """Every algorithm with every environment that one of its tables is for."""
     for record in records():
         if record.group == "algorithms" and record.distribution == "rlplug-algos":
+            yield from ((record.id, kind) for presets in chain(record) for kind in presets.kinds)
             patterns = {name for presets in chain(record) for name in presets.tables} - {"default"}
             for pattern in patterns:
                 fitting = [env for env in SPACES if fnmatchcase(env, pattern)]
@@ -45,9 +58,10 @@ def tables() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("algorithm", "env"), sorted(set(tables())))
 def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, env: str) -> None:
-    plan = Plan.make(algorithm, env, resolve(algorithm, env, {})[0])
-    learner = plan.make_learner(Spec(*SPACES[env], plan.options.num_envs, env))
-    agent, (seen, acted), num_envs, clock = learner.agent(), SPACES[env], plan.options.num_envs, Clock(1)
+    plan = Plan.make(algorithm, env, resolve(algorithm, env, {}, kind=env if env in KINDS else "")[0])
+    seen, acted = spaces_of(env, plan.learner)
+    learner = plan.make_learner(Spec(seen, acted, plan.options.num_envs, env))
+    agent, num_envs, clock = learner.agent(), plan.options.num_envs, Clock(1)
     obs = tree_map(lambda value: np.stack([value] * num_envs), seen.sample())
     act = agent.act(obs, np.ones(num_envs, bool), agent.initial(num_envs), clock)
     assert act.action.shape == (num_envs, *acted.shape)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlplug_cli.arguments import PREFIXES
+from rlplug_cli.arguments import parsed as free
 from rlplug_core.config.files import from_toml
 from rlplug_core.config.numbers import whole
 from rlplug_core.config.parse import parse, tested
@@ -197,6 +199,9 @@ def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dic
         if not equals:
             raise UsageError(f"--set {pair}: write --set name=value")
         name = name.strip()
+        if name.startswith(tuple(PREFIXES.values())):
+            values[name] = free(text)
+            continue
         if name not in known:
             near = nearest(name, known)
             raise BadConfig(f"{owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)")
@@ -269,6 +274,7 @@ def gathered(
     Presets and defaults come later.
     """
     typed = {option.name: given[variable(option.name)] for option in options if variable(option.name) in given}
+    typed |= {name: value for name, value in given.items() if name.startswith(tuple(PREFIXES.values()))}
     return merge(
         ("option", typed), ("set", assigned(pairs, options, owner)), ("net", network(net, options, owner)),
         ("config", from_file(file)),

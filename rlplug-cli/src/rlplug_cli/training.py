@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,12 @@ def trained(
     as_json: bool, quiet: bool = False,
 ) -> None:  # fmt: skip
     """Train a new run and say what came of it."""
+    say = None if quiet else partial(echo, err=as_json)
 
     def train(watch: Callable[[Progress], None]) -> Run:
         from rlplug_core.runs.run import train
 
-        return train(algorithm, env, values, out=out, name=name, origins=origins, watch=watch)
+        return train(algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say)
 
     shown(f"{algorithm} · {env} · seed {values.get('seed', 1)}", train, as_json, quiet)
 

@@ -18,7 +18,7 @@ A published protocol never gains a method; further abilities are the separate `S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import gymnasium.spaces as spaces
@@ -147,6 +147,36 @@ class SupportsAdopt(Protocol):
 
 
 @runtime_checkable
+class SupportsAdoptVector(Protocol):
+    """A provider that can put a foreign vector of environments behind our interface."""
+
+    def adopt_vector(self, make: Callable[[], Any], id: str) -> Env:
+        """The vector from `make`, which returns a new `gymnasium.vector.VectorEnv`."""
+        ...
+
+
+@runtime_checkable
+class SupportsHold(Protocol):
+    """A provider that can put a foreign environment that exists already behind our interface."""
+
+    def hold(self, env: Any, id: str) -> Env:
+        """A `gymnasium.Env` or a `gymnasium.vector.VectorEnv` as it is; `close` leaves it open, it is its owner's."""
+        ...
+
+
+@runtime_checkable
+class SupportsArguments(Protocol):
+    """A provider whose environments take keyword arguments."""
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> Provider:
+        """A provider of the same environments, made with these arguments.
+
+        It raises `errors.UsageError` where an environment has no such argument.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsFinish(Protocol):
     """A learner that has something left to do before the final checkpoint."""
 
@@ -256,8 +286,11 @@ __all__ = [
     "Stateful",
     "SupportsActionSpace",
     "SupportsAdopt",
+    "SupportsAdoptVector",
+    "SupportsArguments",
     "SupportsExport",
     "SupportsFinish",
+    "SupportsHold",
     "SupportsLimit",
     "SupportsObserve",
     "SupportsRender",

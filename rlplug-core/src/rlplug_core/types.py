@@ -50,8 +50,8 @@ class Spec:
 
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
     An action is always one array; `rlplug_core.nets.actions` says where the parts of a Dict lie in it.
-    `inexact` says why the environment's state cannot be captured; it is empty where it can. `goals` tells the
-    rewards of other goals, where the environment has goals.
+    `inexact` says why the environment's state cannot be captured; it is empty where it can. `limit` is the number of
+    steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any.
     """
 
     obs: spaces.Space[Any]
@@ -59,6 +59,7 @@ class Spec:
     num_envs: int
     id: str
     inexact: str = ""
+    limit: int = 0
     goals: Goals | None = field(default=None, compare=False, repr=False)
 
 

@@ -317,7 +317,7 @@ def _name(kind: type) -> str:
 def _module(kind: type) -> str:
     """The module of a class; "" for the odd one in C that has none, and for a file, of which a run has a copy."""
     module = str(getattr(kind, "__module__", ""))
-    return "" if module.startswith(FROM_FILE) else module
+    return "" if module.startswith(FROM_FILE) or module == "__main__" else module
 
 
 def _where(path: Path) -> str:

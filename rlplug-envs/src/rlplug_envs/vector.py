@@ -33,6 +33,12 @@ def row_seed(seed: int, row: int) -> int:
     return Seeds(seed).child("row", row).integer()
 
 
+def declared(env: Any) -> int:
+    """The time limit that an environment's entry in Gymnasium's registry says; 0 where there is none."""
+    spec = env.spec
+    return 0 if spec is None else spec.max_episode_steps or 0
+
+
 def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:
     """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended, and with a watch."""
     sets = []
@@ -71,8 +77,8 @@ class Rows:
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
         _, info = env.reset(seed=0)
         self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
-        goals = goals_of(env, self._view.id)
-        self.spec = Spec(self._view.obs, self._view.action, num_envs, self._view.id, inexact, goals)
+        view, known = self._view, limit or declared(env)
+        self.spec = Spec(view.obs, view.action, num_envs, view.id, inexact, known, goals_of(env, view.id))
         self.action_space = env.action_space
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, Any]] = [{}] * num_envs  # of the last step of each row

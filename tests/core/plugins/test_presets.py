@@ -55,6 +55,28 @@ def test_the_most_specific_table_wins_per_option(preset_file: Path, env: str, va
     assert presets.preset("foo", env) == presets.preset("rlplug-foo/foo", env) == values
 
 
+@pytest.mark.parametrize(
+    ("env", "kind", "values"),
+    [
+        ("Acrobot-v1", "continuous", {"learning_rate": 5.0, "max_grad_norm": 1, "net.hidden": [8], "net.bias": 1}),
+        ("Acrobot-v1", "pixels", {"learning_rate": 1.0, "max_grad_norm": 1, "net.hidden": [64], "net.bias": 1}),
+        ("Cart", "continuous", {"learning_rate": 2.0, "max_grad_norm": 1, "num_envs": 4, "net.hidden": [64]}),
+    ],
+)
+def test_a_kind_is_for_environments_that_no_table_names(
+    preset_file: Path, env: str, kind: str, values: dict[str, object]
+) -> None:
+    extra = "[kind.continuous]\nlearning_rate = 5.0\nnet.hidden = [8]\n"
+    preset_file.write_text(f"{TABLES}{extra}".replace("hidden = [64]", "hidden = [64]\nbias = 1"))
+    assert presets.preset("foo", env, kind) == {"net.bias": 1, **values}
+
+
+def test_a_kind_that_there_is_not(preset_file: Path) -> None:
+    preset_file.write_text("[kind.pixel]\n")
+    with pytest.raises(PluginError, match=r"'kind.pixel' is no table of a kind; did you mean 'pixels'\?"):
+        presets.preset("foo", "Cart")
+
+
 def test_no_file_is_no_preset(preset_file: Path) -> None:
     preset_file.unlink()
     assert presets.preset("foo", "Cart") == presets.preset("./x.py:Foo", "Cart") == {}

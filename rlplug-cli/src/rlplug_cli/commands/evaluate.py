@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.lookup import located, one_thread
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rlplug_core.loop.evaluate import Evaluation
 
 
-@click.command("evaluate")
+@click.command("evaluate", cls=TakesArguments)
 @click.argument("run")
 @click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes  [100]")
 @click.option("--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]")
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step.")
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]")
 @click.option("--env", help="Play another environment with the same spaces.")
+@click.option("--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment.")
 @click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
 @click.option("--json", is_flag=True, help="Write the result, with every return, as JSON.")
 @trust_option
@@ -38,11 +40,14 @@ def command(
     one_thread()
     from rlplug_core.runs.opened import Run
 
-    found = Run(path, given(path, trust))
+    found = Run(path, trust=given(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]
     wrappers = None if not wrap else [words for words in wrap if words != "none"]
+    arguments = of_environment(click.get_current_context())
     results = {
-        name: found.evaluate(episodes, seed, name, stochastic=stochastic, epsilon=epsilon, env=env, wrap=wrappers)
+        name: found.evaluate(
+            episodes, seed, name, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrappers
+        )
         for name in names
     }
     if json:

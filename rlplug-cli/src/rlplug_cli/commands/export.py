@@ -24,7 +24,7 @@ def command(run: str, out: Path | None, checkpoint: str, onnx: bool, trust: bool
     one_thread()
     from rlplug_core.runs.opened import Run
 
-    found = Run(path, given(path, trust))
+    found = Run(path, trust=given(path, trust))
     place = found.export(out or path / "export", checkpoint, onnx=onnx)
     echo(f"export   {shortened(place)}")
     for file in sorted(place.iterdir()):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.commands.evaluate import sentence
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
@@ -20,7 +21,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command("play")
+@click.command("play", cls=TakesArguments)
 @click.argument("run")
 @click.option("--video", type=_FILE, help="Write a film: FILE.mp4, FILE.webp or FILE.gif.")
 @click.option("--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory.")
@@ -35,6 +36,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step.")
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]")
 @click.option("--env", help="Play another environment with the same spaces.")
+@click.option("--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment.")
 @click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
 @trust_option
 def command(
@@ -47,12 +49,13 @@ def command(
     one_thread()
     from rlplug_core.runs.opened import Run
 
-    found = Run(path, given(path, trust))
+    found = Run(path, trust=given(path, trust))
     if video is None and frames is None and sheet is None:
         video = _unseen(found, checkpoint)
     result = found.play(
         episodes, seed, checkpoint, video=video, frames=frames, every=every, fps=fps, sheet=sheet,
         stochastic=stochastic, epsilon=epsilon, env=env,
+        arguments=of_environment(click.get_current_context()),
         wrap=None if not wrap else [words for words in wrap if words != "none"],
     )  # fmt: skip
     echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))

@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from rlplug_cli import sections
+from rlplug_cli import arguments, sections
+from rlplug_cli.arguments import TakesArguments
 from rlplug_cli.lookup import one_thread
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, flag, gathered, nets, spelled
@@ -63,7 +64,7 @@ class Algorithms(click.Group):
         return [CompletionItem(name) for name in self.list_commands(ctx) if name.startswith(incomplete)]
 
 
-class AlgorithmCommand(click.Command):
+class AlgorithmCommand(TakesArguments):
     """`rlplug run <algorithm> ENV`, with the algorithm's options beside those of every run."""
 
     def __init__(self, algorithm: str, own: tuple[Option, ...], every: tuple[Option, ...]) -> None:
@@ -78,7 +79,7 @@ class AlgorithmCommand(click.Command):
             algorithm,
             params=parameters,
             callback=self.train,
-            help=f"Train {algorithm} on ENV: an environment id, module:callable or ./file.py:callable.",
+            help=f"Train {algorithm} on ENV: an environment id, module:Name or ./file.py:Name of a class or function.",
             context_settings={"token_normalize_func": lambda name: name.replace("_", "-")},
         )
 
@@ -120,15 +121,19 @@ class AlgorithmCommand(click.Command):
         """
         given = context.params
         typed = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
+        typed |= arguments.typed(context)
         options = (*self.own, *self.run_options)
         values, origins = gathered(
             typed, pairs=given["set"], file=given["config"], options=options, owner=self.algorithm, net=given.get("net")
         )
-        return resolve(self.algorithm, given["env"], values, origins)
+        from rlplug_core.plugins.kinds import kind_for  # it may have to make the environment
+
+        kind = kind_for(self.algorithm, given["env"], values)
+        return resolve(self.algorithm, given["env"], values, origins, kind)
 
     def chosen(self, context: click.Context) -> list[str]:
         """The words that say again what was typed behind ALGORITHM ENV, but for seeds and where the run goes."""
-        words: list[str] = []
+        words: list[str] = [*arguments.spelled(arguments.typed(context))]
         for parameter in self.get_params(context):
             name = str(parameter.name)
             if context.get_parameter_source(name) not in _BY_USER:
@@ -201,6 +206,7 @@ def _fixed() -> list[click.Parameter]:
     file, place = click.Path(path_type=Path, dir_okay=False), click.Path(path_type=Path)
     return [
         click.Option(["--set"], multiple=True, metavar="NAME=VALUE", help="Set any option by its dotted name."),
+        click.Option(["--env.NAME"], metavar="VALUE", expose_value=False, help="A keyword argument of ENV."),
         click.Option(["--config"], type=file, help="Read options from a TOML file."),
         click.Option(["--name"], help="The run directory's name  [algorithm, environment, seed and time]"),
         click.Option(["--out"], type=place, default="runs", help="Where run directories are made  [runs]"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from rlplug_cli.arguments import option_name
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
 from rlplug_cli.commands.run import command as run
 from rlplug_cli.parameters import SchemaOption
@@ -100,6 +101,10 @@ def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[list[Choice]
     while rest:
         word = rest.pop(0)
         flag, equals, text = word.partition("=")
+        if option_name(flag):
+            found.append(axis(option_name(flag), (f"{flag}=",), text if equals else "".join(rest[:1]), "str"))
+            rest = rest if equals else rest[1:]
+            continue
         one = flags.get(flag.replace("_", "-"))
         if one is None or not isinstance(one, click.Option):
             raise UsageError(f"{command.algorithm} has no option '{flag}'{did_you_mean(flag, flags)}")

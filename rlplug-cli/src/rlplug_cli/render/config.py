@@ -16,7 +16,10 @@ def written_out(values: Mapping[str, object], origins: Mapping[str, str], option
 
     An option that is none has a line of comment: TOML has no null, and `"none"` says it.
     """
+    names = [one.name for one in options]
+    rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
     lines = [(one.name, values.get(one.name, one.default), origins.get(one.name, "default")) for one in options]
+    lines += rest  # arguments of the environment, whose names no schema knows
     texts = [f"{name} = {_toml(value)}" for name, value, _ in lines]
     width = max(map(len, texts))
     words = [WORDS.get(origin, origin) for _, _, origin in lines]
@@ -26,6 +29,8 @@ def written_out(values: Mapping[str, object], origins: Mapping[str, str], option
 def _toml(value: object) -> str:
     if value is None:
         return '"none"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)

@@ -43,8 +43,8 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     try:
         for name, one in found.items():
             for value in tested(options[name], one):
-                msgspec.convert(_nest({**start, name: value}), config, strict=True)
-        made = msgspec.convert(_nest(start), config, strict=True)
+                msgspec.convert(nest({**start, name: value}), config, strict=True)
+        made = msgspec.convert(nest(start), config, strict=True)
     except msgspec.ValidationError as error:
         raise BadConfig(_sentence(str(error), where)) from error
     return _following(made, found, where) if found else made
@@ -109,7 +109,8 @@ def parse(option: Option, text: str) -> Any:
         return text
 
 
-def _nest(values: Mapping[str, object]) -> dict[str, Any]:
+def nest(values: Mapping[str, object]) -> dict[str, Any]:
+    """Tables from dotted names, the inverse of `flat`."""
     nested: dict[str, Any] = {}
     for name, value in flat(values).items():
         *parents, leaf = name.split(".")

@@ -31,8 +31,11 @@ class RunOptions(Config):
     inference_backend: Literal["auto", "numpy", "torch"] = "auto"  # library that computes actions; numpy for small nets
     compile: bool = False  # compile the loss with torch.compile
     eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
-    eval_episodes: Count = 100  # greedy episodes per evaluation
-    final_eval_episodes: Natural = 100  # greedy episodes of the best checkpoint at the end, on new seeds; 0 for none
+    eval_env: str = ""  # evaluate in this environment, which has the same spaces, instead of the one for training
+    eval_episodes: Count | None = None  # greedy episodes per evaluation; none is 100, or what a tenth of the run allows
+    final_eval_episodes: Natural | None = (
+        None  # greedy episodes of the best checkpoint at the end, on new seeds; none is 100, fewer if slow; 0 for none
+    )
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     keep_checkpoints: Count = 3  # number of periodic checkpoints to keep, besides the best and the final one
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total

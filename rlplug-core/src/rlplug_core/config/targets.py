@@ -108,6 +108,16 @@ def _own(module: ModuleType) -> list[str]:
     return [name for name, value in members if isinstance(value, kinds) and value.__module__ == module.__name__]
 
 
+def has_guard(path: Path) -> bool:
+    """Return whether a script asks whether it is `__main__`, so that it can be imported without being run."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
+    return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))
+
+
 def classes_in(path: Path) -> list[str]:
     """The names of the classes at the top of a file, found without executing it; empty where it cannot be parsed."""
     try:

@@ -12,12 +12,13 @@ from rlplug_core.algorithm import Context
 from rlplug_core.config.parse import convert, schedules
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import Written
-from rlplug_core.config.schema import flatten, schema
+from rlplug_core.config.schema import flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
-from rlplug_core.plugins import absolute, make_env
+from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
+from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds
@@ -41,21 +42,30 @@ class Plan:
     config: Any
     wrappings: tuple[Wrapping, ...]
     schedules: Mapping[str, Written]
+    #: Makes the environments, and those for evaluation.
+    source: EnvSource = field(kw_only=True)
+    eval_source: EnvSource = field(kw_only=True)
     #: What a new learner begins with instead of random weights.
     start: Callable[[Learner[Any]], None] | None = field(default=None, kw_only=True)
 
     @classmethod
-    def make(cls, algorithm: str, env: str, values: Mapping[str, Any]) -> Plan:
-        """Split `values` into run options and the algorithm's own, and check both.
+    def make(cls, algorithm: str, env: Any, values: Mapping[str, Any]) -> Plan:
+        """Split `values` into run options, the algorithm's own and the environment's arguments, and check them.
+
+        Args:
+            env: an environment in any form that `rlplug_core.plugins.env_source` knows.
 
         Raises:
-            UsageError: unknown algorithm or wrapper, unsound runner. BadConfig: a wrong option.
+            UsageError: unknown algorithm or wrapper, unsound runner, no environment. BadConfig: a wrong option.
             PluginError: an unusable plugin.
         """
         learner: type[Any] = find_algorithm(algorithm)
         names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
         if clash := names & own:
             raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")
+        values, arguments, eval_arguments = parted(values)
+        source = source_of(env, arguments)
+        eval_source = _for_evaluation(source, values, eval_arguments)
         for name in values:
             if name not in names | own:
                 near = nearest(name, names | own)
@@ -66,7 +76,10 @@ class Plan:
         config = convert(learner.Config, given, algorithm)
         wrappings = tuple(map(Wrapping.parse, options.wrap))
         options = replace(options, wrap=tuple(one.words for one in wrappings))
-        plan = cls(algorithm, env, learner, options, config, wrappings, schedules(learner.Config, given, algorithm))
+        plan = cls(
+            algorithm, source.name, learner, options, config, wrappings, schedules(learner.Config, given, algorithm),
+            source=source, eval_source=eval_source,
+        )  # fmt: skip
         plan.check()
         return plan
 
@@ -77,14 +90,23 @@ class Plan:
 
     @property
     def flat(self) -> dict[str, Any]:
-        """All options by dotted name, schedules as they were written."""
+        """All options by dotted name, schedules as they were written, and the arguments of environments."""
         texts = {name: one.text for name, one in self.schedules.items()}
-        return {**flatten(self.options), **flatten(self.config), **texts}
+        return {**flatten(self.options), **flatten(self.config), **texts, **self._arguments()}
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The keyword arguments of the environment."""
+        return self.source.arguments
+
+    def _arguments(self) -> dict[str, Any]:
+        alike = self.eval_source is self.source
+        return flat(self.source.arguments, TRAIN) | ({} if alike else flat(self.eval_source.arguments, EVAL))
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The algorithm's own options that name something to import."""
-        return targets(self.learner, self.flat)
+        """The options that name something to import: the algorithm's own, and where evaluations happen."""
+        return (*targets(self.learner, self.flat), *(["eval_env"] if self.options.eval_env else []))
 
     def check(self) -> None:
         """Refuse what cannot run, before anything is built."""
@@ -103,13 +125,30 @@ class Plan:
             raise UsageError("device 'cuda' is not available to this torch; use --device cpu")
         if device.type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
+        self._check_source()
+
+    def _check_source(self) -> None:
+        source, several = self.source, self.runner == "async"
+        if source.unnamed and several and (source.is_object or not self.options.inline):
+            raise UsageError(
+                f"workers make environments of their own, and {self.env} is {source.unnamed}; put it at the top of a "
+                "file or a module, or " + ("use --runner sync" if source.is_object else "use --inline")
+            )
+        if source.rows not in (None, self.options.num_envs):
+            raise UsageError(
+                f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.rows}; leave num_envs out"
+            )
 
     def seeds(self) -> Seeds:
         return Seeds(self.options.seed)
 
     def make_env(self, num_envs: int) -> Env:
         """The environment inside its wrappers."""
-        return wrapped(make_env(self.env, num_envs), self.wrappings)
+        return wrapped(self.source.make(num_envs), self.wrappings)
+
+    def make_eval_env(self, num_envs: int) -> Env:
+        """The environment for evaluations inside the same wrappers."""
+        return wrapped(self.eval_source.apart().make(num_envs), self.wrappings)
 
     def make_learner(
         self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1
@@ -125,6 +164,22 @@ class Plan:
         if self.start is not None:
             self.start(learner)
         return learner
+
+
+def _for_evaluation(source: EnvSource, values: dict[str, Any], arguments: Mapping[str, Any]) -> EnvSource:
+    """The source of the environments for evaluations; the option `eval_env` becomes its name.
+
+    Raises:
+        UsageError: no name rebuilds it.
+    """
+    given = values.get("eval_env") or None
+    if given is None:
+        return source.with_arguments(arguments) if arguments else source
+    found = source_of(given, arguments)
+    if found.unnamed:
+        raise UsageError(f"eval_env is {found.unnamed}; put it at the top of a file or a module, and name it")
+    values["eval_env"] = found.name
+    return found
 
 
 def targets(learner: type[Any], values: Mapping[str, object]) -> tuple[str, ...]:

@@ -270,7 +270,7 @@ def _encoder(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None) -
     if _is_image(space):
         image = Image(space, net)
         return image, image.features
-    if net.channels and not _has_images(space):
+    if net.channels and not has_images(space):
         raise UsageError(
             f"net.channels, kernels and strides are of convolutions over images, and there are none in {space}; leave "
             "them out"
@@ -301,8 +301,9 @@ def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
 
 
-def _has_images(space: spaces.Space[Any]) -> bool:
-    return any(map(_has_images, space.spaces.values())) if isinstance(space, spaces.Dict) else _is_image(space)
+def has_images(space: spaces.Space[Any]) -> bool:
+    """Return whether a part of what is observed is an image."""
+    return any(map(has_images, space.spaces.values())) if isinstance(space, spaces.Dict) else _is_image(space)
 
 
 def _vectors(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:

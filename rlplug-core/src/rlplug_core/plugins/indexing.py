@@ -16,9 +16,8 @@ from rlplug_core.config.schema import schema
 from rlplug_core.errors import PluginError, plain
 from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.envs import build
 from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
-from rlplug_core.plugins.loading import load
+from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
 from rlplug_core.plugins.records import NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.targets import attribute_of, describe, import_quietly
 from rlplug_core.errors import MissingPackage, PluginError, plain
 from rlplug_core.plugins.records import Record, canonical
+
+if TYPE_CHECKING:
+    from rlplug_core.protocols import Provider
 
 
 def load(record: Record) -> Any:
@@ -65,3 +68,13 @@ def check_parts(value: object, parts: tuple[str, ...], what: str, protocol: str)
     if missing:
         raise PluginError(f"{what} is not {protocol}: it has no {', '.join(repr(part) for part in missing)}")
     return value
+
+
+def build(record: Record) -> Provider:
+    """The provider of environments behind a record; imports its plugin."""
+    cls = check_parts(load(record), ("ids", "make"), str(record), "an environment provider")
+    try:
+        built: Provider = cls()
+    except Exception as error:  # a foreign constructor may raise anything
+        raise PluginError(f"{record} cannot be built: {describe(error)}; --traceback shows where") from error
+    return built

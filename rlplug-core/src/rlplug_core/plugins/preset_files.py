@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlplug_core.config.files import from_toml
-from rlplug_core.errors import PluginError, UsageError
+from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins.index import package_root
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.records import Record
+
+#: The kinds of environments that presets may be for, beside ids.
+KINDS = ("pixels", "continuous", "discrete", "multi-agent")
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Presets:
 
     Attributes:
         tables: option values by the pattern of environment ids that they are for.
+        kinds: option values by the kind of environments that they are for.
         extends: the algorithm on whose presets these build, or an empty string.
         summary: what the algorithm is with these presets, where its class alone does not say it; or an empty string.
     """
@@ -27,6 +31,7 @@ class Presets:
     tables: dict[str, dict[str, Any]]
     extends: str = ""
     summary: str = ""
+    kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def read(record: Record) -> Presets:
@@ -52,7 +57,14 @@ def read(record: Record) -> Presets:
             raise PluginError(
                 f"{record}: the preset file {path}: '{name}' stands outside a table; put it under [default]"
             )
-    return Presets(path, content, **words)
+    kinds = content.pop("kind", {})
+    for name, table in kinds.items():
+        if name not in KINDS or not isinstance(table, dict):
+            raise PluginError(
+                f"{record}: the preset file {path}: 'kind.{name}' is no table of a kind{did_you_mean(name, KINDS)} "
+                f"({', '.join(KINDS)})"
+            )
+    return Presets(path, content, **words, kinds=kinds)
 
 
 def chain(record: Record) -> list[Presets]:

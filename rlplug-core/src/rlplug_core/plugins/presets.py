@@ -4,6 +4,8 @@
     summary = "Double DQN (van Hasselt et al., 2016, arXiv:1509.06461)"
     [default]
     double = true
+    [kind.continuous]
+    net.hidden = [256]
     ["ALE/*"]
     net.hidden = [512]
     ["ALE/Pong-v5"]
@@ -11,7 +13,8 @@
 
 All tables that fit an environment id apply, and for each option the most specific one wins: an exact id, then patterns
 by the number of their literal characters, then `default`. All of them win over those of the presets that they extend;
-so one class and an entry point with presets of its own make a variant. `default` is what its help shows.
+so one class and an entry point with presets of its own make a variant. `default` is what its help shows. A table of a
+kind (`pixels`, `continuous`, `discrete`, `multi-agent`) goes over `default` for an environment that no pattern fits.
 """
 
 from __future__ import annotations
@@ -30,18 +33,30 @@ if TYPE_CHECKING:
     from rlplug_core.config.schema import Option
 
 
-def preset(algorithm: str, env_id: str) -> dict[str, Any]:
+def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
     """The preset options of an algorithm for an environment, as dotted names to values; none for a class or a file.
+
+    Args:
+        kind: which kind's tables go over the defaults, for an id that no other table fits.
 
     Raises:
         UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends what it cannot.
     """
     values: dict[str, Any] = {}
+    kind = "" if is_known(algorithm, env_id) else kind
     for presets in reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm))):
-        fitting = (name for name in presets.tables if _fits(name, env_id))
+        for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
+            values.update(flat(table))
+        fitting = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))
         for name in sorted(fitting, key=lambda name: _specificity(name, env_id)):
             values.update(flat(presets.tables[name]))
     return values
+
+
+def is_known(algorithm: str, env_id: str) -> bool:
+    """Return whether a table of an algorithm's presets names an environment."""
+    tables = [] if is_target(algorithm) else [presets.tables for presets in chain(find("algorithms", algorithm))]
+    return any(name != "default" and fnmatchcase(env_id, name) for table in tables for name in table)
 
 
 def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
@@ -51,10 +66,10 @@ def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
 
 
 def resolve(
-    algorithm: str, env_id: str, options: Mapping[str, object], origins: Mapping[str, str] | None = None
+    algorithm: str, env_id: str, options: Mapping[str, object], origins: Mapping[str, str] | None = None, kind: str = ""
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The given options over the preset, and where each value is from; `origins` says it for the given ones."""
-    below, given = preset(algorithm, env_id), flat(options)
+    below, given = preset(algorithm, env_id, kind), flat(options)
     origin = dict.fromkeys(below, "preset") | {name: (origins or {}).get(name, "option") for name in given}
     return below | given, origin
 
@@ -69,9 +84,5 @@ def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, Any], di
     return values, origins
 
 
-def _fits(name: str, env_id: str) -> bool:
-    return name == "default" or fnmatchcase(env_id, name)
-
-
-def _specificity(name: str, env_id: str) -> tuple[bool, bool, int]:
-    return name == env_id, name != "default", sum(char not in "*?[]" for char in name)
+def _specificity(name: str, env_id: str) -> tuple[bool, int]:
+    return name == env_id, sum(char not in "*?[]" for char in name)

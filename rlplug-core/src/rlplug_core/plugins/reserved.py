@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: The fields of `run_options.RunOptions`, as plain names: looking at an index must not import what configurations need.
 RUN_OPTIONS = frozenset({
-    "checkpoint_every", "compile", "device", "early_stopping_patience", "eval_episodes", "eval_every",
+    "checkpoint_every", "compile", "device", "early_stopping_patience", "eval_env", "eval_episodes", "eval_every",
     "final_eval_episodes", "inference_backend", "init", "init_parts", "inline", "keep_checkpoints",
     "log_every", "lr_factor", "lr_patience", "max_episodes", "max_seconds", "min_delta", "num_envs",
     "record_every", "runner", "seed", "target_return", "threads", "total_timesteps", "worker_timeout",
@@ -12,6 +12,6 @@ RUN_OPTIONS = frozenset({
 })  # fmt: skip
 #: What `rlplug run` itself understands beside them.
 COMMAND_LINE = frozenset({
-    "config", "help", "jobs", "json", "name", "net", "out", "print_config", "quiet", "seeds", "set", "traceback",
+    "config", "env", "help", "jobs", "json", "name", "net", "out", "print_config", "quiet", "seeds", "set", "traceback",
 })  # fmt: skip
 RESERVED = RUN_OPTIONS | COMMAND_LINE

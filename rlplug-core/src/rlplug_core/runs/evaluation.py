@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
@@ -29,14 +30,16 @@ class Conditions:
         checkpoint: `best`, `final`, `latest`, or a name such as `step-000000010000`.
         stochastic: whether to explore as in training at the checkpoint's step.
         epsilon: the chance of a random action per step, on top.
-        env: another environment, with the same spaces.
+        env: another environment, with the same spaces, in any form that `train` takes.
+        arguments: keyword arguments for it; without `env` for the run's own, over those it was evaluated with.
         wrap: other wrappers than the run's.
     """
 
     checkpoint: str = "best"
     stochastic: bool = False
     epsilon: float = 0.0
-    env: str | None = None
+    env: Any = None
+    arguments: Mapping[str, Any] | None = None
     wrap: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
@@ -45,10 +48,10 @@ class Conditions:
 
     def applied(self, plan: Plan) -> Plan:
         """The plan with these environments."""
-        env = self.env or plan.env
-        if self.wrap is None:
-            return replace(plan, env=env)
-        return replace(plan, env=env, wrappings=tuple(map(Wrapping.parse, self.wrap)))
+        source = plan.eval_source if self.env is None else source_of(self.env)
+        source = source.with_arguments(self.arguments or {})
+        plan = replace(plan, env=source.name, source=source, eval_source=source)
+        return plan if self.wrap is None else replace(plan, wrappings=tuple(map(Wrapping.parse, self.wrap)))
 
 
 #: As the run itself evaluates.
@@ -63,7 +66,7 @@ def evaluate_checkpoint(
     Raises:
         UsageError: there is no such checkpoint, or it does not fit the environment. BadCheckpoint: it cannot be read.
     """
-    env = conditions.applied(plan).make_env(episodes)
+    env = conditions.applied(plan).make_eval_env(episodes)
     try:
         used = final_seed(plan) if seed is None else seed
         agent, clock = ready(plan, directory, env, conditions, used)

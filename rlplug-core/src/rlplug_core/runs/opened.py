@@ -8,13 +8,14 @@ run.play(video="film.mp4")
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.errors import warn
+from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.env_source import parted, source_of
 from rlplug_core.runs import columns as tables
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
@@ -30,11 +31,12 @@ from rlplug_core.types import Array
 class Run:
     """A run directory, by its path or as `RunDirectory`; nothing of it is read before it is asked for.
 
-    `trust` says that code which came with the run may be executed although this account has not written it.
+    `env` is its environment, where no name rebuilds it or where it has moved. `trust` says that code which came with
+    the run may be executed although this account has not written it.
     """
 
-    def __init__(self, directory: RunDirectory | Path | str, trust: bool = False) -> None:
-        self.trust = trust
+    def __init__(self, directory: RunDirectory | Path | str, env: Any = None, trust: bool = False) -> None:
+        self.env, self.trust = env, trust
         self.directory = directory if isinstance(directory, RunDirectory) else RunDirectory.open(find(directory))
         self.path = self.directory.path
         self.name = self.path.name
@@ -84,7 +86,8 @@ class Run:
 
     def evaluate(
         self, episodes: int = 100, seed: int | None = None, checkpoint: str = "best", *, stochastic: bool = False,
-        epsilon: float = 0.0, env: str | None = None, wrap: Sequence[str] | None = None,
+        epsilon: float = 0.0, env: Any = None, arguments: Mapping[str, Any] | None = None,
+        wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes with a checkpoint's weights, on fresh environments.
 
@@ -94,9 +97,11 @@ class Run:
             checkpoint: `best`, `final`, `latest`, or one of `checkpoints`.
             stochastic: whether to explore as in training at the checkpoint's step; else greedily.
             epsilon: the chance of a random action per step, on top.
-            env, wrap: another environment with the same spaces; other wrappers than the run's.
+            env: another environment with the same spaces, in any form that `train` takes.
+            arguments: keyword arguments for it, or without `env` for the run's own.
+            wrap: other wrappers than the run's.
         """
-        conditions = Conditions(checkpoint, stochastic, epsilon, env, wrap)
+        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
         return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
 
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
@@ -107,7 +112,8 @@ class Run:
     def play(
         self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
         frames: Path | str | None = None, every: int = 1, fps: float | None = None, sheet: Path | str | None = None,
-        stochastic: bool = False, epsilon: float = 0.0, env: str | None = None, wrap: Sequence[str] | None = None,
+        stochastic: bool = False, epsilon: float = 0.0, env: Any = None,
+        arguments: Mapping[str, Any] | None = None, wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes one after the other and let them be seen: in a window, unless something is to be written.
 
@@ -119,7 +125,7 @@ class Run:
             others: as in `evaluate`.
         """
         showing = Showing(_path(video), _path(frames), every, fps, _path(sheet))
-        conditions = Conditions(checkpoint, stochastic, epsilon, env, wrap)
+        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
         return watched(plan_of(self), self.directory, showing, episodes, seed, conditions)
 
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
@@ -136,13 +142,19 @@ class Run:
         return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx)
 
 
-def open_run(run: Path | str | Run, out: Path | str = "runs", trust: bool = False) -> Run:
-    """The run of this path, or of this name in `out`; with `trust` its own code may be executed, whoever wrote it.
+def open_run(run: Path | str | Run, out: Path | str = "runs", env: Any = None, trust: bool = False) -> Run:
+    """The run of this path, or of this name in `out`.
+
+    Args:
+        env: its environment, where no name rebuilds it.
+        trust: whether its own code may be executed, whoever wrote it.
 
     Raises:
         UsageError: there is none.
     """
-    return run if isinstance(run, Run) else Run(RunDirectory.open(find(run, Path(out))), trust)
+    if isinstance(run, Run):
+        return run if env is None else Run(run.directory, env, run.trust)
+    return Run(RunDirectory.open(find(run, Path(out))), env, trust)
 
 
 def plan_of(run: Run) -> Plan:
@@ -150,11 +162,22 @@ def plan_of(run: Run) -> Plan:
 
     Raises:
         Untrusted: it has code of its own that nobody here vouches for.
+        UsageError: no name rebuilds its environment, and nobody gave it.
     """
     config = run.config
     if not run.trust:
         require(run.path, config)
-    return Plan.make(*names(run.path, config, warn))
+    algorithm, env, options = names(run.path, config, warn)
+    unnamed = config.get("unnamed")
+    if run.env is None and unnamed:
+        raise UsageError(
+            f"run {run.name} was trained in {env}, {unnamed}; give it again in Python: "
+            f'resume("{run.path}", env=…), open_run("{run.path}", env=…) or load("{run.path}", env=…)'
+        )
+    if run.env is None:
+        return Plan.make(algorithm, env, options)
+    given = source_of(run.env)
+    return Plan.make(algorithm, given, parted(options)[0] if given.is_object else options)
 
 
 def _path(place: Path | str | None) -> Path | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.events import Progress
+from rlplug_core.runs.allowance import Allowance
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.listing import records
@@ -62,8 +63,17 @@ def reproduce(
     _, manifest = read(saved.path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
     algorithm, env, options = names(old.path, old.config, warn)
+    options = {**options, **_judged(old, options)}
+    env = env if old.env is None else old.env
     new = again(algorithm, env, options, out=old.path.parent, name=name or f"{old.name}-again", watch=watch)
     return Reproduction(new, compared(old.directory, new.directory), surroundings)
+
+
+def _judged(old: Run, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by which evaluations play as many episodes as those of a run that had to find out how many."""
+    found = Allowance.recorded(old.path) or Allowance()
+    numbers = {"eval_episodes": found.episodes, "final_eval_episodes": found.final}
+    return {name: number for name, number in numbers.items() if options.get(name, 0) is None}
 
 
 def compared(one: RunDirectory, other: RunDirectory) -> list[str]:

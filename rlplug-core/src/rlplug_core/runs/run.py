@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
+from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory, group_of
@@ -28,6 +30,7 @@ from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.reproducibility import differences, environment
 from rlplug_core.runs.session import Session, Watch
 from rlplug_core.runs.sources import identities, keep
+from rlplug_core.runs.survey import survey
 from rlplug_core.runs.trust import sealed
 from rlplug_core.runs.warm_start import WarmStart
 
@@ -36,7 +39,7 @@ __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
 
 def train(
     algorithm: str | type[Any],
-    env: str,
+    env: Any,
     options: Mapping[str, object] | None = None,
     *,
     out: Path | str = "runs",
@@ -44,36 +47,67 @@ def train(
     origins: Mapping[str, str] | None = None,
     watch: Watch | None = None,
     hooks: bool = True,
+    say: Callable[[str], None] | None = None,
 ) -> Run:
     """Train `algorithm` on `env` and return the finished run.
 
     Args:
         algorithm: an id from `rlplug list`, `module:Class`, `./file.py:Class`, or the class itself.
-        env: an environment id, `module:callable` or `./file.py:callable`.
-        options: run options (`options.RunOptions`) and the algorithm's own, by dotted name; presets fill the rest.
+        env: an environment id, `module:Name` or `./file.py:Name`; or a class, a function or an object. What no name
+            rebuilds, such as an object or a lambda, is given again to `resume`, `open_run` and `load`.
+        options: run options (`options.RunOptions`), the algorithm's own, by dotted name, and under `env` keyword
+            arguments for the environment; presets fill the rest.
         out: where run directories are made; `name` is the directory's name.
         origins: where each option came from, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
         hooks: whether hook plugins (such as MLflow's) take part.
+        say: called at the start with what an environment was taken for that no preset names.
 
     Raises:
         UsageError, PluginError: it cannot be started; nothing was written.
         Interrupted, RlplugError: it stopped or failed; what was recorded stays.
     """
     word = algorithm if isinstance(algorithm, str) else f"{algorithm.__module__}:{algorithm.__qualname__}"
-    word, env = absolute(word), absolute(env)
+    word, source = absolute(word), source_of(env)
     values = dict(options or {})
     if origins is None:
-        values, origins = resolve(word, env, values)
+        values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
+    values = _with_rows(values, origins, source)
     called = Hooks(enabled=hooks)
     origins = {**origins, **called.configure(values)}
-    plan, warm = _begun(Plan.make(word, env, values))
-    probe = plan.make_env(1)  # what cannot be made is refused before anything is written
-    plan.make_learner(probe.spec)
-    probe.close()
-    run = _created(plan, word, env, out=Path(out), name=name, origins=origins)
+    plan, warm = _begun(Plan.make(word, source, values))
+    _probe(plan)
+    if say is not None and (found := survey(plan)):
+        say(found)
+    run = _created(plan, word, Path(out), name, origins)
     Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
     return run
+
+
+def _with_rows(values: dict[str, Any], origins: Mapping[str, str], source: EnvSource) -> dict[str, Any]:
+    """An object is as many environments as it is, whatever a preset would have."""
+    chosen = "num_envs" in values and origins.get("num_envs") != "preset"
+    return values if source.rows is None or chosen else {**values, "num_envs": source.rows}
+
+
+def _probe(plan: Plan) -> None:
+    """Refuse what cannot be made, before anything is written.
+
+    Raises:
+        UsageError: the environment for evaluations has other spaces.
+    """
+    env = plan.make_env(1)
+    plan.make_learner(env.spec)
+    env.close()
+    if plan.eval_source is plan.source and not plan.source.is_object:
+        return
+    other = plan.make_eval_env(1)
+    other.close()
+    if (env.spec.obs, env.spec.action) != (other.spec.obs, other.spec.action):
+        raise UsageError(
+            f"evaluations in {other.spec.id} see {other.spec.obs} and act in {other.spec.action}, training in "
+            f"{env.spec.id} sees {env.spec.obs} and acts in {env.spec.action}; name one with the same spaces"
+        )
 
 
 def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
@@ -87,21 +121,23 @@ def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
 
 
 def again(
-    algorithm: str, env: str, options: Mapping[str, object], out: Path, name: str, watch: Watch | None = None
+    algorithm: str, env: Any, options: Mapping[str, object], out: Path, name: str, watch: Watch | None = None
 ) -> Run:  # fmt: skip
     """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
     origins = dict.fromkeys(options, "record")
     return train(algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False)
 
 
-def _created(plan: Plan, algorithm: str, env: str, out: Path, name: str | None, origins: Mapping[str, str]) -> Run:
+def _created(plan: Plan, algorithm: str, out: Path, name: str | None, origins: Mapping[str, str]) -> Run:
     """A new run directory in `out` with its `config.json`, and copies of the user's files."""
+    env, unnamed = plan.env, {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
     short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
     stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
-    run = Run(RunDirectory.create(out, name, stem))
+    run = Run(RunDirectory.create(out, name, stem), plan.source if unnamed else None)
     run.directory.write_config(sealed(keep(run.path, {
         "name": run.name, "uid": uuid.uuid4().hex,
-        "group": group_of(*identities(algorithm, env, plan.flat, plan.targets)), "algorithm": algorithm, "env": env,
+        "group": group_of(*identities(algorithm, env, plan.flat, plan.targets)), "algorithm": algorithm,
+        "env": env, **unnamed,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
     }, plan.targets)))  # fmt: skip
@@ -109,26 +145,33 @@ def _created(plan: Plan, algorithm: str, env: str, out: Path, name: str | None, 
 
 
 def resume(
-    run: Path | str | Run, *, total_timesteps: int | None = None, rescale: bool = False, watch: Watch | None = None,
-    hooks: bool = True, trust: bool = False,
-) -> Run:  # fmt: skip
+    run: Path | str | Run,
+    *,
+    env: Any = None,
+    total_timesteps: int | None = None,
+    rescale: bool = False,
+    watch: Watch | None = None,
+    hooks: bool = True,
+    trust: bool = False,
+) -> Run:
     """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
 
     A run that was killed before its first checkpoint begins anew in its own directory; of one that was killed behind
     its last, the final evaluation is made up for.
 
     Args:
+        env: the environment, where no name rebuilds it, or where it has moved.
         total_timesteps: where to end instead; schedules keep the old total unless `rescale`.
         trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
         Untrusted: there is such code.
-        UsageError: there is no such run, it is running, or it is finished and no larger `total_timesteps` is given.
+        UsageError: there is no such run, it is running, no name rebuilds its environment, or it is finished and no
+            larger `total_timesteps` is given.
         BadCheckpoint: no checkpoint can be read.
     """
-    run = open_run(run, trust=trust)
-    status = run.status
-    if status == "running":
+    run = open_run(run, env=env, trust=trust)
+    if (status := run.status) == "running":
         run.directory.lock()
     plan = plan_of(run)
     checkpoints = Checkpoints(run.directory.checkpoints_path)
@@ -161,21 +204,23 @@ def resume(
 
 
 def load(
-    run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True, trust: bool = False
+    run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True, env: Any = None, trust: bool = False
 ) -> Policy:  # fmt: skip
     """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
 
     Args:
         checkpoint: `best`, `final`, `latest` or a checkpoint's name; an export has one policy alone.
         deterministic: whether it acts greedily; else it explores as in training at the checkpoint's step.
+        env: the environment, where no name rebuilds it, or where it has moved.
         trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
-        UsageError: there is no such run or checkpoint. Untrusted: it has code that nobody here vouches for.
+        UsageError: there is no such run or checkpoint, or no name rebuilds its environment. Untrusted: it has code that
+            nobody here vouches for.
     """
     if not isinstance(run, Run) and (Path(run) / "policy.json").is_file():
         from rlplug_core.runs.exporting import loaded  # what takes programs apart is of no use to runs
 
         return loaded(Path(run), deterministic, trust)
-    run = open_run(run, trust=trust)
+    run = open_run(run, env=env, trust=trust)
     return policy_of(plan_of(run), run.directory, checkpoint, deterministic)

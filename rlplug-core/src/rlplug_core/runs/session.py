@@ -14,7 +14,7 @@ from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import replace
 from rlplug_core.config.targets import message_of
-from rlplug_core.errors import Interrupted, NonFinite, RlplugError, UsageError, WorkerFailed, clean
+from rlplug_core.errors import Interrupted, NonFinite, RlplugError, UsageError, WorkerFailed, clean, warn
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
@@ -25,6 +25,7 @@ from rlplug_core.plugins import Hooks
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
 from rlplug_core.runs.advice import advice
+from rlplug_core.runs.allowance import KIND, Allowance, measured
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import evaluate_checkpoint
@@ -68,7 +69,7 @@ class Session:
             with self._started(resumed, limit, rescale, buffer):
                 self._run()
             if self.status == "finished":
-                if self.plan.options.final_eval_episodes:
+                if self.plan.options.final_eval_episodes != 0:
                     self.watch(self.events.progress("final_eval"))
                 self._final_evaluation(self.clock.steps)
         if self.status == "interrupted":
@@ -175,9 +176,10 @@ class Session:
         self.status, self.ended = "finished", self.events.ended if self.clock.steps < self.clock.limit else ""
 
     def _final_evaluation(self, steps: int) -> None:
-        if not self.plan.options.final_eval_episodes:
+        episodes = self.plan.options.final_eval_episodes
+        if episodes == 0:
             return
-        result = evaluate_checkpoint(self.plan, self.directory, self.plan.options.final_eval_episodes)
+        result = evaluate_checkpoint(self.plan, self.directory, episodes or self._allowance().final)
         best = self.checkpoints.kept("best")[0]
         self.record("final_eval", steps, {
             "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
@@ -231,13 +233,29 @@ class Session:
 
     def evaluate(self, learner: Learner[Any]) -> Evaluation:
         if self.eval_env is None:
-            self.eval_env = self.plan.make_env(self.plan.options.eval_episodes)
+            self.eval_env = self.plan.make_eval_env(self._eval_episodes(learner))
         seed = self.plan.seeds().child("evaluation").integer()
         result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
         if self.recorder.due(self.clock.steps) and (found := self.recorder.record(learner, seed, self.clock)):
             self.record("film", self.clock.steps, found)
         return result
+
+    def _eval_episodes(self, learner: Learner[Any]) -> int:
+        """The episodes of an evaluation; where nobody says, found out at the first one and recorded."""
+        options = self.plan.options
+        if options.eval_episodes is None and Allowance.recorded(self.directory.path) is None:
+            spent = self.events.now() - self.events.began
+            found = measured(
+                self.plan, learner.agent(), self.clock, spent, self.events.eval_every, list(self.events.lengths)
+            )
+            self.record(KIND, self.clock.steps, found.record)
+            if found.fewer:
+                warn(found.fewer)
+        return options.eval_episodes or self._allowance().episodes
+
+    def _allowance(self) -> Allowance:
+        return Allowance.recorded(self.directory.path) or Allowance()
 
     def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None:
         about = {

@@ -15,7 +15,6 @@ from rlplug_core.films.player import FPS, Reel, play
 from rlplug_core.films.sheet import sheet
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins.shown_envs import make_shown
 from rlplug_core.plugins.wrapping import wrapped
 from rlplug_core.protocols import Env, SupportsShow
 from rlplug_core.runs.directory import RunDirectory
@@ -82,7 +81,7 @@ def shown_env(plan: Plan, render_mode: str) -> Env:
     if render_mode == "rgb_array" and not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # read when pygame starts
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
-    return wrapped(make_shown(plan.env, render_mode), plan.wrappings)
+    return wrapped(plan.eval_source.apart().make_shown(render_mode), plan.wrappings)
 
 
 def has_display() -> bool:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, parse_env_id
+from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
+from rlplug_core.plugins.foreign import check_arguments
 from rlplug_core.protocols import Env
-from rlplug_envs.adapter import Adapter
+from rlplug_envs.adapter import Adapter, MakeVector
 from rlplug_envs.capture import self_test
 from rlplug_envs.families import mujoco
 from rlplug_envs.vector import Rows
@@ -30,12 +32,26 @@ INSTALL = {
     "gymnasium.envs.tabular": "'gymnasium[jax]'",
     "ALE": "ale-py",
 }
+#: The argument of `gymnasium.make` that is a time limit.
+LIMIT = "max_episode_steps"
+#: Why a run in an environment that was handed over cannot resume exactly.
+HELD = "the environment was handed over as an object, which a resumed run is given anew"
 #: Packages that register their environments only once they are imported, by namespace.
 IMPORTS = {"ALE": "ale_py"}
 
 
 class Gymnasium:
-    """Makes environments from Gymnasium's registry; an id may name the module that registers it: "module:Name-v0"."""
+    """Makes environments from Gymnasium's registry; an id may name the module that registers it: "module:Name-v0".
+
+    `arguments` are keyword arguments of the environments, or of `gymnasium.make`: `max_episode_steps`.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
+        self.arguments = dict(arguments or {})
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> Gymnasium:
+        """The same with other arguments."""
+        return Gymnasium(arguments)
 
     def ids(self) -> Iterable[str]:
         return sorted(id for id, spec in gymnasium.registry.items() if not _is_gone(spec))
@@ -46,9 +62,10 @@ class Gymnasium:
         Raises UnknownEnv with the nearest names, MissingPackage with the line that installs what is missing.
         """
         spec = find(id)
-        native = spec.entry_point is None or num_envs >= NATIVE_FROM.get(spec.id, num_envs + 1)
+        native = spec.entry_point is None or (not self.arguments and num_envs >= NATIVE_FROM.get(spec.id, num_envs + 1))
         try:
-            reason = inexactness(spec.id, native)
+            spec = specified(spec, self.arguments)
+            reason = inexactness(spec.id, native, json.dumps(self.arguments, sort_keys=True))
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
                 return adapter(lambda: _vector(spec, num_envs), spec.id, reason)
@@ -61,6 +78,16 @@ class Gymnasium:
         reason = self_test(lambda: Rows(make, 1, id, 0, ""))
         return Rows(make, num_envs, id, 0, reason)
 
+    def adopt_vector(self, make: MakeVector, id: str) -> Env:
+        """A vector of environments that no registry holds."""
+        return Adapter(make, id)
+
+    def hold(self, env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any], id: str) -> Env:
+        """An environment that exists already, or a vector of them; it stays open, and cannot resume exactly."""
+        if isinstance(env, gymnasium.vector.VectorEnv):
+            return HeldVector(lambda: env, id, HELD)
+        return Held(lambda: env, 1, id, 0, HELD)
+
     def make_shown(self, id: str, render_mode: str) -> Env:
         """One environment to be watched, made with Gymnasium's `render_mode`.
 
@@ -70,9 +97,24 @@ class Gymnasium:
         if spec.entry_point is None:
             raise UsageError(f"{spec.id} is a vector of environments alone, which cannot be watched")
         try:
+            spec = specified(spec, self.arguments)
             return Rows(lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched")
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
+
+
+class Held(Rows):
+    """An environment that is someone else's to close."""
+
+    def close(self) -> None:
+        pass
+
+
+class HeldVector(Adapter):
+    """A vector of environments that is someone else's to close."""
+
+    def close(self) -> None:
+        pass
 
 
 class Native(Adapter):
@@ -84,9 +126,12 @@ class Native(Adapter):
 
 
 @cache
-def inexactness(id: str, native: bool) -> str:
-    """Return why the state of this environment cannot be captured; tested once per process."""
-    spec = gymnasium.registry[id]
+def inexactness(id: str, native: bool, arguments: str = "{}") -> str:
+    """Return why the state of this environment cannot be captured; tested once per process.
+
+    `arguments` are its keyword arguments as JSON.
+    """
+    spec = specified(gymnasium.registry[id], json.loads(arguments))
     if native:
         return self_test(lambda: Adapter(lambda: _vector(spec, 2), id, ""))
     limit = _limit(spec)
@@ -110,6 +155,23 @@ def find(id: str) -> EnvSpec:
     if spec is None or _is_gone(spec):
         raise UnknownEnv(_unknown(name))
     return spec
+
+
+def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
+    """A registry's entry with arguments of one's own.
+
+    Raises:
+        UsageError: the environment takes none of this name.
+    """
+    own = dict(arguments)
+    made = copy.copy(spec)
+    if LIMIT in own:
+        made.max_episode_steps = own.pop(LIMIT)
+    if own:
+        entry = spec.entry_point or spec.vector_entry_point
+        check_arguments(load_env_creator(entry) if isinstance(entry, str) else entry, spec.id, own)
+    made.kwargs = {**spec.kwargs, **own}
+    return made
 
 
 def _unknown(id: str) -> str:

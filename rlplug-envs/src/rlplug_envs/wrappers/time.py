@@ -31,6 +31,7 @@ class TimeLimit(Transform):
     def __init__(self, env: Env, config: TimeLimitConfig) -> None:
         super().__init__(env)
         self.limit(config.steps)
+        self.spec = replace(env.spec, limit=min(config.steps, env.spec.limit or config.steps))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,10 @@ def _inline(subject: Subject, steps: int, workers: int) -> Inline:
     values: dict[str, Any] = {"runner": "async", "inline": True, "workers": workers, "num_envs": ROWS, "seed": 0}
     values["total_timesteps"] = steps
     made = Plan.make(subject.name, subject.home, values)
-    plan = HomePlan(made.algorithm, made.env, made.learner, made.options, subject.config, (), {}, subject)
+    plan = HomePlan(
+        made.algorithm, made.env, made.learner, made.options, subject.config, (), {}, subject,
+        source=made.source, eval_source=made.eval_source,
+    )  # fmt: skip
     seed_globals(plan.seeds().child("globals"))
     runner = Inline(plan, Clock(steps))
     try:

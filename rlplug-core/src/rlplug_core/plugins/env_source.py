@@ -1,0 +1,225 @@
+"""`EnvSource`: where a run's environments come from, in any form in which a user has them, and what is recorded of it.
+
+An id, `module:Name`, `./file.py:Name`; from Python also a class, a function, or an object: a `gymnasium.Env`, a
+`gymnasium.vector.VectorEnv`, or an environment of ours.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.config.parse import nest
+from rlplug_core.config.schema import flat
+from rlplug_core.config.targets import FROM_FILE, absolute, describe, has_guard
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.envs import make_env
+from rlplug_core.plugins.foreign import adopted, adopted_vector, held, made
+from rlplug_core.plugins.shown_envs import make_shown
+
+if TYPE_CHECKING:
+    from rlplug_core.protocols import Env
+
+#: How options begin that are arguments of the environment, and of the one for evaluation.
+TRAIN, EVAL = "env.", "eval_env."
+
+
+@dataclass(frozen=True)
+class EnvSource:
+    """Makes environments.
+
+    Attributes:
+        name: what is recorded: an id or what to import; of what no name rebuilds, what it is called.
+        arguments: keyword arguments for the class, the function, or what the id stands for.
+        given: a class, a function or an object that was handed over in Python.
+        unnamed: why no name rebuilds it; empty where one does.
+        copied: an object as it was before it was used, for evaluations; or why there is none.
+    """
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    given: Any = None
+    unnamed: str = ""
+    copied: Any = None
+
+    def make(self, num_envs: int) -> Env:
+        """`num_envs` environments, or an object as it is.
+
+        Raises:
+            UnknownEnv, MissingPackage, PluginError: it cannot be made. UsageError: an object has another number, or
+            there is no such argument.
+        """
+        if isinstance(self.given, _Copies):
+            return self.given(num_envs)
+        if self.given is None:
+            return make_env(self.name, num_envs, self.arguments)
+        return held(self.given, self.name) if self.is_object else made(self.given, self.name, num_envs, self.arguments)
+
+    def make_shown(self, render_mode: str) -> Env:
+        """One environment that is made to be watched; of an object a copy, which shows what the object would.
+
+        Raises:
+            UsageError: it cannot be watched. Everything that `make` raises.
+        """
+        if isinstance(self.given, _Copies):
+            return self.given(1)
+        return make_shown(self.name, render_mode, self.arguments, self.given)
+
+    @property
+    def is_object(self) -> bool:
+        """Return whether it is an environment already."""
+        return self.given is not None and not isinstance(self.given, type | FunctionType) and _steps(self.given)
+
+    @property
+    def rows(self) -> int | None:
+        """Return how many environments an object is; None for what makes as many as are asked for."""
+        if not self.is_object:
+            return None
+        from rlplug_core.types import Spec  # with gymnasium, so only here
+
+        own = self.given.spec if isinstance(self.given.spec, Spec) else self.given
+        return int(getattr(own, "num_envs", 1))
+
+    def apart(self) -> EnvSource:
+        """The same without what training uses: evaluations step copies of an object.
+
+        Raises:
+            UsageError: the object cannot be copied.
+        """
+        if not self.is_object:
+            return self
+        if isinstance(self.copied, str):
+            raise UsageError(
+                f"evaluations need an environment of their own, and {self.name} cannot be copied ({self.copied}); give "
+                "a class or a function that makes it, or name another one with the option eval_env"
+            )
+        return replace(self, given=_Copies(self.copied, self.name), copied=None)
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> EnvSource:
+        """The same with these arguments over its own.
+
+        Raises:
+            UsageError: it is an object, which is made already.
+        """
+        if arguments and self.is_object:
+            raise UsageError(f"{self.name} is an object, which takes no arguments any more; give what makes it")
+        return replace(self, arguments={**self.arguments, **arguments})
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """A function that makes environments by copying one."""
+
+    env: Any
+    name: str
+
+    def __call__(self, num_envs: int) -> Env:
+        from gymnasium import Env as Single
+        from gymnasium.vector import VectorEnv
+
+        def new() -> Any:
+            return copy.deepcopy(self.env)
+
+        if isinstance(self.env, Single):
+            return adopted(new, num_envs, self.name)
+        return adopted_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()
+
+
+def source_of(env: Any, arguments: Mapping[str, Any] | None = None) -> EnvSource:
+    """The source of environments, from any form.
+
+    Raises:
+        UsageError: an argument is no plain value.
+    """
+    arguments = _plain(arguments or {})
+    if isinstance(env, EnvSource):
+        return env.with_arguments(arguments)
+    if isinstance(env, str):
+        return EnvSource(absolute(env), arguments)
+    if isinstance(env, functools.partial) and not env.args and _is_plain(env.keywords):
+        return source_of(env.func, {**env.keywords, **arguments})
+    if isinstance(env, type) or (callable(env) and not _steps(env)):
+        name, unnamed = _named(env)
+        return EnvSource(name, arguments, env, unnamed)
+    if not _steps(env):
+        raise UsageError(
+            f"{env!r} is no environment; give an id, a class, a function that returns an environment, or one itself"
+        )
+    found = EnvSource(_called(env), {}, env, "an object of this process, which no name rebuilds", _copy(env))
+    return found.with_arguments(arguments)
+
+
+def parted(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Options without the arguments of environments, those of the environment, those of the one for evaluation."""
+    every = flat(values)
+    rest = {name: value for name, value in every.items() if not name.startswith((TRAIN, EVAL))}
+    both = [{n.removeprefix(p): v for n, v in every.items() if n.startswith(p)} for p in (TRAIN, EVAL)]
+    return rest, nest(both[0]), nest(both[1])
+
+
+def _steps(env: Any) -> bool:
+    return callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
+
+
+def _called(env: Any) -> str:
+    """The name of an object: its id, or the name of its class."""
+    bare = getattr(env, "unwrapped", env)
+    return str(getattr(getattr(env, "spec", None), "id", None) or type(bare).__name__)
+
+
+def _copy(env: Any) -> Any:
+    try:
+        return copy.deepcopy(env)
+    except Exception as error:  # noqa: BLE001 - a foreign object may refuse to be copied in any way
+        return describe(error)
+
+
+def _named(code: Any) -> tuple[str, str]:
+    """The name that rebuilds a class or a function; else what it is called, and why there is none."""
+    module, name = getattr(code, "__module__", ""), getattr(code, "__qualname__", type(code).__qualname__)
+    short = name.rpartition(".")[2].strip("<>")
+    if "<lambda>" in name:
+        return short, "a lambda, which no other process can import"
+    if not name.isidentifier() or not isinstance(code, type | FunctionType):
+        return short, "made inside a function or a class, where no other process can import it"
+    if module == "__main__":
+        return _in_script(sys.modules[module], name)
+    if module.startswith(FROM_FILE):
+        return f"{sys.modules[module].__file__}:{name}", ""
+    if getattr(sys.modules.get(module), name, None) is not code:
+        return short, f"hidden: {module} has another '{name}'"
+    return f"{module}:{name}", ""
+
+
+def _in_script(script: ModuleType, name: str) -> tuple[str, str]:
+    """The name of what a script defines that runs: its file, if importing that does not run it again."""
+    file = getattr(script, "__file__", None)
+    if file is None or not Path(file).is_file():
+        return name, "defined in a session, which has no file"
+    if not has_guard(Path(file)):
+        return name, f"defined in a script that trains when it is imported; put `if __name__ == '__main__':` in {file}"
+    return absolute(f"{Path(file).resolve()}:{name}"), ""
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in arguments.items():
+        if not _is_plain(value):
+            raise UsageError(
+                f"the environment's argument '{name}' is a {type(value).__name__}, which a run cannot record; write a "
+                "function that makes the environment: ./file.py:make"
+            )
+    return dict(arguments)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,169 @@
+"""From what a user has (a class, a function, an object) to an environment."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rlplug_core.config.targets import describe
+from rlplug_core.errors import PluginError, RlplugError, UsageError, did_you_mean
+from rlplug_core.plugins.loading import build
+from rlplug_core.plugins.names import usable
+
+if TYPE_CHECKING:
+    from rlplug_core.protocols import Env
+
+T = TypeVar("T")
+#: The provider of ids without a namespace, which adopts what is no plugin's.
+DEFAULT = "gymnasium"
+#: What a function is told how many environments it shall return by.
+ROWS = "num_envs"
+_PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def made(code: Any, name: str, num_envs: int, arguments: Mapping[str, Any]) -> Env:
+    """`num_envs` environments of what a user's `name` stands for.
+
+    Args:
+        code: a class of single environments, made once per row; or a function. One with a parameter `num_envs` (or with
+            any that must be given and is no argument) returns that many, as `gymnasium.vector.VectorEnv` or as ours;
+            one without returns a `gymnasium.Env`, and is called once per row.
+        arguments: keyword arguments of the class or the function.
+
+    Raises:
+        UsageError: it takes no such argument, or made another number. PluginError: it raised, or made something else.
+    """
+    from gymnasium import Env as Single  # heavy, so only here
+    from gymnasium.vector import VectorEnv
+
+    if not callable(code):
+        raise PluginError(
+            f"'{name}' is a {type(code).__name__}; an environment is a subclass of gymnasium.Env, or a function that "
+            "returns one or a vector of them"
+        )
+    check_arguments(code, name, arguments)
+    if isinstance(code, type) and issubclass(code, Single):
+        return adopted(partial(code, **arguments), num_envs, name)
+    make, told = _call(code, num_envs, arguments)
+    first = called(make, name)
+    if isinstance(first, Single):
+        if told:
+            raise PluginError(f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it")
+        return adopted(_beginning(first, make), num_envs, name)
+    if isinstance(first, VectorEnv):
+        first = adopted_vector(_beginning(first, make), name)
+    return checked(first, name, num_envs)
+
+
+def _call(code: Any, num_envs: int, arguments: Mapping[str, Any]) -> tuple[Callable[[], Any], bool]:
+    """The call of a function, and whether it is told how many environments to return."""
+    parameters = _parameters(code)
+    if ROWS in parameters and parameters[ROWS].kind is not inspect.Parameter.POSITIONAL_ONLY:
+        return partial(code, **{ROWS: num_envs}, **arguments), True
+    needed = [one.name for one in parameters.values() if one.kind in _PLACES and one.default is one.empty]
+    if [name for name in needed if name not in arguments]:
+        return partial(code, num_envs, **arguments), True
+    return partial(code, **arguments), False
+
+
+def _parameters(code: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(code).parameters
+    except (TypeError, ValueError):  # of what is written in C there may be no signature
+        return {}
+
+
+def takes(code: Any, word: str) -> bool:
+    """Return whether a class or a function takes a keyword."""
+    parameters = _parameters(code)
+    return word in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+
+
+def check_arguments(code: Any, name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise UsageError where a class or a function takes no such keyword."""
+    parameters = _parameters(code)
+    if ROWS in arguments:
+        raise UsageError(f"'{name}': how many environments there are is said by the option {ROWS}")
+    for word in arguments:
+        if not takes(code, word):
+            known = [one for one in parameters if one != ROWS]
+            raise UsageError(
+                f"'{name}' takes no argument '{word}'{did_you_mean(word, known)} "
+                f"(it takes {', '.join(known) or 'none'})"
+            )
+
+
+def _beginning(first: Any, make: Callable[[], Any]) -> Callable[[], Any]:
+    """A function that returns `first`, which is made already, and then new ones."""
+    waiting = [first]
+    return lambda: waiting.pop() if waiting else make()
+
+
+def adopted(make: Callable[[], Any], num_envs: int, name: str) -> Env:
+    """Rows of single environments."""
+    from rlplug_core.protocols import SupportsAdopt
+
+    adopter = build(usable("envs", DEFAULT))
+    if not isinstance(adopter, SupportsAdopt):
+        raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs")
+    return called(lambda: adopter.adopt(make, num_envs, name), name)
+
+
+def adopted_vector(make: Callable[[], Any], name: str) -> Env:
+    """A vector of Gymnasium as ours."""
+    from rlplug_core.protocols import SupportsAdoptVector
+
+    adopter = build(usable("envs", DEFAULT))
+    if not isinstance(adopter, SupportsAdoptVector):
+        raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs")
+    return called(lambda: adopter.adopt_vector(make, name), name)
+
+
+def held(env: Any, name: str) -> Env:
+    """An environment that exists already, as it is; closing what is returned leaves it open."""
+    from gymnasium import Env as Single
+    from gymnasium.vector import VectorEnv
+
+    from rlplug_core.protocols import SupportsHold
+
+    if not isinstance(env, Single | VectorEnv):
+        return checked(env, name, None)
+    adopter = build(usable("envs", DEFAULT))
+    if not isinstance(adopter, SupportsHold):
+        raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs")
+    return called(lambda: adopter.hold(env, name), name)
+
+
+def checked(env: Any, name: str, num_envs: int | None) -> Env:
+    """`env`, if it is an environment of ours with as many rows.
+
+    Raises:
+        UsageError: it has another number. PluginError: it is something else.
+    """
+    missing = [part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None]
+    if missing:
+        raise PluginError(f"'{name}' made no rlplug environment: it has no {', '.join(map(repr, missing))}")
+    found = getattr(env.spec, ROWS, num_envs)
+    if num_envs is not None and found != num_envs:
+        raise UsageError(
+            f"'{name}' made {found} environments where {num_envs} were asked for; give the function a parameter "
+            f"'{ROWS}', and return that many"
+        )
+    made: Env = env
+    return made
+
+
+def called(make: Callable[[], T], name: str) -> T:
+    """Return what a user's code makes.
+
+    Raises:
+        PluginError: it raised.
+    """
+    try:
+        return make()
+    except RlplugError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        raise PluginError(f"'{name}' cannot be made: {describe(error)}; --traceback shows where") from error

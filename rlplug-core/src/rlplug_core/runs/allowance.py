@@ -1,0 +1,102 @@
+"""The number of episodes that evaluations play where nobody says: 100, or as many as a tenth of the run allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from rlplug_core.clock import Clock
+from rlplug_core.loop.plan import Plan
+from rlplug_core.protocols import Agent, Env
+from rlplug_core.runs.listing import records
+from rlplug_core.seeds import untouched
+
+#: Episodes of an evaluation, and fewest of the final one.
+MOST, FEWEST_FINAL = 100, 10
+#: The share of a run's time that evaluations may take, and the seconds of each that nobody minds anyway.
+SHARE, FREE, FREE_FINAL = 0.1, 0.5, 60.0
+#: Environments and steps that are timed, and the seconds after which enough is seen.
+ROWS, STEPS, ENOUGH = 8, 50, 0.5
+#: The record in the journal, by which a resumed run plays as many.
+KIND = "eval_episodes"
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """Episodes per evaluation and of the final one; and what one was measured to take, where it was."""
+
+    episodes: int = MOST
+    final: int = MOST
+    seconds: float = 0.0
+
+    @classmethod
+    def recorded(cls, run: Path) -> Allowance | None:
+        """Return what a run's journal says, if it does."""
+        found = [record.data for record in records(run) if record.kind == KIND]
+        return cls(**found[-1]) if found else None
+
+    @property
+    def record(self) -> dict[str, float]:
+        return asdict(self)
+
+    @property
+    def fewer(self) -> str:
+        """A sentence for the user where it is not a hundred; empty where it is."""
+        if self.episodes == MOST and self.final == MOST:
+            return ""
+        return (
+            f"an episode takes {self.seconds:.2g} s here: evaluations play {self.episodes} episodes, the final one "
+            f"{self.final}; --eval-episodes and --final-eval-episodes say otherwise"
+        )
+
+
+def allowance(step: float, length: int, spent: float, steps: int, every: int, total: int) -> Allowance:
+    """The episodes that evaluations may play.
+
+    Args:
+        step: seconds that a step of one environment takes in evaluation.
+        length: steps of a long episode.
+        spent: seconds of training so far, in `steps` env steps.
+        every: env steps between evaluations. total: env steps of the whole run.
+    """
+    episode, pace = step * length, spent / max(1, steps)
+    each = max(FREE, SHARE * pace * every) / episode
+    final = max(FREE_FINAL, SHARE * pace * total) / episode
+    return Allowance(_within(each, 1), _within(final, FEWEST_FINAL), episode)
+
+
+def measured(
+    plan: Plan, agent: Agent, clock: Clock, spent: float, every: int, lengths: Sequence[int]
+) -> Allowance:  # fmt: skip
+    """The episodes that the evaluations of a run may play, from the pace of its training so far.
+
+    Args:
+        lengths: of training episodes; the longest counts where the environment has no time limit.
+    """
+    env = plan.make_eval_env(ROWS)
+    try:
+        step = step_seconds(agent, env, plan.seeds().child("evaluation").integer(), clock)
+    finally:
+        env.close()
+    length = env.spec.limit or max(lengths, default=max(1, clock.steps // plan.options.num_envs))
+    return allowance(step, length, spent, clock.steps, every, clock.total)
+
+
+def step_seconds(agent: Agent, env: Env, seed: int, clock: Clock) -> float:
+    """The median time of a step of one of `env`'s environments with its action."""
+    with untouched():
+        memory, now = agent.initial(env.spec.num_envs), env.reset(seed)
+        found: list[float] = []
+        while len(found) <= STEPS and (len(found) < 2 or sum(found) < ENOUGH):
+            began = time.perf_counter()
+            act = agent.act(now.obs, now.is_first, memory, clock, explore=False)
+            memory, now = act.recurrent_state, env.step(act.action)
+            found.append(time.perf_counter() - began)
+        return median(found[1:]) / env.spec.num_envs  # the first one warms up
+
+
+def _within(episodes: float, fewest: int) -> int:
+    return int(min(MOST, max(fewest, episodes)))

@@ -1,0 +1,263 @@
+"""Environments in every form: taken, recorded and rebuilt by whoever goes on with the run, or refused with a remedy."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlplug_core import load, open_run, resume, train
+from rlplug_core.errors import PluginError, UsageError
+from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.kinds import kind_for
+from tests.cli.conftest import Done
+
+#: Options with which a run takes a moment.
+BRIEF = {"total_timesteps": 96, "n_steps": 8, "eval_every": 48, "eval_episodes": 2, "final_eval_episodes": 2}
+CODE = """
+import gymnasium, numpy as np
+from gymnasium import spaces
+class Count(gymnasium.Env):
+    observation_space, action_space = spaces.Box(0.0, 1.0, (1,), np.float32), spaces.Discrete(2)
+    def __init__(self, length=5, table=None):
+        self.length, self.table = length, table
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        self.time += 1
+        return np.full(1, self.time / 100, np.float32), float(action), self.time >= self.length, False, {}
+def one(length=5):
+    return Count(length)
+def many(num_envs, length=5):
+    return gymnasium.vector.SyncVectorEnv([lambda: Count(length)] * num_envs)
+def eight(length=5):
+    return many(8, length)
+"""
+
+
+class Count(gymnasium.Env[Any, Any]):
+    """Episodes of a given length; counts the steps and whether it was closed."""
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int = 5) -> None:
+        self.length, self.steps, self.closed = length, 0, False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time, self.steps = self.time + 1, self.steps + 1
+        return np.zeros(1, np.float32), float(action), self.time >= self.length, False, {}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bound(Count):
+    """Cannot be copied, as what holds a connection."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("a socket has no copy")
+
+
+def make_many(num_envs: int, length: int = 5) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    return gymnasium.vector.SyncVectorEnv([lambda: Count(length)] * num_envs)
+
+
+@pytest.fixture
+def mine(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file in the working directory; its hooks stay off."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    (place / "mine.py").write_text(CODE)
+    return "./mine.py"
+
+
+def trained(env: Any, /, algorithm: str = "ppo", **options: Any) -> Any:
+    return train(algorithm, env, {**BRIEF, **options}, hooks=False)
+
+
+@pytest.mark.parametrize("form", ["Count", "one", "many"])
+def test_a_name_with_arguments_is_rebuilt_by_all_who_come_later(form: str, mine: str, place: Path) -> None:
+    """From the run's own copy of the file: the file itself is gone."""
+    run = trained(f"{mine}:{form}", num_envs=2, env={"length": 7})
+    (place / "mine.py").unlink()
+    assert open_run(run.path).evaluate(2).lengths == (7, 7)
+    assert run.evaluate(2, arguments={"length": 4}).lengths == (4, 4)
+    assert load(run.path)(np.zeros(1, np.float32)) in (0, 1)
+    assert set(resume(run.path, total_timesteps=160, hooks=False).episodes()["lengths"]) == {7}
+
+
+@pytest.mark.parametrize("form", [Count, make_many, functools.partial(Count, length=6)])
+def test_what_has_a_name_is_recorded_by_it(form: Any, mine: str) -> None:
+    run = trained(form)
+    assert "unnamed" not in run.config
+    assert run.config["env"] == f"{__name__}:{'make_many' if form is make_many else 'Count'}"
+    assert open_run(run.path).evaluate(2).lengths == ((6, 6) if isinstance(form, functools.partial) else (5, 5))
+
+
+def test_workers_make_environments_of_their_own_with_the_arguments(mine: str) -> None:
+    run = trained(f"{mine}:many", "a3c", runner="async", workers=2, n_steps=4, env={"length": 3})
+    assert set(run.episodes()["lengths"]) == {3}
+
+
+@pytest.mark.parametrize(
+    "made", [lambda: Count(4), lambda: make_many(3, 4), lambda: gymnasium.wrappers.TimeLimit(Count(), 4)]
+)
+def test_an_object_is_trained_in_itself_and_judged_in_copies(made: Callable[[], Any], mine: str) -> None:
+    env = made()
+    run = trained(env)
+    single = getattr(env, "envs", [env])[0].unwrapped
+    assert run.options["num_envs"] == getattr(env, "num_envs", 1)
+    assert single.steps == 96 // run.options["num_envs"]
+    assert not single.closed
+    assert set(run.evaluate(3).lengths) == {4}
+    with pytest.raises(
+        UsageError, match=r"an object of this process, .*; give it again in Python: resume\(.*, env=…\)"
+    ):
+        resume(run.path, total_timesteps=160, hooks=False)
+    assert resume(run.path, env=made(), total_timesteps=160, hooks=False).summary().steps >= 160
+    assert load(run.path, env=made()).action_space == spaces.Discrete(2)
+
+
+def test_an_object_that_cannot_be_copied_needs_another_one_for_evaluations(mine: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot be copied \(TypeError: a socket has no copy\); .*eval_env"):
+        trained(Bound())
+    run = trained(Bound(4), eval_env=Count)
+    assert run.options["eval_env"] == f"{__name__}:Count"
+    assert run.evaluate(2).lengths == (5, 5)
+
+
+def test_a_lambda_trains_here_and_nowhere_else(mine: str) -> None:
+    run = trained(lambda: Count(4))
+    assert run.evaluate(2).lengths == (4, 4)
+    with pytest.raises(UsageError, match=r"trained in lambda, a lambda, which no other process can import"):
+        open_run(run.path).evaluate(2)
+    assert open_run(run.path, env=lambda: Count(6)).evaluate(2).lengths == (6, 6)
+    with pytest.raises(UsageError, match=r"workers make environments of their own, .* use --inline"):
+        trained(lambda: Count(4), "a3c", runner="async", workers=2)
+    assert trained(lambda: Count(4), "a3c", runner="async", inline=True).evaluate(2).lengths == (4, 4)
+    with pytest.raises(UsageError, match=r"workers make environments of their own, .* use --runner sync"):
+        trained(Count(4), "a3c", runner="async", inline=True)
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        ("./mine.py:Count", {"env.lenght": 3}, r"takes no argument 'lenght'; did you mean 'length'\? \(it takes "),
+        ("CartPole-v1", {"env": {"gravity": 1}}, r"'CartPole-v1' takes no argument 'gravity' \(it takes sutton_barto"),
+        ("./mine.py:Count", {"env": {"table": {1}}}, r"'table' is a set, which a run cannot record; write a function"),
+        ("./mine.py:many", {"env.num_envs": 3}, "is said by the option num_envs"),
+        ("./mine.py:eight", {}, "made 8 environments where 1 were asked for; give the function a parameter 'num_envs'"),
+        ("./mine.py:Count", {"eval_env": "Pendulum-v1"}, "name one with the same spaces"),
+        ("./mine.py:Count", {"eval_env": lambda: Count()}, "eval_env is a lambda"),
+        (Count(), {"env.length": 3}, "Count is an object, which takes no arguments any more"),
+        (Count(), {"num_envs": 2}, "num_envs is 2, and the object Count has 1; leave num_envs out"),
+        (3, {}, "3 is no environment; give an id, a class, a function"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    env: Any, options: dict[str, Any], message: str, mine: str, place: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        trained(env, **options)
+    assert not (place / "runs").exists()
+
+
+def test_a_function_that_makes_something_else(mine: str, place: Path) -> None:
+    (place / "mine.py").write_text("def make(): return 3\nnumber = 4")
+    with pytest.raises(PluginError, match="made no rlplug environment: it has no 'spec'"):
+        trained(f"{mine}:make")
+    with pytest.raises(PluginError, match=r"mine.py:number' is a int; an environment is a subclass of gymnasium.Env"):
+        trained(f"{mine}:number")
+
+
+def test_the_command_line_a_file_and_a_dictionary_say_the_same(
+    mine: str, place: Path, rlplug: Callable[..., Done]
+) -> None:
+    words = [word for name, value in BRIEF.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    arguments = ("--env.length", "6", "--env.table.a-b=[1, 'x']", "--eval-env.length=3")
+    (place / "mine.toml").write_text("[env]\nlength = 6\ntable = {a-b = [1, 'x']}\n[eval_env]\nlength = 3\n")
+    done = [
+        rlplug("run", "ppo", f"{mine}:Count", *arguments, *words, "--name", "typed"),
+        rlplug("run", "ppo", f"{mine}:Count", "--config", "mine.toml", *words, "--name", "file"),
+    ]
+    assert [one.code for one in done] == [0, 0], done
+    wanted = {"env": {"length": 6, "table": {"a-b": [1, "x"]}}, "eval_env": {"length": 3}}
+    train("ppo", f"{mine}:Count", {**BRIEF, **wanted}, name="given", hooks=False)
+    configs = [open_run(name).config for name in ("typed", "file", "given")]
+    assert configs[0]["options"] == configs[1]["options"] == configs[2]["options"]
+    assert len({config["group"] for config in configs}) == 1
+    assert open_run("typed").evaluate(2).lengths == (3, 3)
+    assert set(open_run("typed").episodes()["lengths"]) == {6}
+    seen = json.loads(rlplug("evaluate", "typed", "--episodes", "2", "--env.length", "8", "--json").out)
+    assert seen["lengths"] == [8, 8]
+    printed = rlplug("run", "ppo", f"{mine}:Count", *arguments, "--print-config").out
+    (place / "again.toml").write_text(printed)
+    assert '"env.length" = 6' in printed
+    assert rlplug("run", "ppo", f"{mine}:Count", "--config", "again.toml", "--print-config").out.count('"env.') == 2
+
+
+def test_a_missing_value_and_a_missing_name(rlplug: Callable[..., Done]) -> None:
+    assert "--env.length: write a value" in rlplug("run", "ppo", "CartPole-v1", "--env.length").err
+    assert "--env.: write NAME VALUE behind the dot" in rlplug("run", "ppo", "CartPole-v1", "--env.", "3").err
+
+
+@pytest.mark.parametrize(("guard", "named"), [("if __name__ == '__main__':\n    pass\n", True), ("pass\n", False)])
+def test_a_script_is_named_if_importing_it_does_not_run_it(
+    guard: str, named: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = str(place / "script.py")
+    (place / "script.py").write_text(f"class Mine: ...\n{guard}")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    mine = type("Mine", (Count,), {"__module__": "__main__", "__qualname__": "Mine"})
+    found = source_of(mine)
+    if named:
+        assert found == EnvSource(f"{place}/script.py:Mine", {}, mine)
+    else:
+        assert "put `if __name__ == '__main__':` in" in found.unnamed
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "kind"),
+    [
+        ("./mine.py:one", {}, "discrete"),
+        ("InvertedPendulum-v5", {}, "continuous"),
+        ("rlplug_core.testing.envs:Pixels", {}, "pixels"),
+        ("rlplug_core.testing.envs:Pixels", {"wrap": ["flatten"]}, "discrete"),
+        ("CartPole-v1", {}, ""),
+    ],
+)
+def test_the_kind_of_an_environment_is_that_of_its_spaces(
+    env: str, options: dict[str, Any], kind: str, mine: str
+) -> None:
+    assert kind_for("ppo", env, options) == kind
+    assert not kind_for("trpo", env, options), "it has no tables for kinds"
+
+
+def test_an_unknown_environment_takes_the_preset_of_its_kind(mine: str, rlplug: Callable[..., Done]) -> None:
+    """Alike from Python and from the command line; what is given wins."""
+    run = train("ppo", f"{mine}:Count", {**BRIEF, "n_epochs": 3}, hooks=False)
+    assert [run.options[name] for name in ("num_envs", "n_steps", "n_epochs")] == [8, 8, 3]
+    assert [run.config["origins"][name] for name in ("num_envs", "n_steps", "n_epochs")] == [
+        "preset",
+        "option",
+        "option",
+    ]
+    printed = rlplug("run", "ppo", f"{mine}:Count", "--print-config").out
+    assert "\nnum_envs = 8 " in printed
+    assert "\nn_steps = 256 " in f"\n{printed}"
