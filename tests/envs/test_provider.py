@@ -73,7 +73,7 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -> None:
     [
         ("LunarLander-v3", "Box2D", "gymnasium.envs.box2d", "python -m pip install 'rlplug-envs[box2d]'"),
         ("Hopper-v5", "mujoco", "gymnasium.envs.mujoco", "python -m pip install 'rlplug-envs[mujoco]'"),
-        ("ALE/Pong-v5", "ale_py", "ale_py", "python -m pip install ale-py"),
+        ("ALE/Pong-v5", "ale_py", "ale_py", "python -m pip install 'rlplug-envs[atari]'"),
         ("absent_module:Thing-v0", "absent_module", "absent_module", "python -m pip install absent_module"),
     ],
 )

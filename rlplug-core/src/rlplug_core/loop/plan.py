@@ -107,9 +107,9 @@ class Plan:
     def seeds(self) -> Seeds:
         return Seeds(self.options.seed)
 
-    def make_env(self, num_envs: int) -> Env:
-        """The environment inside its wrappers."""
-        return wrapped(make_env(self.env, num_envs), self.wrappings)
+    def make_env(self, num_envs: int, training: bool = True) -> Env:
+        """The environment inside its wrappers, less those for training alone where it only evaluates."""
+        return wrapped(make_env(self.env, num_envs), self.wrappings, training)
 
     def make_learner(
         self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1

@@ -12,6 +12,9 @@
 All tables that fit an environment id apply, and for each option the most specific one wins: an exact id, then patterns
 by the number of their literal characters, then `default`. All of them win over those of the presets that they extend;
 so one class and an entry point with presets of its own make a variant. `default` is what its help shows.
+
+A provider of environments may bring such a file too, with what suits its environments whatever the algorithm, such as
+wrappers; every preset of an algorithm wins over it.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.schema import flat
 from rlplug_core.config.targets import is_target
+from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.names import find
-from rlplug_core.plugins.preset_files import chain
+from rlplug_core.plugins.preset_files import chain, read
 
 if TYPE_CHECKING:
     from rlplug_core.config.schema import Option
@@ -37,7 +41,8 @@ def preset(algorithm: str, env_id: str) -> dict[str, Any]:
         UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends what it cannot.
     """
     values: dict[str, Any] = {}
-    for presets in reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm))):
+    providers = [read(record) for record in records() if record.group == "envs" and record.status == "ok"]
+    for presets in [*providers, *reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm)))]:
         fitting = (name for name in presets.tables if _fits(name, env_id))
         for name in sorted(fitting, key=lambda name: _specificity(name, env_id)):
             values.update(flat(presets.tables[name]))

@@ -28,7 +28,7 @@ INSTALL = {
     mujoco.MODULE: "'rlplug-envs[mujoco]'",
     "gymnasium.envs.phys2d": "'gymnasium[jax]'",
     "gymnasium.envs.tabular": "'gymnasium[jax]'",
-    "ALE": "ale-py",
+    "ALE": "'rlplug-envs[atari]'",
 }
 #: Packages that register their environments only once they are imported, by namespace.
 IMPORTS = {"ALE": "ale_py"}
