@@ -236,6 +236,15 @@ class SupportsInside(Protocol):
 
 
 @runtime_checkable
+class SupportsPart(Protocol):
+    """An environment whose rows can be some of a larger one's, seeded as they are there."""
+
+    def part(self, first: int) -> None:
+        """Say that its first row is row `first` of the whole; called before the first reset."""
+        ...
+
+
+@runtime_checkable
 class SupportsInfo(Protocol):
     """An environment that lets wrappers read what Gymnasium's `info` says."""
 
@@ -291,6 +300,7 @@ __all__ = [
     "SupportsInside",
     "SupportsLimit",
     "SupportsObserve",
+    "SupportsPart",
     "SupportsRender",
     "SupportsRestart",
     "SupportsShow",

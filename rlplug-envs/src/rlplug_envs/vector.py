@@ -85,6 +85,7 @@ class Rows:
         self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._limit = limit or inf
+        self._first_row = 0
         self._begin([0] * num_envs, [0.0] * num_envs)
 
     def _begin(self, lengths: list[int], totals: list[float]) -> None:
@@ -103,7 +104,7 @@ class Rows:
         _, obs, reward = self._now
         reward[:] = 0
         for row, env in enumerate(self.envs):
-            self._open(obs, row, *env.reset(seed=row_seed(seed, row)))
+            self._open(obs, row, *env.reset(seed=row_seed(seed, self._first_row + row)))
         return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
 
     def step(self, action: Array) -> Timestep:
@@ -169,6 +170,10 @@ class Rows:
         """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset."""
         self._limit = min(self._limit, steps)
         self._deadline = min(self._begun) + self._limit
+
+    def part(self, first: int) -> None:
+        """Say that the first row is row `first` of a larger environment, whose seeds it takes."""
+        self._first_row = first
 
     def inside(self, wrap: Wrap) -> Rows:
         """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""

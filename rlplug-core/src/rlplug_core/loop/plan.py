@@ -95,6 +95,11 @@ class Plan:
                 f"{UNSOUND.get(self.runner, 'it does not support it')}; "
                 f"use --runner {sound[0]}"
             )
+        if self.options.env_workers != 1 and self.runner != "sync":
+            raise UsageError(
+                f"workers of the runner '{self.runner}' step environments of their own; leave out --env-workers, or "
+                "use --runner sync"
+            )
         try:
             device = torch.device(self.options.device)
         except RuntimeError as error:
@@ -107,9 +112,17 @@ class Plan:
     def seeds(self) -> Seeds:
         return Seeds(self.options.seed)
 
-    def make_env(self, num_envs: int, training: bool = True) -> Env:
-        """The environment inside its wrappers, less those for training alone where it only evaluates."""
-        return wrapped(make_env(self.env, num_envs), self.wrappings, training)
+    def make_env(self, num_envs: int) -> Env:
+        """The environment inside its wrappers."""
+        return wrapped(self.bare_env(num_envs), self.wrappings)
+
+    def make_eval_env(self, num_envs: int) -> Env:
+        """The environment for evaluations inside the same wrappers, less those for training alone."""
+        return wrapped(self.bare_env(num_envs), self.wrappings, training=False)
+
+    def bare_env(self, num_envs: int) -> Env:
+        """The environment without wrappers."""
+        return make_env(self.env, num_envs)
 
     def make_learner(
         self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1

@@ -63,7 +63,7 @@ def evaluate_checkpoint(
     Raises:
         UsageError: there is no such checkpoint, or it does not fit the environment. BadCheckpoint: it cannot be read.
     """
-    env = conditions.applied(plan).make_env(episodes, training=False)
+    env = conditions.applied(plan).make_eval_env(episodes)
     try:
         used = final_seed(plan) if seed is None else seed
         agent, clock = ready(plan, directory, env, conditions, used)

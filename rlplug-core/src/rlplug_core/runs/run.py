@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.env_timing import settled
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.presets import resolve
@@ -67,12 +68,21 @@ def train(
     called = Hooks(enabled=hooks)
     called.configure(values)
     plan, warm = _begun(Plan.make(word, env, values))
+    plan = _settled(plan)
     probe = plan.make_env(1)  # what cannot be made is refused before anything is written
     plan.make_learner(probe.spec)
     probe.close()
     run = _created(plan, word, env, Path(out), name, origins)
     Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
     return run
+
+
+def _settled(plan: Plan) -> Plan:
+    """The plan with as many environment workers as are worth it, where it leaves that open."""
+    plan, said = settled(plan)
+    if said:
+        warn(said)
+    return plan
 
 
 def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:

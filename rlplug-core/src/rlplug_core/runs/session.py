@@ -226,7 +226,7 @@ class Session:
 
     def evaluate(self, learner: Learner[Any]) -> Evaluation:
         if self.eval_env is None:
-            self.eval_env = self.plan.make_env(self.plan.options.eval_episodes, training=False)
+            self.eval_env = self.plan.make_eval_env(self.plan.options.eval_episodes)
         seed = self.plan.seeds().child("evaluation").integer()
         result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
         if self.recorder.due(self.clock.steps) and (found := self.recorder.record(learner, seed, self.clock)):

@@ -22,7 +22,7 @@ class HomePlan(Plan):
 
     subject: Subject
 
-    def make_env(self, num_envs: int, training: bool = True) -> Env:
+    def make_env(self, num_envs: int) -> Env:
         return self.subject.home_env(num_envs)
 
 
