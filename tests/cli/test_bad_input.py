@@ -71,7 +71,11 @@ CASES = {
     "no such environment file": ("run a2c ./no.py:Env", 2, r"there is no file .*no.py"),
     "no store": ("ui", 2, r"there is no MLflow store at .*mlflow.db"),
     "no plugin to index": ("index rlplug-alogs", 2, r"no plugin 'rlplug-alogs'.*did you mean 'rlplug-algos'"),
-    "package of an environment": ("run a2c ALE/Pong-v5", 3, r"'ALE/Pong-v5' needs .* python -m pip install ale-py"),
+    "package of an environment": (
+        "run a2c phys2d/Pendulum-v0",
+        3,
+        r"needs .* pip install 'gymnasium\[jax\]'",
+    ),
     "switched off": ("-P no:rlplug-algos run a2c CartPole-v1", 3, r"'a2c' of rlplug-algos .* is disabled"),
     "environments switched off": ("-Pno:gymnasium run a2c CartPole-v1", 3, r"provider 'gymnasium' .* is disabled"),
 }

@@ -1,6 +1,7 @@
 """The documentation tells the truth: its commands and snippets run, its links lead somewhere, its options exist.
 
-Every fenced block of the README, `docs/*.md` and `docs/algorithms/*.md` is run, page by page, in an empty directory.
+Every fenced block of the README, `docs/*.md`, `docs/algorithms/*.md` and `docs/environments/*.md` is run, page by
+page, in an empty directory.
 What is run is what is written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
 
     sh        commands, one per line
@@ -34,7 +35,8 @@ from tests.cli.documents import options
 
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS]
+FAMILIES = sorted((ROOT / "docs" / "environments").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"

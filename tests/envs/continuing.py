@@ -13,9 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.runs import checkpoint
 from rlplug_envs.families.classic import Gymnasium
+
+
+def made(words: str, rows: int) -> Env:
+    """The environment of an id, inside the wrappers that stand behind it."""
+    id, *wrappers = words.split()
+    return wrapped(Gymnasium().make(id, rows), map(Wrapping.parse, wrappers))
 
 
 def run(env: Env, steps: int) -> list[Any]:
@@ -42,16 +49,16 @@ def run(env: Env, steps: int) -> list[Any]:
 def continued_afresh(cases: Sequence[tuple[str, int]], directory: Path) -> dict[str, list[Any]]:
     """What each (id, rows) says after it was captured in the middle, the same here and in a fresh process."""
     states, expected = {}, {}
-    for id, rows in cases:
-        env = Gymnasium().make(id, rows)
+    for number, (id, rows) in enumerate(cases):
+        env = made(id, rows)
         assert env.spec.inexact == "", id
         env.reset(3)
         run(env, 77)
-        states[f"{id}_{rows}"] = env.state_dict()
+        states[f"case{number}"] = env.state_dict()
         expected[f"{id}_{rows}"] = run(env, 300)
     saved = checkpoint.Checkpoints(directory).save("step", 77, states, {})
     process = subprocess.run(
-        [sys.executable, __file__, str(saved.path)], capture_output=True, text=True, check=False,
+        [sys.executable, __file__, str(saved.path), json.dumps(cases)], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
@@ -59,16 +66,15 @@ def continued_afresh(cases: Sequence[tuple[str, int]], directory: Path) -> dict[
     return expected
 
 
-def main(path: Path) -> None:
+def main(path: Path, cases: Sequence[tuple[str, int]]) -> None:
     states, _ = checkpoint.read(path)
     told = {}
-    for name, state in states.items():
-        id, rows = name.rsplit("_", 1)
-        env = Gymnasium().make(id, int(rows))
-        env.load_state_dict(state)
-        told[name] = run(env, 300)
+    for number, (id, rows) in enumerate(cases):
+        env = made(id, rows)
+        env.load_state_dict(states[f"case{number}"])
+        told[f"{id}_{rows}"] = run(env, 300)
     sys.stdout.write(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -50,7 +50,7 @@ def test_rows_hold_no_wrapper_whose_work_they_do() -> None:
         ("Hopper-v3", "unknown environment 'Hopper-v3'; there is 'Hopper-v4' and 'Hopper-v5'"),
         ("Cartpole-v1", "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'"),
         ("Penduljm-v1", "unknown environment 'Penduljm-v1'; did you mean 'Pendulum-v1'"),
-        ("Nowhere/Thing-v0", "unknown environment 'Nowhere/Thing-v0': no installed package provides the namespace"),
+        ("Nowhere/Xyzzyq-v0", "unknown environment 'Nowhere/Xyzzyq-v0': no installed package provides the namespace"),
         ("what is this", "'what is this' is not an environment id; one looks like 'CartPole-v1'"),
         ("", "'' is not an environment id"),
     ],
@@ -73,7 +73,7 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -> None:
     [
         ("LunarLander-v3", "Box2D", "gymnasium.envs.box2d", "python -m pip install 'rlplug-envs[box2d]'"),
         ("Hopper-v5", "mujoco", "gymnasium.envs.mujoco", "python -m pip install 'rlplug-envs[mujoco]'"),
-        ("ALE/Pong-v5", "ale_py", "ale_py", "python -m pip install ale-py"),
+        ("ALE/Pong-v5", "ale_py", "nothing else", "python -m pip install 'rlplug-envs[atari]'"),
         ("absent_module:Thing-v0", "absent_module", "absent_module", "python -m pip install absent_module"),
     ],
 )

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import gymnasium
 import gymnasium.spaces as spaces
 from torch import nn
 
@@ -256,6 +257,42 @@ class SupportsLimit(Protocol):
 
 
 @runtime_checkable
+class SupportsInside(Protocol):
+    """An environment of single Gymnasium environments, each of which can be put inside a wrapper of Gymnasium."""
+
+    def inside(self, wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]) -> Env:
+        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
+        ...
+
+
+@runtime_checkable
+class SupportsPart(Protocol):
+    """An environment whose rows can be some of a larger one's, seeded as they are there."""
+
+    def part(self, first: int) -> None:
+        """Say that its first row is row `first` of the whole; called before the first reset."""
+        ...
+
+
+@runtime_checkable
+class SupportsInfo(Protocol):
+    """An environment that lets wrappers read what Gymnasium's `info` says."""
+
+    def info(self, key: str) -> list[Any]:
+        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        ...
+
+
+@runtime_checkable
+class SupportsEvaluation(Protocol):
+    """A wrapper that is another one, or none, around environments that only evaluate."""
+
+    def in_evaluation(self, config: Any) -> Any:
+        """The options it has there; None leaves it out. Spaces must be the same."""
+        ...
+
+
+@runtime_checkable
 class SupportsRestart(Protocol):
     """A buffer that can be told that its rows begin anew: the steps it holds are not followed by those to come."""
 
@@ -288,11 +325,15 @@ __all__ = [
     "SupportsAdopt",
     "SupportsAdoptVector",
     "SupportsArguments",
+    "SupportsEvaluation",
     "SupportsExport",
     "SupportsFinish",
     "SupportsHold",
+    "SupportsInfo",
+    "SupportsInside",
     "SupportsLimit",
     "SupportsObserve",
+    "SupportsPart",
     "SupportsRender",
     "SupportsRestart",
     "SupportsShow",

@@ -51,6 +51,7 @@ class Adapter:
         self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._verified = False
+        self._info: dict[str, Any] = {}  # of the last step
         self._limit: float = inf
         self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
 
@@ -98,6 +99,7 @@ class Adapter:
         quiet, obs, reward, watch = self._now
         to_env = self._view.to_env
         value, gain, terminated, truncated, info = self.venv.step(action if to_env is None else to_env(action))
+        self._info = info
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
         self._write(obs, value, info, loud)
@@ -117,6 +119,11 @@ class Adapter:
         """
         self._limit = min(self._limit, steps)
         self._deadline = self._begun.min() + self._limit
+
+    def info(self, key: str) -> list[Any]:
+        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        values, said = self._info.get(key), self._info.get(f"_{key}", self._always)
+        return [None if values is None or not said[row] else values[row] for row in range(self.spec.num_envs)]
 
     def translate(self, action: Array) -> Any:
         """Canonical actions [N, ...] as the environment takes them."""

@@ -27,7 +27,7 @@ from rlplug_core.nets.heads import check_mask
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, Obs, State, Timestep, tree_map
-from rlplug_envs.families import mujoco
+from rlplug_envs.families import ale, mujoco
 from rlplug_envs.spaces import MASK
 
 Path: TypeAlias = tuple[str, ...]
@@ -116,6 +116,10 @@ class _Encoder:
             return {KIND: "simulation", **mujoco.capture_data(value)}
         if _name(kind) == mujoco.MODEL:
             return {KIND: "model", "digest": mujoco.fingerprint(value)}
+        if _name(kind) == ale.INTERFACE:
+            if secret := ale.hidden(value):
+                raise Uncapturable(f"{_where(path)} {secret}")
+            return {KIND: "arcade", "state": ale.capture_game(value)}
         if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
             constant = _constant(kind)
             attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
@@ -224,6 +228,8 @@ class _Decoder:
             return self._fill_space(state, current, path)
         if kind in ("simulation", "model"):
             return self._fill_mujoco(kind, state, current, path)
+        if kind == "arcade":
+            return self._fill_game(state, current, path)
         if kind == "dict":
             return self._decode_keys(state, current, path)
         made: Any
@@ -271,6 +277,13 @@ class _Decoder:
             mujoco.restore_data(current, state)
         elif mujoco.fingerprint(current) != state["digest"]:
             raise Uncapturable(f"{_where(path)} is another MuJoCo model than was captured; it changes as it is used")
+        self.made[path] = current
+        return current
+
+    def _fill_game(self, state: State, current: object, path: Path) -> Any:
+        if _name(type(current)) != ale.INTERFACE:
+            raise Uncapturable(f"{_where(path)} was an Atari game, here it is a {_name(type(current))}")
+        ale.restore_game(current, state["state"])
         self.made[path] = current
         return current
 

@@ -26,6 +26,10 @@ from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_result
 
 Make: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
+Wrap: TypeAlias = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
+
+#: Why environments inside wrappers cannot be captured, by how they are made; tested once per process.
+_TESTED: dict[tuple[str, Wrap], str] = {}
 
 
 def row_seed(seed: int, row: int) -> int:
@@ -72,6 +76,7 @@ class Rows:
             raise BadEnv(f"{id}: an environment has at least one row, not {num_envs}")
         if inexact is None:
             inexact = self_test(lambda: Rows(make, 1, id, min(limit, 20) if limit else 0, inexact=""))
+        self._make = make
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
@@ -92,6 +97,7 @@ class Rows:
         self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._limit = limit or inf
+        self._first_row = 0
         self._begin([0] * num_envs, [0.0] * num_envs)
 
     def _begin(self, lengths: list[int], totals: list[float]) -> None:
@@ -110,7 +116,7 @@ class Rows:
         _, obs, reward, watch = self._now
         reward[:] = 0
         for row, env in enumerate(self.envs):
-            self._open(obs, row, *env.reset(seed=row_seed(seed, row)))
+            self._open(obs, row, *env.reset(seed=row_seed(seed, self._first_row + row)))
         self._look(watch)
         return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
 
@@ -196,6 +202,25 @@ class Rows:
         """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset."""
         self._limit = min(self._limit, steps)
         self._deadline = min(self._begun) + self._limit
+
+    def part(self, first: int) -> None:
+        """Say that the first row is row `first` of a larger environment, whose seeds it takes."""
+        self._first_row = first
+
+    def inside(self, wrap: Wrap) -> Rows:
+        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
+        id, make, envs = self.spec.id, self._make, iter(self.envs)
+        limit = 0 if self._limit == inf else int(self._limit)
+        kind = (repr(self.envs[0].spec or make), wrap)
+        if kind not in _TESTED:
+            _TESTED[kind] = self_test(lambda: Rows(lambda: wrap(make()), 1, id, min(limit, 20), ""))
+        rows = Rows(lambda: wrap(next(envs)), len(self.envs), id, limit, _TESTED[kind])
+        rows._make = lambda: wrap(make())
+        return rows
+
+    def info(self, key: str) -> list[Any]:
+        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        return [info.get(key) for info in self._infos]
 
     @property
     def fps(self) -> float:

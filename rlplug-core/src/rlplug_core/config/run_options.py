@@ -26,6 +26,7 @@ class RunOptions(Config):
     runner: Literal["auto", "sync", "async"] = "auto"  # training loop; auto takes the first that the algorithm lists
     workers: Count = 2  # number of worker processes of the async runner
     inline: bool = False  # run async workers in turn in one process: deterministic, resumes bit for bit
+    env_workers: Natural = 1  # processes that step the environments under sync; 1 is the run's own, 0 chooses
     device: str = "cpu"  # device of networks and batches: cpu, cuda, cuda:1
     threads: Count = 1  # torch threads per process; 1 is fastest for small networks
     inference_backend: Literal["auto", "numpy", "torch"] = "auto"  # library that computes actions; numpy for small nets

@@ -7,6 +7,8 @@ from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.events import Trainable
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
+from rlplug_core.plugins.wrapping import wrapped
+from rlplug_core.protocols import Env
 
 
 def build(plan: Plan, clock: Clock) -> Trainable:
@@ -16,8 +18,17 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         from rlplug_core.loop.async_processes import Processes
 
         return Inline(plan, clock) if plan.options.inline else Processes(plan, clock)
-    env = plan.make_env(plan.options.num_envs)
+    env = training_env(plan)
     learner = plan.make_learner(env.spec)
     actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), clock)
     actor.reset(plan.seeds().child("env").integer())
     return Sync(actor, clock)
+
+
+def training_env(plan: Plan) -> Env:
+    """The environments that the synchronous loop steps, in as many processes as the plan says."""
+    if min(plan.options.num_envs, plan.options.env_workers) < 2:
+        return plan.make_env(plan.options.num_envs)
+    from rlplug_core.loop.env_workers import EnvWorkers
+
+    return wrapped(EnvWorkers(plan), plan.wrappings)

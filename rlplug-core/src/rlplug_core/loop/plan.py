@@ -117,6 +117,11 @@ class Plan:
                 f"{UNSOUND.get(self.runner, 'it does not support it')}; "
                 f"use --runner {sound[0]}"
             )
+        if self.options.env_workers != 1 and self.runner != "sync":
+            raise UsageError(
+                f"workers of the runner '{self.runner}' step environments of their own; leave out --env-workers, or "
+                "use --runner sync"
+            )
         try:
             device = torch.device(self.options.device)
         except RuntimeError as error:
@@ -128,15 +133,18 @@ class Plan:
         self._check_source()
 
     def _check_source(self) -> None:
-        source, several = self.source, self.runner == "async"
-        if source.unnamed and several and (source.is_object or not self.options.inline):
-            raise UsageError(
-                f"workers make environments of their own, and {self.env} is {source.unnamed}; put it at the top of a "
-                "file or a module, or " + ("use --runner sync" if source.is_object else "use --inline")
-            )
+        source, asynchronous = self.source, self.runner == "async"
         if source.rows not in (None, self.options.num_envs):
             raise UsageError(
                 f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.rows}; leave num_envs out"
+            )
+        if not source.unnamed or not (asynchronous or self.options.env_workers != 1):
+            return
+        if source.is_object or not (asynchronous and self.options.inline):
+            way = "leave out --env-workers" if not asynchronous else "use --inline"
+            raise UsageError(
+                f"workers make environments of their own, and {self.env} is {source.unnamed}; put it at the top of a "
+                f"file or a module, or {'use --runner sync' if asynchronous and source.is_object else way}"
             )
 
     def seeds(self) -> Seeds:
@@ -144,11 +152,15 @@ class Plan:
 
     def make_env(self, num_envs: int) -> Env:
         """The environment inside its wrappers."""
-        return wrapped(self.source.make(num_envs), self.wrappings)
+        return wrapped(self.bare_env(num_envs), self.wrappings)
 
     def make_eval_env(self, num_envs: int) -> Env:
-        """The environment for evaluations inside the same wrappers."""
-        return wrapped(self.eval_source.apart().make(num_envs), self.wrappings)
+        """The environment for evaluations inside the same wrappers, less those for training alone."""
+        return wrapped(self.eval_source.apart().make(num_envs), self.wrappings, training=False)
+
+    def bare_env(self, num_envs: int) -> Env:
+        """The environment without wrappers."""
+        return self.source.make(num_envs)
 
     def make_learner(
         self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1

@@ -9,13 +9,14 @@ _ALGORITHMS = (
     "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "ppo-recurrent", "qrdqn", "rainbow", "rainbow-iqn",
     "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
 )  # fmt: skip
+_WRAPPERS = (
+    "atari", "clip-reward", "episodic-life", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature",
+    "time-limit",
+)  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
-    "wrappers": dict.fromkeys(
-        ("clip-reward", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature", "time-limit"),
-        "rlplug-envs",
-    ),
+    "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "hooks": {"mlflow": "rlplug-cli"},
 }
 

@@ -15,6 +15,9 @@ All tables that fit an environment id apply, and for each option the most specif
 by the number of their literal characters, then `default`. All of them win over those of the presets that they extend;
 so one class and an entry point with presets of its own make a variant. `default` is what its help shows. A table of a
 kind (`pixels`, `continuous`, `discrete`, `multi-agent`) goes over `default` for an environment that no pattern fits.
+
+A provider of environments may bring such a file too, with what suits its environments whatever the algorithm, such as
+wrappers; every preset of an algorithm wins over it.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.schema import flat
 from rlplug_core.config.targets import is_target
+from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.names import find
-from rlplug_core.plugins.preset_files import chain
+from rlplug_core.plugins.preset_files import chain, read
 
 if TYPE_CHECKING:
     from rlplug_core.config.schema import Option
@@ -44,7 +48,8 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     kind = "" if is_known(algorithm, env_id) else kind
-    for presets in reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm))):
+    providers = [read(record) for record in records() if record.group == "envs" and record.status == "ok"]
+    for presets in [*providers, *reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm)))]:
         for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
             values.update(flat(table))
         fitting = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))

@@ -12,6 +12,7 @@ from rlplug_core.protocols import (
     Env,
     Show,
     SupportsActionSpace,
+    SupportsInfo,
     SupportsLimit,
     SupportsObserve,
     SupportsShow,
@@ -80,6 +81,10 @@ class Transform:
     def action_space(self) -> spaces.Space[Any]:
         """Return which actions the bare environment takes."""
         return self.env.action_space if isinstance(self.env, SupportsActionSpace) else self.env.spec.action
+
+    def info(self, key: str) -> list[Any]:
+        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.spec.num_envs
 
     @property
     def fps(self) -> float:

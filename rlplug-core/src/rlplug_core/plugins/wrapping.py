@@ -42,14 +42,21 @@ class Wrapping:
         config = getattr(code, "Config", Config)
         return cls(joined(absolute(name), text), code, convert(config, _values(config, text, name), name))
 
-    def around(self, env: Env) -> Env:
-        """The wrapper over `env`.
+    def around(self, env: Env, training: bool = True) -> Env:
+        """The wrapper over `env`, or `env` itself where the wrapper is for training alone.
 
         Raises:
             UsageError: it does not suit this environment. PluginError: it raised, or made no environment.
         """
+        from rlplug_core.protocols import SupportsEvaluation  # with torch and gymnasium, so only here
+
+        config = self.config
+        if not training and isinstance(self.wrapper, SupportsEvaluation):
+            config = self.wrapper.in_evaluation(config)
+            if config is None:
+                return env
         try:
-            made = self.wrapper(env, self.config)
+            made = self.wrapper(env, config)
         except RlplugError:
             raise
         except Exception as error:  # a foreign constructor may raise anything
@@ -72,11 +79,11 @@ def joined(name: str, options: str) -> str:
     return f"{name}:{options}" if options else name
 
 
-def wrapped(env: Env, wrappings: Iterable[Wrapping]) -> Env:
+def wrapped(env: Env, wrappings: Iterable[Wrapping], training: bool = True) -> Env:
     """`env` with the wrappers around it, the first one innermost; closed where one of them refuses it."""
     try:
         for wrapping in wrappings:
-            env = wrapping.around(env)
+            env = wrapping.around(env, training)
     except RlplugError:
         env.close()
         raise

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.env_timing import settled
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_source import EnvSource, source_of
@@ -76,9 +77,11 @@ def train(
     called = Hooks(enabled=hooks)
     origins = {**origins, **called.configure(values)}
     plan, warm = _begun(Plan.make(word, source, values))
+    plan, timing = settled(plan)
     _probe(plan)
-    if say is not None and (found := survey(plan)):
-        say(found)
+    for found in (timing, survey(plan)) if say is not None else ():
+        if found:
+            say(found)
     run = _created(plan, word, Path(out), name, origins)
     Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
     return run

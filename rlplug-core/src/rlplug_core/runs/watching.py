@@ -81,7 +81,7 @@ def shown_env(plan: Plan, render_mode: str) -> Env:
     if render_mode == "rgb_array" and not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # read when pygame starts
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
-    return wrapped(plan.eval_source.apart().make_shown(render_mode), plan.wrappings)
+    return wrapped(plan.eval_source.apart().make_shown(render_mode), plan.wrappings, training=False)
 
 
 def has_display() -> bool:

@@ -30,7 +30,7 @@ INSTALL = {
     mujoco.MODULE: "'rlplug-envs[mujoco]'",
     "gymnasium.envs.phys2d": "'gymnasium[jax]'",
     "gymnasium.envs.tabular": "'gymnasium[jax]'",
-    "ALE": "ale-py",
+    "ALE": "'rlplug-envs[atari]'",
 }
 #: The argument of `gymnasium.make` that is a time limit.
 LIMIT = "max_episode_steps"

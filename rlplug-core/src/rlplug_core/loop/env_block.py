@@ -1,0 +1,83 @@
+"""`Block`: memory that a parent and its environment workers share, as arrays of all rows."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rlplug_core.nets.actions import dtype_of, shape_of
+from rlplug_core.types import Array, Obs, Spec
+
+#: Where files are memory, if this system has such a place.
+MEMORY = Path("/dev/shm")
+#: Arrays begin at multiples of this.
+LINE = 64
+
+
+class Block:
+    """Two sets of observations and rewards in turn, true successors, and actions; each [N, ...] for N rows.
+
+    Args:
+        spec: of all rows.
+        path: a file that another process made; a new one where it is empty.
+
+    Attributes:
+        obs, reward: two of each, written in turn.
+        final: the successors of the last actions, where an episode ended.
+        action: what the rows are to do.
+    """
+
+    def __init__(self, spec: Spec, path: str = "") -> None:
+        self.path = path or _new(sum(_size(space, spec) for space in _spaces(spec)))
+        with open(self.path, "r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+        self._used = 0
+        self.obs = [self._arrays(spec.obs, spec.num_envs) for _ in range(2)]
+        self.reward = [self._array((spec.num_envs,), np.dtype(np.float32)) for _ in range(2)]
+        self.final = self._arrays(spec.obs, spec.num_envs)
+        self.action = self._array((spec.num_envs, *shape_of(spec.action)), np.dtype(dtype_of(spec.action)))
+
+    def unlink(self) -> None:
+        """Remove the file's name, once every process has it open: what remains ends with them."""
+        Path(self.path).unlink(missing_ok=True)
+
+    def _arrays(self, space: spaces.Space[Any], num_envs: int) -> Obs:
+        if isinstance(space, spaces.Dict):
+            return {name: self._arrays(part, num_envs) for name, part in space.spaces.items()}
+        return self._array((num_envs, *(space.shape or ())), np.dtype(space.dtype))
+
+    def _array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        count = int(np.prod(shape))
+        found = np.frombuffer(self._memory, dtype, count, self._used).reshape(shape)
+        self._used += _rounded(count * dtype.itemsize)
+        return found
+
+
+def _new(size: int) -> str:
+    handle, path = tempfile.mkstemp(prefix="rlplug-", dir=MEMORY if MEMORY.is_dir() else None)
+    os.ftruncate(handle, size)
+    os.close(handle)
+    return path
+
+
+def _spaces(spec: Spec) -> list[spaces.Space[Any]]:
+    """Return what lies in the block, with a Box for each reward and each action."""
+    reward = spaces.Box(-1, 1, (), np.float32)
+    action = spaces.Box(-1, 1, shape_of(spec.action), np.dtype(dtype_of(spec.action)).type)
+    return [spec.obs, spec.obs, reward, reward, spec.obs, action]
+
+
+def _size(space: spaces.Space[Any], spec: Spec) -> int:
+    if isinstance(space, spaces.Dict):
+        return sum(_size(part, spec) for part in space.spaces.values())
+    return _rounded(spec.num_envs * int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // LINE) * LINE

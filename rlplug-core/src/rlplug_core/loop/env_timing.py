@@ -1,0 +1,61 @@
+"""The time of an environment's step, and how many processes it is worth."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+
+from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.actions import legal, sample
+from rlplug_core.protocols import Env
+from rlplug_core.seeds import untouched
+from rlplug_core.types import Obs
+
+#: Seconds that a worker's two messages take in one vector step.
+MESSAGES = 60e-6
+#: Seconds for which a step is measured.
+MEASURED = 0.3
+
+
+def seconds_per_step(env: Env) -> float:
+    """Measure the mean time of a step of `env` with random actions; the process's random generators stay."""
+    with untouched():
+        obs: Obs = env.reset(0).obs
+        env.spec.action.seed(0)
+        began, steps = time.perf_counter(), 0
+        while time.perf_counter() - began < MEASURED:
+            action = sample(env.spec.action, env.spec.num_envs)
+            masked = isinstance(obs, dict) and "action_mask" in obs
+            obs = env.step(legal(env.spec.action, action, obs["action_mask"]) if masked else action).obs
+            steps += 1
+        return (time.perf_counter() - began) / steps
+
+
+def settled(plan: Plan) -> tuple[Plan, str]:
+    """The plan with a number of environment workers where it leaves that open, and why that many."""
+    if plan.options.env_workers:
+        return plan, ""
+    env = plan.make_env(1)
+    seconds = seconds_per_step(env)
+    env.close()
+    count = worthwhile(seconds, plan.options.num_envs, cores())
+    said = f"a step of {plan.env} takes {seconds * 1e6:,.0f} µs: --env-workers {count}"
+    return replace(plan, options=replace(plan.options, env_workers=count)), said
+
+
+def worthwhile(seconds: float, num_envs: int, cores: int) -> int:
+    """Return how many workers take least time for a vector step of `num_envs`, where one environment needs `seconds`.
+
+    One is the process itself, which needs no message; more must be a fifth better.
+    """
+    times = {1: num_envs * seconds / 1.2}
+    for workers in range(2, min(cores, num_envs) + 1):
+        times[workers] = -(-num_envs // workers) * seconds + workers * MESSAGES
+    return min(times, key=times.__getitem__)
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,162 @@
+"""Run a process that steps some of the environments of a run."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.loop.env_block import Block
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.loop.worker import attend, post
+from rlplug_core.protocols import (
+    Env,
+    SupportsActionSpace,
+    SupportsInfo,
+    SupportsInside,
+    SupportsLimit,
+    SupportsPart,
+    SupportsTranslate,
+)  # fmt: skip
+from rlplug_core.seeds import Seeds, global_state, load_global_state, seed_globals
+from rlplug_core.types import Array, Episode, Spec, State, Timestep, tree_map
+
+#: What asks for a step into the one or the other set of arrays; every other message is a pickled call.
+TURNS = (b"0", b"1")
+#: What ends a worker.
+CLOSE = b"2"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a run's environments; the plan travels as the words the user typed."""
+
+    algorithm: str
+    env: str
+    values: dict[str, Any]
+    rank: int
+    first: int
+    num_envs: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The news of a step in which an episode ended or began; arrays for the rows of one worker."""
+
+    terminated: Array
+    truncated: Array
+    is_first: Array
+    valid: Array
+    episodes: list[Episode]
+    ended: bool
+    has_final: bool
+
+
+def serve(part: Part, parent: Connection, lifeline: Connection) -> None:
+    """Step the rows of a part until the parent is gone."""
+    attend(lambda: _Server(part, parent).run(), parent, lifeline)
+
+
+class _Server:
+    """The rows of one worker, and its talk with the parent."""
+
+    def __init__(self, part: Part, parent: Connection) -> None:
+        self.part, self.parent = part, parent
+        self.rows = slice(part.first, part.first + part.num_envs)
+        self.keys: list[str] = []
+        self.env: Env
+        self.block: Block
+        self.calls: dict[str, Callable[..., Any]] = {
+            "make": self.make, "attach": self.attach, "inside": self.inside, "limit": self.limit, "reset": self.reset,
+            "state": self.state, "load": self.load, "tell": self.tell, "translate": self.translate,
+        }  # fmt: skip
+
+    def run(self) -> None:
+        while True:
+            message = self.parent.recv_bytes()
+            if message == CLOSE:
+                return self.env.close()
+            if message in TURNS:
+                self.parent.send_bytes(self.step(TURNS.index(message)))
+                continue
+            name, *arguments = pickle.loads(message)
+            try:
+                post(self.parent, ("done", self.calls[name](*arguments)))
+            except RlplugError as error:
+                post(self.parent, ("refused", error))
+
+    def make(self) -> tuple[Spec, Any]:
+        plan = Plan.make(self.part.algorithm, self.part.env, self.part.values)
+        set_torch(plan.options.threads)
+        seed_globals(plan.seeds().child("env-worker", self.part.rank))
+        return self._made(plan.bare_env(self.part.num_envs))
+
+    def inside(self, wrap: Callable[[Any], Any]) -> tuple[Spec, Any]:
+        if not isinstance(self.env, SupportsInside):
+            raise UsageError(f"{self.env.spec.id} are no single Gymnasium environments that a wrapper could go around")
+        return self._made(self.env.inside(wrap))
+
+    def _made(self, env: Env) -> tuple[Spec, Any]:
+        self.env = env
+        if isinstance(env, SupportsPart):
+            env.part(self.part.first)
+        return env.spec, env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+
+    def attach(self, num_envs: int, path: str) -> None:
+        self.block = Block(replace(self.env.spec, num_envs=num_envs), path)
+        self.final = tree_map(lambda array: array[self.rows], self.block.final)
+        self.obs = [tree_map(lambda array: array[self.rows], obs) for obs in self.block.obs]
+        self.reward = [reward[self.rows] for reward in self.block.reward]
+        self.action = self.block.action[self.rows]
+
+    def limit(self, steps: int) -> None:
+        if not isinstance(self.env, SupportsLimit):
+            raise UsageError(f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'")
+        self.env.limit(steps)
+
+    def reset(self, seed: int, turn: int) -> None:
+        if not isinstance(self.env, SupportsPart) and self.part.rank:
+            seed = Seeds(seed).child("env-worker", self.part.rank).integer()
+        tree_map(np.copyto, self.obs[turn], self.env.reset(seed).obs)
+
+    def step(self, turn: int) -> bytes:
+        now = self.env.step(self.action.copy())  # which an environment may keep
+        tree_map(np.copyto, self.obs[turn], now.obs)
+        self.reward[turn][:] = now.reward
+        told = [self.told(key) for key in self.keys]
+        if not now.ended and now.count == self.part.num_envs and not np.count_nonzero(now.is_first):
+            return pickle.dumps((told, None)) if told else b""
+        return pickle.dumps((told, self._ended(now)))
+
+    def _ended(self, now: Timestep) -> Ended:
+        has_final = now.final_obs is not now.obs
+        if has_final:
+            tree_map(np.copyto, self.final, now.final_obs)
+        return Ended(
+            terminated=now.terminated, truncated=now.truncated, is_first=now.is_first, valid=now.valid,
+            episodes=list(now.episodes), ended=now.ended, has_final=has_final,
+        )  # fmt: skip
+
+    def tell(self, key: str) -> list[Any]:
+        """Return what the last step said under a key, and from now on with every step."""
+        self.keys.append(key)
+        return self.told(key)
+
+    def told(self, key: str) -> list[Any]:
+        return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.part.num_envs
+
+    def translate(self, action: Array) -> Any:
+        return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
+
+    def state(self) -> State:
+        return {"env": self.env.state_dict(), "globals": global_state()}
+
+    def load(self, state: State) -> None:
+        self.env.load_state_dict(state["env"])
+        load_global_state(state["globals"])

@@ -1,0 +1,220 @@
+"""`EnvWorkers`: the environments of one actor in several processes, each of which steps several of them.
+
+One block of shared memory, and one message per worker and step in each direction: a message costs as much as many
+environments' step, which is why no worker has a single row where it could have more.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.errors import BadEnv, UsageError, WorkerFailed
+from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote, fork_server
+from rlplug_core.loop.env_block import Block
+from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, serve
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.worker import post
+from rlplug_core.types import Array, Obs, Spec, State, Timestep, tree_map
+
+
+class EnvWorkers:
+    """A vector of environments like any other: the same transitions as in one process, in the same order.
+
+    Raises:
+        WorkerFailed: a worker raised, hung or died; all others are ended. RlplugError: what an environment refuses.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        num_envs, workers = plan.options.num_envs, min(plan.options.env_workers, plan.options.num_envs)
+        self._timeout, self._steps = plan.options.worker_timeout, 0
+        context = fork_server()
+        ends = [num_envs * rank // workers for rank in range(workers + 1)]
+        self._rows = [slice(*pair) for pair in pairwise(ends)]
+        parts = [
+            Part(plan.algorithm, plan.env, plan.flat, rank, rows.start, rows.stop - rows.start)
+            for rank, rows in enumerate(self._rows)
+        ]
+        self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
+        self._remotes = [Remote(part.rank, serve, part, context) for part in parts]
+        self._adopt(self._ask("make", limit=STARTUP))
+
+    def _adopt(self, told: list[tuple[Spec, Any]]) -> None:
+        """Take the spaces that the workers tell, and memory for them."""
+        spec, self.action_space = told[0]
+        num_envs = self.spec.num_envs
+        self.spec = replace(spec, num_envs=num_envs)
+        self._block = block = Block(self.spec)
+        self._ask("attach", num_envs, block.path)
+        block.unlink()
+        self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
+        self._quiet = [self._timestep(obs, reward) for obs, reward in zip(block.obs, block.reward, strict=True)]
+        self._turn, self._ready = 0, False
+        self._keys: list[str] = []
+        self._told: dict[str, list[Any]] = {}
+
+    def _timestep(self, obs: Obs, reward: Array) -> Timestep:
+        """The result of a step in which nothing ended."""
+        never = self._never
+        return Timestep(obs, obs, reward, never, never, never, self._always, (), False, self.spec.num_envs)
+
+    def reset(self, seed: int) -> Timestep:
+        """Start every row, from the seed that it has in one process too."""
+        self._turn, self._ready = 1 - self._turn, True
+        self._ask("reset", seed, self._turn)
+        obs, reward, never = self._block.obs[self._turn], self._block.reward[self._turn], self._never
+        reward[:] = 0
+        return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
+
+    def step(self, action: Array) -> Timestep:
+        """Step every row with its action [N, ...]."""
+        if not self._ready or action.shape != self._block.action.shape:
+            wrong = f"the actions have shape {action.shape}, expected {self._block.action.shape}"
+            raise BadEnv(f"{self.spec.id}: {wrong if self._ready else 'step was called before reset'}")
+        self._turn = turn = 1 - self._turn
+        self._block.action[...] = action
+        self._steps += 1
+        for remote in self._remotes:
+            self._send(remote, TURNS[turn])
+        said = [self._hear(remote, self._timeout) for remote in self._remotes]
+        return self._eventful(said) if any(said) else self._quiet[turn]
+
+    def _eventful(self, said: list[bytes]) -> Timestep:
+        """The result of a step of which a worker has more to say than its arrays."""
+        heard = [pickle.loads(one) if one else ([], None) for one in said]
+        for number, key in enumerate(self._keys):
+            self._told[key] = [value for told, _ in heard for value in told[number]]
+        events = [(rows, event) for rows, (_, event) in zip(self._rows, heard, strict=True) if event is not None]
+        quiet = self._quiet[self._turn]
+        return self._ended(quiet, events) if events else quiet
+
+    def _ended(self, quiet: Timestep, events: list[tuple[slice, Ended]]) -> Timestep:
+        obs = final = quiet.obs
+        if any(event.has_final for _, event in events):
+            final = tree_map(np.copy, obs)
+        now = replace(quiet, final_obs=final, episodes=[], ended=any(event.ended for _, event in events))
+        now.terminated, now.truncated, now.is_first = np.zeros((3, self.spec.num_envs), np.bool_)
+        now.valid = self._always.copy()
+        for rows, event in events:
+            now.terminated[rows], now.truncated[rows] = event.terminated, event.truncated
+            now.is_first[rows], now.valid[rows] = event.is_first, event.valid
+            now.episodes += [replace(one, row=one.row + rows.start) for one in event.episodes]  # type: ignore[operator]
+            if event.has_final:
+                tree_map(lambda to, by, rows=rows: np.copyto(to[rows], by[rows]), final, self._block.final)
+        now.count = int(np.count_nonzero(now.valid))
+        return now
+
+    def inside(self, wrap: Callable[[Any], Any]) -> EnvWorkers:
+        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
+        try:
+            pickle.dumps(wrap)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UsageError(f"{wrap} does not travel to other processes; leave --env-workers at 1") from error
+        self._adopt(self._ask("inside", wrap, limit=STARTUP))
+        return self
+
+    def limit(self, steps: int) -> None:
+        """Truncate after `steps` steps, or earlier where the environments do so already."""
+        self._ask("limit", steps)
+
+    def info(self, key: str) -> list[Any]:
+        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        if key not in self._told:
+            self._told[key] = [value for told in self._ask("tell", key) for value in told]
+            self._keys.append(key)
+        return self._told[key]
+
+    def translate(self, action: Array) -> Any:
+        """Canonical actions [B, ...] as the environments take them."""
+        post(self._remotes[0].connection, ("translate", action))
+        return self._value(self._remotes[0], self._timeout)
+
+    def state_dict(self) -> State:
+        """The states of all workers; where one is inexact only its reason."""
+        states = self._ask("state")
+        for state in states:
+            if "inexact" in state["env"]:
+                return {"inexact": state["env"]["inexact"]}
+        return {"parts": states}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue where `state_dict` was called, with as many workers."""
+        if "inexact" in state:
+            raise BadEnv(f"{self.spec.id}: its state was not saved ({state['inexact']}); reset it instead")
+        parts = state["parts"]
+        if len(parts) != len(self._remotes):
+            raise BadEnv(f"{self.spec.id}: its state is that of {len(parts)} workers; use --env-workers {len(parts)}")
+        self._ready = True
+        self._ask_each("load", [(part,) for part in parts], self._timeout)
+
+    def close(self) -> None:
+        """Let the workers close their environments; those that do not are killed."""
+        for remote in self._remotes:
+            with suppress(OSError):  # it is gone
+                remote.connection.send_bytes(CLOSE)
+            remote.done = True
+        self._end()
+
+    def _end(self) -> None:
+        for remote in self._remotes:
+            remote.end()
+
+    def _ask(self, name: str, *arguments: Any, limit: float = 0.0) -> list[Any]:
+        """Let every worker do the same, and return what each answers."""
+        return self._ask_each(name, [arguments] * len(self._remotes), limit or self._timeout)
+
+    def _ask_each(self, name: str, arguments: list[tuple[Any, ...]], limit: float) -> list[Any]:
+        for remote, those in zip(self._remotes, arguments, strict=True):
+            self._send(remote, pickle.dumps((name, *those), pickle.HIGHEST_PROTOCOL))
+        return [self._value(remote, limit) for remote in self._remotes]
+
+    def _value(self, remote: Remote, limit: float) -> Any:
+        kind, value = pickle.loads(self._hear(remote, limit))
+        if kind == "refused":
+            self.close()
+            raise value
+        return value
+
+    def _send(self, remote: Remote, message: bytes) -> None:
+        try:
+            remote.connection.send_bytes(message)
+        except OSError:
+            raise self._failed(remote, remote.how_it_ended()) from None
+
+    def _hear(self, remote: Remote, limit: float) -> bytes:
+        """A worker's answer, as it comes; what it raised ends the run."""
+        deadline = time.monotonic() + limit
+        while not remote.connection.poll(GLANCE):
+            # Its own child processes may hold its pipe open.
+            if remote.process.exitcode is not None and not remote.connection.poll():
+                raise self._failed(remote, remote.how_it_ended())
+            if time.monotonic() > deadline:
+                raise self._failed(remote, f"gave no answer for {limit:g} s (--worker-timeout waits longer)")
+        try:
+            answer = remote.connection.recv_bytes()
+        except (EOFError, OSError):
+            raise self._failed(remote, remote.how_it_ended()) from None
+        return self._unless_error(remote, answer)
+
+    def _unless_error(self, remote: Remote, answer: bytes) -> bytes:
+        if answer:
+            content = pickle.loads(answer)
+            if content[0] in ("error", "not finite"):
+                reason, details = content[1]
+                raise self._failed(remote, f"raised {reason}", details)
+        return answer
+
+    def _failed(self, remote: Remote, how: str, details: str = "") -> WorkerFailed:
+        """Return what happened, where and when; nobody is left behind."""
+        rows = self._rows[remote.rank]
+        where = f"row {rows.start}" if rows.stop - rows.start == 1 else f"rows {rows.start} to {rows.stop - 1}"
+        sentence = f"{self.spec.id}: in step {self._steps} the environment worker of {where} {how}"
+        self._end()
+        return WorkerFailed(sentence, details or sentence)

@@ -1,0 +1,111 @@
+"""Atari games: the state of the Arcade Learning Environment, and what goes around one game below all statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import AtariPreprocessing, StickyAction
+
+from rlplug_core.errors import MissingPackage, UsageError
+from rlplug_core.types import Array
+
+#: The emulator, as `capture` names types.
+INTERFACE = "ale_py._ale_py.ALEInterface"
+#: The width and height of the screen.
+SCREEN = (160, 210)
+FIRE = 1
+#: The emulator's own sticky actions, by the name of their setting.
+STICKY = "repeat_action_probability"
+
+
+def hidden(ale: Any) -> str:
+    """Return what of the emulator's state it gives to nobody; "" where that is nothing."""
+    if not ale.getFloat(STICKY):
+        return ""
+    return f"repeats an action that it keeps to itself; --wrap atari does that in the open ({STICKY} 0 leaves it out)"
+
+
+def capture_game(ale: Any) -> Array:
+    """The emulator's state as bytes, with its generator, which it leaves out unless asked."""
+    return np.frombuffer(ale.cloneState(include_rng=True).serialize(), np.uint8).copy()
+
+
+def restore_game(ale: Any, state: Array) -> None:
+    """Put an emulator with the same game into a captured state, in place."""
+    from ale_py import ALEState
+
+    ale.restoreState(ALEState(np.asarray(state, np.uint8).tobytes()))
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The frames that DQN saw (Mnih et al., 2015): the part of the recipe that goes around one game.
+
+    Attributes:
+        noop_max: at most so many idle frames open an episode; 0 for none.
+        fire: press FIRE where an episode or a life begins, in games that wait for it.
+        frame_skip: frames per action; the last two are seen as their maximum.
+        screen_size: width and height in pixels; 0 leaves the screen as it is.
+        grayscale: one channel, without an axis, instead of three.
+        sticky: the chance that a frame repeats the last action; None takes the id's.
+    """
+
+    noop_max: int = 30
+    fire: bool = True
+    frame_skip: int = 4
+    screen_size: int = 84
+    grayscale: bool = True
+    sticky: float | None = None
+
+    def __call__(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """The game inside these wrappers.
+
+        Raises:
+            UsageError: it is no Atari game. MissingPackage: there is no OpenCV.
+        """
+        game: Any = env.unwrapped
+        if f"{type(getattr(game, 'ale', None)).__module__}.ALEInterface" != INTERFACE:
+            raise UsageError(f"atari: {type(game).__name__} is no Atari game; leave the wrapper out: --wrap none")
+        # One frame at a time. Its screen is read by the wrapper, so the game gives its 128 bytes of memory, which
+        # saves a fifth of a step. Set here, since a game made anew takes 90 ms to load.
+        game._frameskip, game._obs_type = 1, "ram"
+        sticky = game.ale.getFloat(STICKY) if self.sticky is None else self.sticky
+        game.ale.setFloat(STICKY, 0.0)  # heeded by the next seeded reset; from here on its state tells all
+        if sticky:
+            env = StickyAction(env, sticky)
+        try:
+            env = AtariPreprocessing(
+                env, self.noop_max, self.frame_skip, self.screen_size or SCREEN, grayscale_obs=self.grayscale
+            )
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise MissingPackage(
+                "the wrapper atari needs OpenCV; install it: python -m pip install 'rlplug-envs[atari]'"
+            ) from error
+        return FireStart(env) if self.fire and "FIRE" in game.get_action_meanings()[FIRE : FIRE + 1] else env
+
+
+class FireStart(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Presses FIRE where an episode or a life begins: games such as Breakout wait for it with the ball."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.lives = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.env.reset(seed=seed, options=options)
+        obs, _, terminated, truncated, info = self.env.step(FIRE)
+        if terminated or truncated:
+            obs, info = self.env.reset(options=options)
+        self.lives = info["lives"]
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if info["lives"] < self.lives and not (terminated or truncated):
+            obs, more, terminated, truncated, info = self.env.step(FIRE)
+            reward = float(reward) + float(more)
+        self.lives = info["lives"]
+        return obs, reward, terminated, truncated, info

@@ -1,0 +1,63 @@
+"""`Atari`: the recipe by which DQN played, each part of which can be turned off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rlplug_core.config.options import Config, Count, Fraction, Natural
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.transform import Transform
+from rlplug_core.protocols import Env, SupportsInside
+from rlplug_envs.families.ale import Preprocessing
+from rlplug_envs.wrappers.frames import FrameStack, FrameStackConfig
+from rlplug_envs.wrappers.lives import EpisodicLife
+from rlplug_envs.wrappers.rewards import ClipReward, ClipRewardConfig
+
+
+@dataclass(frozen=True)
+class AtariConfig(Config):
+    noop_max: Natural = 30  # at most so many idle frames open an episode; 0 for none
+    fire: bool = True  # press FIRE where an episode or a life begins, in games that wait for it
+    frame_skip: Count = 4  # frames per action, the last two seen as their maximum; 1 for every frame
+    screen_size: Natural = 84  # width and height in pixels; 0 leaves the screen as it is
+    grayscale: bool = True  # one channel instead of three
+    frames: Count = 4  # how many observations an agent sees at once; 1 for the last alone
+    episodic_life: bool = True  # a lost life ends an episode for the learner, in training alone
+    clip_reward: bool = True  # rewards from -1 to 1, in training alone
+    sticky: Fraction | None = None  # chance that the emulator repeats an action; none keeps the id's, 0.25 for v5
+
+
+class Atari(Transform):
+    """Atari games as DQN played them (Mnih et al., 2015; sticky actions: Machado et al., 2018, arXiv:1709.06009).
+
+    Observations are those of `gymnasium.wrappers.AtariPreprocessing`, stacked. Reported returns are scores of whole
+    games, whatever the learner is paid.
+    """
+
+    Config = AtariConfig
+
+    def __init__(self, env: Env, config: AtariConfig) -> None:
+        if not isinstance(env, SupportsInside):
+            raise UsageError(f"atari goes around the games of {env.spec.id} themselves: put it before other wrappers")
+        env = env.inside(
+            Preprocessing(
+                noop_max=config.noop_max,
+                fire=config.fire,
+                frame_skip=config.frame_skip,
+                screen_size=config.screen_size,
+                grayscale=config.grayscale,
+                sticky=config.sticky,
+            )
+        )
+        if config.episodic_life:
+            env = EpisodicLife(env)
+        if config.frames > 1:
+            env = FrameStack(env, FrameStackConfig(config.frames))
+        if config.clip_reward:
+            env = ClipReward(env, ClipRewardConfig())
+        super().__init__(env)
+
+    @staticmethod
+    def in_evaluation(config: AtariConfig) -> AtariConfig:
+        """Whole games and their own scores."""
+        return replace(config, episodic_life=False, clip_reward=False)

@@ -1,0 +1,58 @@
+"""`EpisodicLife`: the loss of a life ends an episode for the learner, and for nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.config.options import Config
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.transform import Transform
+from rlplug_core.protocols import Env
+from rlplug_core.types import Array, State, Timestep, tree_map
+
+
+class EpisodicLife(Transform):
+    """A lost life terminates an episode (Mnih et al., 2015), while the game goes on; in training alone.
+
+    Returns and lengths stay those of whole games. Lives are what `info["lives"]` says.
+    """
+
+    def __init__(self, env: Env, config: Config | None = None) -> None:
+        super().__init__(env)
+        self._lives = np.zeros(env.spec.num_envs, np.int64)  # 0 is unknown: the first step of a game tells
+
+    @staticmethod
+    def in_evaluation(config: Any) -> None:
+        """Leave it out: whole games are evaluated."""
+
+    def reset(self, seed: int) -> Timestep:
+        self._lives[:] = 0
+        return self.env.reset(seed)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        lives = self._told()
+        lost = (lives < self._lives) & (lives > 0) & ~now.is_first
+        self._lives = np.where(now.is_first, 0, lives)
+        if not lost.any():
+            return now
+        final = tree_map(np.copy, now.obs) if now.final_obs is now.obs else now.final_obs
+        return Timestep(
+            now.obs, final, now.reward, now.terminated | lost, now.truncated, now.is_first | lost, now.valid,
+            now.episodes, True, now.count,
+        )  # fmt: skip
+
+    def _told(self) -> Array:
+        told = self.info("lives")
+        if None in told:
+            raise UsageError(f"episodic-life: {self.spec.id} says nothing of lives in info['lives']; leave it out")
+        return np.array(told, np.int64)
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"lives": self._lives.copy()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._lives = np.array(state["lives"])

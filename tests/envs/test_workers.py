@@ -1,0 +1,72 @@
+"""Environment workers: the same transitions as in one process, to the bit, wrappers included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.build import training_env
+from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.actions import sample
+from rlplug_core.protocols import Env
+from tests.core.fakes import TINY
+
+WALK = __file__.replace("test_workers.py", "walks.py")
+
+
+def env_of(id: str, workers: int, *wrap: str) -> Env:
+    options = {"num_envs": 5, "env_workers": workers, "total_timesteps": 100, "wrap": list(wrap)}
+    return training_env(Plan.make(TINY, id, options))
+
+
+@pytest.mark.parametrize(
+    ("id", "wrap"),
+    [
+        (f"{WALK}:Walk", ()),
+        (f"{WALK}:Rich", ()),
+        ("CartPole-v1", ("time-limit:steps=9", "sticky-actions", "frame-stack:frames=2")),
+        ("Pendulum-v1", ("time-limit:steps=11", "scale-reward")),
+        ("ALE/Breakout-v5", ("atari:noop_max=5,frame_skip=2",)),
+    ],
+)
+def test_transitions_are_those_of_one_process(id: str, wrap: tuple[str, ...]) -> None:
+    if id.startswith("ALE"):
+        pytest.importorskip("ale_py", reason="the extra rlplug-envs[atari] is not installed")
+    alone, several = env_of(id, 1, *wrap), env_of(id, 2, *wrap)
+    try:
+        assert (alone.spec.obs, alone.spec.action) == (several.spec.obs, several.spec.action)
+        alone.spec.action.seed(0)
+        states, actions = [], [sample(alone.spec.action, 5) for _ in range(60)]
+        for env in (alone, several):
+            seen = [said(env.reset(7))] + [said(env.step(action)) for action in actions[:30]]
+            states.append(env.state_dict())
+            states.append([*seen, *(said(env.step(action)) for action in actions[30:])])
+        assert states[1] == states[3]
+        several.load_state_dict(states[2])
+        assert [said(several.step(action)) for action in actions[30:]] == states[3][31:]
+    finally:
+        alone.close()
+        several.close()
+
+
+def said(now: Any) -> str:
+    """Everything that a timestep says; printed numbers are exact."""
+    with np.printoptions(threshold=10**9, floatmode="unique"):
+        digest = [tree_bytes(part) for part in (now.obs, now.final_obs, now.reward, now.terminated, now.truncated)]
+        return f"{digest} {now.is_first} {now.valid} {now.episodes} {now.ended} {now.count}"
+
+
+def tree_bytes(tree: Any) -> Any:
+    return {name: tree_bytes(part) for name, part in tree.items()} if isinstance(tree, dict) else hash(tree.tobytes())
+
+
+def test_what_does_not_travel_is_refused() -> None:
+    env: Any = env_of("CartPole-v1", 2)
+    try:
+        with pytest.raises(UsageError, match="does not travel to other processes; leave --env-workers at 1"):
+            env.inside(lambda env: env)
+    finally:
+        env.close()
