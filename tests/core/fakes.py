@@ -79,7 +79,7 @@ class Tiny(Algorithm[Rollout]):
     """An actor-critic."""
 
     Config = TinyConfig
-    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
     config: TinyConfig
 
@@ -121,7 +121,7 @@ class Tiny(Algorithm[Rollout]):
 class TinyEpochs(Tiny):
     """Several shuffled minibatches per rollout: draws from the learner's generator."""
 
-    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         metrics: dict[str, Tensor] = {}
@@ -149,6 +149,7 @@ class TinyQ(Algorithm[Transitions]):
     """Q-learning with a target network."""
 
     Config = TinyQConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: TinyQConfig
 

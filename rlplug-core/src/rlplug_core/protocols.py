@@ -106,12 +106,28 @@ class Learner(Stateful, Protocol[B]):
 
 
 class Link(Protocol):
-    """Connects a decoupled actor and learner. Provisional until the decoupled runner lands."""
+    """The learner's end of what connects it with decoupled actors."""
 
-    def publish(self, weights: State) -> None: ...
-    def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]: ...
+    def publish(self, weights: State) -> None:
+        """Make these the actors' next version of the weights; whatever was received before is done with."""
+        ...
+
+    def receive(self) -> list[Chunk]:
+        """Chunks to learn from, perhaps none; their arrays are valid until the next `publish`."""
+        ...
+
+
+class ActorLink(Protocol):
+    """The actor's end of a link."""
+
+    def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]:
+        """Wait until there is a chunk to be acted, put the newest weights into the agent; their version, the time.
+
+        `seen` is the version that the agent has.
+        """
+        ...
+
     def send(self, chunk: Chunk) -> None: ...
-    def receive(self) -> list[Chunk]: ...
 
 
 @runtime_checkable
@@ -245,6 +261,7 @@ class Controller(Stateful, Protocol):
 
 
 __all__ = [
+    "ActorLink",
     "Agent",
     "Buffer",
     "Controller",

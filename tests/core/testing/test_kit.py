@@ -35,6 +35,7 @@ WRONG = {
     "CountsLoads": "save-load", "CountsRows": "save-load", "Unwritable": "save-load",
     "Forgets": "resume", "LosesBatches": "resume",
     "Rooted": "fresh-process", "Watches": "evaluation", "OwnSteps": "async",
+    "TellsActorsApart": "decoupled",
 }  # fmt: skip
 
 #: Each that learns the wrong way round in environments of one kind, and the check that says so.
@@ -44,7 +45,7 @@ CONTRARY = {
 }  # fmt: skip
 #: What shows in several ways: the checks that say so.
 SEVERAL = {
-    "Reallocates": ["agents", "resume", "async"],
+    "Reallocates": ["agents", "resume", "async", "decoupled"],
     "Restless": ["agents", "evaluation"],
 }
 

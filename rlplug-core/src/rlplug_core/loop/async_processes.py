@@ -38,11 +38,14 @@ CLOSING = 5.0
 class Remote:
     """A worker process as the parent sees it."""
 
-    def __init__(self, task: Task, context: multiprocessing.context.ForkServerContext) -> None:
-        self.rank = task.rank
+    def __init__(
+        self, rank: int, target: Callable[[Any, Connection, Connection], None], task: Any,
+        context: multiprocessing.context.ForkServerContext,
+    ) -> None:  # fmt: skip
+        self.rank = rank
         self.connection, theirs = context.Pipe()
         lifeline, self._lifeline = context.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(target=work, args=(task, theirs, lifeline), daemon=True)
+        self.process: BaseProcess = context.Process(target=target, args=(task, theirs, lifeline), daemon=True)
         with without_main():
             self.process.start()
         theirs.close()
@@ -52,6 +55,12 @@ class Remote:
         self.ready = self.waiting = self.done = False
         self.updates = 0
         self.inexact = ""
+
+    def how_it_ended(self) -> str:
+        """What became of a process that is about to end, as the rest of a sentence."""
+        self.process.join(CLOSING)
+        code = self.process.exitcode or 0
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -64,6 +73,15 @@ class Remote:
         self._lifeline.close()
 
 
+def fork_server() -> multiprocessing.context.ForkServerContext:
+    """Start the server that processes come from, once; it has torch loaded."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rlplug_core.loop.preload", "rlplug_core.loop.worker"])
+    with safe_path():
+        forkserver.ensure_running()
+    return context
+
+
 class Processes:
     """Worker processes over shared parameters; resumed runs are state-complete, not bit-exact."""
 
@@ -72,10 +90,7 @@ class Processes:
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.plan, self.clock = plan, clock
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["rlplug_core.loop.preload", "rlplug_core.loop.worker"])
-        with safe_path():
-            forkserver.ensure_running()
+        context = fork_server()
         probe = plan.make_env(1)
         self.master = plan.make_learner(probe.spec)
         probe.close()
@@ -90,7 +105,7 @@ class Processes:
             Task(plan.algorithm, plan.env, plan.flat, rank, shared, self.slots, self.flags, self.scales)
             for rank in range(plan.options.workers)
         ]
-        self.remotes = [Remote(task, context) for task in tasks]
+        self.remotes = [Remote(task.rank, work, task, context) for task in tasks]
 
     def run(self, poll: Callable[[], None]) -> None:
         self._until(lambda remote: remote.ready, lambda: None)
@@ -199,9 +214,7 @@ class Processes:
                 raise WorkerFailed(f"{sentence} (--worker-timeout waits longer)", sentence)
 
     def _died(self, remote: Remote) -> WorkerFailed:
-        remote.process.join(CLOSING)
-        code = remote.process.exitcode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        how = remote.how_it_ended()
         return WorkerFailed(f"worker {remote.rank} {how}; nothing it had to say arrived", f"worker {remote.rank} {how}")
 
 

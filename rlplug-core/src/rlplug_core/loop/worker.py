@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -55,11 +56,16 @@ STOP, PAUSE = 0, 1
 
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
-    """Build a worker, tell the parent, train until the clock is done. Every exit leaves a message or an exit code."""
+    """Build a worker, tell the parent, train until the clock is done."""
+    attend(lambda: _Work(task, parent).run(), parent, lifeline)
+
+
+def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
+    """Run a child process's work. Every exit leaves a message or an exit code, and none outlives the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
-        _Work(task, parent).run()
+        run()
     except BaseException as error:  # noqa: BLE001  # whatever it was, the parent must learn of it
         reason = str(error) if isinstance(error, RlplugError) else describe(error)
         kind = "not finite" if isinstance(error, NonFinite) else "error"
