@@ -118,6 +118,12 @@ class Tiny(Algorithm[Rollout]):
         return loss, {"loss/value": batch.mean(value.detach())}
 
 
+class TinySync(Tiny):
+    """One that is not sound with a lag."""
+
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+
+
 class TinyEpochs(Tiny):
     """Several shuffled minibatches per rollout: draws from the learner's generator."""
 

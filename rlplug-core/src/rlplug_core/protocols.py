@@ -249,6 +249,15 @@ class SupportsRestart(Protocol):
 
 
 @runtime_checkable
+class SupportsSources(Buffer[Any], Protocol):
+    """A buffer that keeps the rows of several actors apart, by the `source` of each step."""
+
+    def restart_source(self, source: int) -> None:
+        """Begin the rows of one source anew: what it sends next does not follow what it sent last."""
+        ...
+
+
+@runtime_checkable
 class Controller(Stateful, Protocol):
     """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else.
 
@@ -280,6 +289,7 @@ __all__ = [
     "SupportsRender",
     "SupportsRestart",
     "SupportsShow",
+    "SupportsSources",
     "SupportsTranslate",
     "Wrapper",
 ]

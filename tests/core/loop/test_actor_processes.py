@@ -75,7 +75,7 @@ def test_a_replay_learns_from_several_actors() -> None:
     try:
         runner.run(lambda: None)
         assert runner.clock.updates > 100
-        assert sorted(runner.buffer.parts) == [0, 1]
+        assert all(ring.added > 50 for ring in runner.buffer.rings)
     finally:
         runner.close()
 

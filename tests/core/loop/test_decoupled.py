@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.core.fakes import ENVS, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from rlplug_core.errors import UsageError
+from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
 
 ALONE = {"runner": "decoupled", "inline": True, "actors": 1, "max_lag": 0}
 ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")
@@ -104,6 +105,15 @@ def test_stopped_stored_and_resumed_it_is_the_run_that_never_stopped(case: str, 
     assert expected["clock"].pop("limit") == ours["clock"].pop("limit")
     assert_same(expected, ours)
     assert whole.clock.updates == resumed.clock.updates > 5
+
+
+def test_an_algorithm_that_does_not_correct_for_a_lag_is_refused_with_a_way_out() -> None:
+    sentence = (
+        ".*:TinySync does not run under 'decoupled': its actors lag behind the learner, which its loss does not correct, "
+        "as that of impala or appo does; use --runner sync"
+    )
+    with pytest.raises(UsageError, match=f"^{sentence}$"):
+        make_runner(f"{HERE}:TinySync", runner="decoupled")
 
 
 class StopAt:

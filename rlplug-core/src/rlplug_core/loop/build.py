@@ -30,11 +30,11 @@ def build(plan: Plan, clock: Clock) -> Trainable:
 
 
 def _decoupled(plan: Plan, clock: Clock, env: Env, learner: Learner[Any]) -> Trainable:
-    from rlplug_core.buffers.sources import BySource
+    from rlplug_core.buffers.sources import of_sources
     from rlplug_core.loop.decoupled import Decoupled, Fleet
     from rlplug_core.loop.decoupled_inline import InlineActors
     from rlplug_core.loop.decoupled_processes import ActorProcesses
 
-    lane = Lane(learner, learner.agent(), BySource(learner.buffer))
+    lane = Lane(learner, learner.agent(), of_sources(learner.buffer, plan.options.actors))
     make: Callable[[Plan, Lane, Clock, Env], Fleet] = InlineActors if plan.options.inline else ActorProcesses
     return Decoupled(lane, make(plan, lane, clock, env), clock)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from rlplug_core.buffers.sources import BySource
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Lane
 from rlplug_core.loop.chunks import read
 from rlplug_core.loop.events import Meter
 from rlplug_core.loop.sync import train
-from rlplug_core.protocols import Learner, Link, Stateful
+from rlplug_core.protocols import Learner, Link, Stateful, SupportsSources
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Chunk, Episode, State
 
@@ -42,8 +41,8 @@ class Decoupled:
 
     def __init__(self, lane: Lane, fleet: Fleet, clock: Clock) -> None:
         self.lane, self.fleet, self.clock, self.inexact = lane, fleet, clock, fleet.inexact
-        assert isinstance(lane.buffer, BySource)
-        self.buffer: BySource[Any] = lane.buffer
+        assert isinstance(lane.buffer, SupportsSources)
+        self.buffer = lane.buffer
         self.learner: Learner[Any] = lane.learner
         self.meter = Meter()
         self.lags: list[int] = []

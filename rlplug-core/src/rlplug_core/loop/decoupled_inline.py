@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from rlplug_core.buffers.sources import BySource
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.chunks import chunk_arrays, write
@@ -32,9 +31,8 @@ class InlineActors:
     @staticmethod
     def _actor(plan: Plan, lane: Lane, clock: Clock, rank: int, first: Env) -> Actor:
         env = plan.make_env(plan.options.num_envs) if rank else first
-        assert isinstance(lane.buffer, BySource)
         agent = lane.learner.agent(rank, plan.options.actors)
-        actor = Actor(env, Lane(lane.learner, agent, lane.buffer.of(rank)), clock)
+        actor = Actor(env, Lane(lane.learner, agent, lane.learner.buffer()), clock)
         actor.reset(plan.seeds().child("env", rank).integer())
         return actor
 

@@ -241,7 +241,7 @@ def _example(lane: Lane, env: Env) -> Step:
 
 
 def _stored(permit: Permit) -> State:
-    """What is kept of a permit whose chunk is here."""
+    """A permit whose chunk is here, as it is kept."""
     assert permit.chunk is not None
     chunk = plain(permit.chunk)
     episodes = [[each.row, each.total, each.length] for each in permit.episodes]

@@ -1,4 +1,4 @@
-"""Weights in shared memory, behind a version: one process puts them there, others get them, nobody waits for a lock."""
+"""Weights in shared memory, behind a version: one process puts them there, others get them, without a lock."""
 
 from __future__ import annotations
 

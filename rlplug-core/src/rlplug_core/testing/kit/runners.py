@@ -53,7 +53,7 @@ def decoupled(subject: Subject) -> None:
 
 
 def _differs(subject: Subject, values: Mapping[str, Any]) -> str:
-    """Where the weights of a run are others than those of the synchronous loop, if anywhere."""
+    """The path of a weight that is another than after the synchronous loop, if there is one."""
     turns = subject.horizon.turns
     trial = Trial(subject, subject.home_env(), env_seed=Seeds(0).child("env").integer(), total=turns * ROWS)
     alone = trial.run(turns)
