@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rlplug_algos.off_policy import crossq, ddpg, sac, sac_discrete, td3, tqc
-from rlplug_algos.policy_gradient import a2c, acer, acer_continuous, acktr, ppo, trpo, vpg
+from rlplug_algos.policy_gradient import a2c, acer, acer_continuous, acktr, appo, impala, ppo, trpo, vpg
 from rlplug_algos.value import c51, dqn, iqn, nstep_q, qrdqn, vqn, vsarsa
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -104,6 +104,14 @@ class ContinuousACER(Counted, acer_continuous.ContinuousACER):
 
 
 class ACKTR(Counted, acktr.ACKTR):
+    pass
+
+
+class IMPALA(Counted, impala.IMPALA):
+    pass
+
+
+class APPO(Counted, appo.APPO):
     pass
 
 
@@ -262,6 +270,19 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
         "ACKTR", "Continuous", {"num_envs": 3, "n_steps": 4, "kfac_update_interval": 7},
         [("update", 1), ("update", 60), ("step", 201)],
     ),
+    "impala-inline": (
+        "IMPALA", "Continuous", {"inline": True, "actors": 2, "max_lag": 2, "num_envs": 2, "n_steps": 5},
+        [("update", 1), ("update", 20), ("step", 3), ("step", 101)],
+    ),
+    "impala-masked": ("IMPALA", "Masked", {"runner": "sync", "num_envs": 2, "n_steps": 7}, [("step", 101)]),
+    "appo-inline": (
+        "APPO", "Chain",
+        {
+            "inline": True, "actors": 3, "num_envs": 2, "n_steps": 16, "chunk_steps": 24, "batch_size": 16,
+            "n_epochs": 2, "target_update_interval": 3,
+        },
+        [("update", 1), ("update", 5), ("update", 17), ("step", 139)],
+    ),
     "trpo": (
         "TRPO", "Masked", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "sub_sampling_factor": 2},
         [("update", 3), ("step", 301)],
@@ -350,7 +371,7 @@ def _resume(path: Path) -> None:
 
 def _unfinished(components: dict[str, Any]) -> dict[str, int]:
     """What the buffer of a stopped run says of work in progress."""
-    buffer = components.get("buffer") or components["workers"]["all"][0]["buffer"]
+    buffer = components["workers"]["all"][0]["buffer"] if "workers" in components else components["buffer"]
     return {name: buffer[name] for name in ("position", "owed") if name in buffer}
 
 
@@ -361,7 +382,8 @@ def _next_actions(run: Run) -> list[list[float]]:
     runner: Any = build(plan, Clock(plan.options.total_timesteps))
     _, components, _, _ = Checkpoints(run.directory.checkpoints_path).load(("final",))
     runner.load_state_dict(components)
-    actor = runner.workers[0].actor if plan.runner == "async" else runner.actor
+    firsts = {"sync": lambda: runner.actor, "async": lambda: runner.workers[0].actor}
+    actor = firsts.get(plan.runner, lambda: runner.fleet.actors[0])()
     actions = [step.action.ravel().tolist() for _ in range(5) for _, step in actor.step()]
     runner.close()
     return actions

@@ -23,8 +23,8 @@ OWN = f"{Path(__file__).parents[1]}/core/own_nets.py:make"
 FACTORY = {"net.factory": OWN}
 CONTINUOUS = ("acer-continuous", "crossq", "ddpg", "sac", "td3", "tqc")
 ALGORITHMS = (
-    "a2c", "a3c", "acer", "acktr", "c51", "dqn", "dueling-dqn", "iqn", "nstep-q", "ppo", "ppo-recurrent", "qrdqn",
-    "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa", *CONTINUOUS,
+    "a2c", "a3c", "acer", "acktr", "appo", "c51", "dqn", "dueling-dqn", "impala", "iqn", "nstep-q", "ppo",
+    "ppo-recurrent", "qrdqn", "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa", *CONTINUOUS,
 )  # fmt: skip
 
 
@@ -75,14 +75,14 @@ def test_every_algorithm_learns_through_a_network_of_ones_own(
 ) -> None:
     """After some updates every weight of it has moved, in the policy and in the critics."""
     options: dict[str, Any] = {**said(algorithm, factory=OWN, hidden=[8]), "total_timesteps": 200, "num_envs": 4}
-    if algorithm in ("a3c", "nstep-q"):
+    if algorithm in ("a3c", "nstep-q", "impala", "appo"):
         options["inline"] = True
     if algorithm in (*CONTINUOUS, "c51", "dqn", "dueling-dqn", "iqn", "qrdqn", "sac-discrete", "acer"):
         options |= {"learning_starts": 50}
     if algorithm == "vpg":
         options |= {"n_steps": 20}
-    if algorithm in ("ppo", "ppo-recurrent", "trpo"):
-        options |= {"n_steps": 16}
+    if algorithm in ("appo", "impala", "ppo", "ppo-recurrent", "trpo"):
+        options |= {"n_steps": 8}
     before = learner(algorithm, env(algorithm), **options)
     owns = [name for name, part in before.named_modules() if type(part).__name__ == "Own"]
     assert owns
@@ -94,7 +94,7 @@ def test_every_algorithm_learns_through_a_network_of_ones_own(
 
 
 #: A policy of these draws Box actions from a Gaussian without a tanh.
-GAUSSIAN = ("a2c", "a3c", "acer-continuous", "acktr", "ppo", "ppo-recurrent", "trpo", "vac", "vpg")
+GAUSSIAN = ("a2c", "a3c", "appo", "impala", "acer-continuous", "acktr", "ppo", "ppo-recurrent", "trpo", "vac", "vpg")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

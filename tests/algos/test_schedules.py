@@ -19,6 +19,17 @@ FOLLOWING = {
     "vpg": ["learning_rate", "gae_lambda", "max_grad_norm"],
     "vac": ["learning_rate", "gamma", "max_grad_norm"],
     "acktr": ["learning_rate", "ent_coef", "kfac_clip", "critic_kfac_clip", "kfac_damping", "momentum"],
+    "impala": [
+        "learning_rate",
+        "gamma",
+        "vtrace_lambda",
+        "vtrace_clip_rho",
+        "vtrace_clip_c",
+        "ent_coef",
+        "vf_coef",
+        "max_grad_norm",
+    ],
+    "appo": ["learning_rate", "clip_range", "gamma", "vtrace_lambda", "ent_coef", "vf_coef", "max_grad_norm"],
     "ppo": [
         "learning_rate",
         "clip_range",
@@ -60,6 +71,7 @@ CONTINUOUS = ("ddpg", "td3", "sac", "tqc", "crossq")
 REPEATED = f"{Path(__file__).with_name('probes.py')}:Repeated"
 REPLAYED = ("dqn", "per-dqn", "sac-discrete", *CONTINUOUS)
 ACER = ("acer", "acer-continuous")
+ROLLOUTS = ("a2c", "a3c", "acktr", "appo", "impala", "nstep-q", "ppo", "trpo", "vpg", *ACER)
 #: With which the option is in use.
 WITH: dict[str, dict[str, Any]] = {
     "noise_theta": {"action_noise": "ornstein-uhlenbeck"},
@@ -70,9 +82,9 @@ TEMPERATURE = ("sac", "tqc", "crossq", "sac-discrete")
 
 def options_of(algorithm: str) -> dict[str, Any]:
     more: dict[str, Any] = dict(OFF) if algorithm in REPLAYED else {}
-    more |= {"n_steps": 8} if algorithm in ("a2c", "a3c", "vpg", "acktr", "trpo", "ppo", "nstep-q", *ACER) else {}
-    more |= {"batch_size": 8} if algorithm in ("ppo", "trpo") else {}
-    more |= {"anneal_lr": False, "learning_rate": 0.1} if algorithm == "ppo" else {}
+    more |= {"n_steps": 8} if algorithm in ROLLOUTS else {}
+    more |= {"batch_size": 8} if algorithm in ("appo", "ppo", "trpo") else {}
+    more |= {"anneal_lr": False, "learning_rate": 0.1} if algorithm in ("appo", "ppo") else {}
     more |= {"target_update_interval": 5} if algorithm.endswith("dqn") else {}
     more |= {"net.hidden": [8], "random_steps": 20} if algorithm in CONTINUOUS else {}
     more |= {"critic_net.hidden": [8]} if algorithm == "crossq" else {}

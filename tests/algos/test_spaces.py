@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.algos.test_schedules import OFF, options_of
+from tests.algos.test_schedules import OFF, ROLLOUTS, options_of
 
 PROBES = f"{Path(__file__).with_name('probes.py')}:"
 
@@ -16,14 +16,14 @@ PROBES = f"{Path(__file__).with_name('probes.py')}:"
 @pytest.mark.parametrize(
     "algorithm",
     [
-        "a2c", "a3c", "acer", "acktr", "dqn", "nstep-q", "ppo", "ppo-recurrent", "sac-discrete", "trpo", "vac", "vpg",
-        "vqn", "vsarsa",
+        "a2c", "a3c", "acer", "acktr", "appo", "dqn", "impala", "nstep-q", "ppo", "ppo-recurrent", "sac-discrete",
+        "trpo", "vac", "vpg", "vqn", "vsarsa",
     ],
 )  # fmt: skip
 def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: str) -> None:
     """With cuts inside of rollouts, more of them than rows."""
     recurrent = {"n_steps": 24, "batch_size": 24} if algorithm == "ppo-recurrent" else {}
-    long = {"n_steps": 24} if algorithm in ("a2c", "a3c", "acktr", "nstep-q", "ppo", "trpo", "acer") else {}
+    long = {"n_steps": 24} if algorithm in ROLLOUTS and algorithm != "vpg" else {}
     options = {**options_of(algorithm), **(OFF if algorithm == "dqn" else {}), **long, **recurrent}
     runner = trained(algorithm, f"{PROBES}Shifted", **{**options, "total_timesteps": 150})
     assert runner.clock.updates > 0

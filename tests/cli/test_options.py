@@ -93,7 +93,7 @@ def test_help_shows_type_default_and_meaning(rlplug: Callable[..., Any]) -> None
     assert "discount per step  [0.99]" in text
     assert "--anneal-lr / --no-anneal-lr" in text
     assert "--net.hidden INTEGER,…" in text
-    assert "--runner auto|sync|async" in text
+    assert "--runner auto|sync|async|decoupled" in text
 
 
 def test_underscores_are_taken_for_hyphens(rlplug: Callable[..., Any]) -> None:

@@ -79,7 +79,7 @@ class Tiny(Algorithm[Rollout]):
     """An actor-critic."""
 
     Config = TinyConfig
-    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
     config: TinyConfig
 
@@ -118,10 +118,16 @@ class Tiny(Algorithm[Rollout]):
         return loss, {"loss/value": batch.mean(value.detach())}
 
 
+class TinySync(Tiny):
+    """One that is not sound with a lag."""
+
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+
+
 class TinyEpochs(Tiny):
     """Several shuffled minibatches per rollout: draws from the learner's generator."""
 
-    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         metrics: dict[str, Tensor] = {}
@@ -149,6 +155,7 @@ class TinyQ(Algorithm[Transitions]):
     """Q-learning with a target network."""
 
     Config = TinyQConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: TinyQConfig
 

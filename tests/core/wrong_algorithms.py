@@ -45,7 +45,7 @@ class Tiny(Algorithm[Rollout]):
     """Advantage actor-critic with eight hidden units; nothing is wrong with it."""
 
     Config: ClassVar[type[Config]] = TinyConfig
-    runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
     config: TinyConfig
     sign = 1.0
@@ -687,6 +687,14 @@ class OwnSteps(Tiny):
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.sub_(0.01 * gradient)
         return Result({"loss/total": loss.detach()})
+
+
+class TellsActorsApart(Tiny):
+    """Learns otherwise from actors that are decoupled, even where they do not lag."""
+
+    def build(self) -> None:
+        super().build()
+        self.sign = -1.0 if self.context.runner == "decoupled" else 1.0
 
 
 # Learning

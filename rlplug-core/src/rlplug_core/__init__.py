@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     )
     from rlplug_core.config.schedules import Schedule, constant, cosine, linear, piecewise
     from rlplug_core.errors import BadConfig, NonFinite, UsageError
-    from rlplug_core.learning.corrections import retrace, vtrace
+    from rlplug_core.learning.corrections import log_probs, retrace, vtrace
     from rlplug_core.learning.estimators import gae
     from rlplug_core.learning.gaussian import gaussian_kl_slope, gaussian_score
     from rlplug_core.learning.kfac import KFAC
@@ -125,7 +125,7 @@ _MODULES = {
     ),
     "config.schedules": "Schedule constant cosine linear piecewise",
     "errors": "BadConfig NonFinite UsageError",
-    "learning.corrections": "retrace vtrace",
+    "learning.corrections": "log_probs retrace vtrace",
     "learning.estimators": "gae",
     "learning.gaussian": "gaussian_kl_slope gaussian_score",
     "learning.kfac": "KFAC",
@@ -175,10 +175,11 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "absorb_moments", "action_noise", "categorical_projection", "check_exploration", "check_no_units",
     "check_standardize", "check_whole_rows", "choice", "chosen", "constant", "cosine", "due",
     "epsilon_schedule", "explorer", "fast_forward", "fast_q", "final_epsilon", "gae", "gaussian_kl_slope",
-    "gaussian_score", "hookimpl", "host", "integer", "linear", "load", "log", "masked", "next_distribution",
-    "observation_norm", "of_action", "open_run", "piecewise", "pure", "quantile_huber", "recurrent_values",
-    "regression", "replay_buffer", "resume", "retrace", "sequences", "squashed", "standard_normal", "standardize",
-    "target_network", "to_tensors", "train", "tree_map", "uniform", "value_error", "vtrace", "within",
+    "gaussian_score", "hookimpl", "host", "integer", "linear", "load", "log", "log_probs", "masked",
+    "next_distribution", "observation_norm", "of_action", "open_run", "piecewise", "pure", "quantile_huber",
+    "recurrent_values", "regression", "replay_buffer", "resume", "retrace", "sequences", "squashed",
+    "standard_normal", "standardize", "target_network", "to_tensors", "train", "tree_map", "uniform", "value_error",
+    "vtrace", "within",
 ]  # fmt: skip
 
 

@@ -107,12 +107,28 @@ class Learner(Stateful, Protocol[B]):
 
 
 class Link(Protocol):
-    """Connects a decoupled actor and learner. Provisional until the decoupled runner lands."""
+    """The learner's end of what connects it with decoupled actors."""
 
-    def publish(self, weights: State) -> None: ...
-    def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]: ...
+    def publish(self, weights: State) -> None:
+        """Make these the actors' next version of the weights; whatever was received before is done with."""
+        ...
+
+    def receive(self) -> list[Chunk]:
+        """Chunks to learn from, perhaps none; their arrays are valid until the next `publish`."""
+        ...
+
+
+class ActorLink(Protocol):
+    """The actor's end of a link."""
+
+    def pull(self, agent: Agent, seen: int) -> tuple[int, Clock]:
+        """Wait until there is a chunk to be acted, put the newest weights into the agent; their version, the time.
+
+        `seen` is the version that the agent has.
+        """
+        ...
+
     def send(self, chunk: Chunk) -> None: ...
-    def receive(self) -> list[Chunk]: ...
 
 
 @runtime_checkable
@@ -300,6 +316,15 @@ class SupportsRestart(Protocol):
 
 
 @runtime_checkable
+class SupportsSources(Buffer[Any], Protocol):
+    """A buffer that keeps the rows of several actors apart, by the `source` of each step."""
+
+    def restart_source(self, source: int) -> None:
+        """Begin the rows of one source anew: what it sends next does not follow what it sent last."""
+        ...
+
+
+@runtime_checkable
 class Controller(Stateful, Protocol):
     """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else.
 
@@ -312,6 +337,7 @@ class Controller(Stateful, Protocol):
 
 
 __all__ = [
+    "ActorLink",
     "Agent",
     "Buffer",
     "Controller",
@@ -337,6 +363,7 @@ __all__ = [
     "SupportsRender",
     "SupportsRestart",
     "SupportsShow",
+    "SupportsSources",
     "SupportsTranslate",
     "Wrapper",
 ]

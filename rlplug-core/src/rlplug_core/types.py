@@ -146,11 +146,15 @@ class Result:
 
 @dataclass(slots=True)
 class Chunk:
-    """The message of a decoupled actor: plain arrays, who sent them, and which version of the weights acted."""
+    """The message of a decoupled actor: plain arrays, who sent them, and which version of the weights acted.
+
+    `begins` says that its first step does not follow the last one of the same source: another actor took its place.
+    """
 
     source: int
     version: int
     data: State
+    begins: bool = False
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:

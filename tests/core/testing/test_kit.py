@@ -35,7 +35,7 @@ WRONG = {
     "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Nostalgic": "memory",
     "CountsLoads": "save-load", "CountsRows": "save-load", "Unwritable": "save-load",
     "Forgets": "resume", "LosesBatches": "resume",
-    "Rooted": "fresh-process", "Watches": "evaluation",
+    "Rooted": "fresh-process", "Watches": "evaluation", "TellsActorsApart": "decoupled",
 }  # fmt: skip
 
 #: Each that learns the wrong way round in environments of one kind, and the check that says so.
@@ -45,7 +45,7 @@ CONTRARY = {
 }  # fmt: skip
 #: What shows in several ways: the checks that say so.
 SEVERAL = {
-    "Reallocates": ["agents", "resume", "async"],
+    "Reallocates": ["agents", "resume", "async", "decoupled"],
     "NextEpisode": ["episodes", "truncation"],
     "GoesOnElsewhere": ["episodes", "termination"],
     "OwnSteps": ["async", "non-finite"],

@@ -58,6 +58,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
     """SAC without target networks: critics see both observations of a transition in one normalized batch."""
 
     Config = CrossQConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: CrossQConfig
 

@@ -55,6 +55,7 @@ class DDPG(rl.Algorithm[rl.Transitions]):
     """A deterministic policy climbs its critic."""
 
     Config = DDPGConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: DDPGConfig
 

@@ -55,6 +55,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
     """A stochastic policy that maximizes return and entropy, by critics that count both."""
 
     Config = SACConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: SACConfig
 

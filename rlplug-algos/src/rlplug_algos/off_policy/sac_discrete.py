@@ -52,6 +52,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
     """SAC with expectations over all actions in place of samples; action masks are kept."""
 
     Config = SACDiscreteConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: SACDiscreteConfig
 

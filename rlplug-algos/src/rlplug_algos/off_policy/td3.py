@@ -58,6 +58,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
     """DDPG with the lower of two critics, smoothed targets and a delayed policy."""
 
     Config = TD3Config
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: TD3Config
 

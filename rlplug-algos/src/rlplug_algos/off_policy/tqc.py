@@ -62,6 +62,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
     """SAC with critics of the return's distribution, the top of which no target sees."""
 
     Config = TQCConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: TQCConfig
     fractions: Tensor

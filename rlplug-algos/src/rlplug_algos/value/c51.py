@@ -61,7 +61,7 @@ class C51(rl.Algorithm[rl.Transitions]):
     """Q-learning on the distribution of returns over equally spaced atoms; acts by its mean."""
 
     Config = C51Config
-    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: C51Config
 

@@ -59,7 +59,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
     """Q-learning on replayed transitions against a target network."""
 
     Config = DQNConfig
-    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: DQNConfig
 

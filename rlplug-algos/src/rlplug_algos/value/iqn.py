@@ -63,7 +63,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
     """Q-learning on the quantile function of returns at drawn fractions; acts by the mean of even ones."""
 
     Config = IQNConfig
-    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: IQNConfig
 

@@ -59,7 +59,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
     """Q-learning on quantiles of the distribution of returns; acts by their mean."""
 
     Config = QRDQNConfig
-    runners: ClassVar[tuple[str, ...]] = ("sync",)
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: QRDQNConfig
 

@@ -63,6 +63,10 @@ class PrioritizedReplay(ReplayBuffer):
         """Return how many places are filled."""
         return 0 if self.data is None else min(self.count * self.data.num_envs, self.places)
 
+    @property
+    def mass(self) -> float:
+        return self.tree.total
+
     def add(self, step: Step, source: int = 0) -> None:
         super().add(step, source)
         self._arrived()

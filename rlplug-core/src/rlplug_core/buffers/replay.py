@@ -68,6 +68,11 @@ class ReplayBuffer:
         """Return how many vector steps were added."""
         return self.data.count if self.data is not None else 0
 
+    @property
+    def mass(self) -> float:
+        """Return how much there is to be drawn from, beside other replays of the same kind."""
+        return 0.0 if self.data is None else float(min(self.data.count, self.data.slots) * self.data.num_envs)
+
     def add(self, step: Step, source: int = 0) -> None:
         if self.data is None:
             self.data = Ring.like(step, self._slots(rows_of(step.obs)), self.store)

@@ -13,7 +13,7 @@ class RunOptions(Config):
     """The options of every run. Counts of steps are env steps, summed over all environments and workers."""
 
     total_timesteps: Count = 100_000  # train for this many env steps
-    num_envs: Count = 1  # number of environments stepped together, in each worker under async
+    num_envs: Count = 1  # number of environments stepped together, in each worker or actor
     seed: Natural = 1  # seed of all random numbers; 0 is a seed like any other
     max_episodes: Natural = 0  # stop after this many episodes, over all environments and workers; 0 for no limit
     max_seconds: NonNegative = 0.0  # stop after this many seconds, those before a resume included; 0 for no limit
@@ -23,9 +23,12 @@ class RunOptions(Config):
     lr_factor: Share = 0.5  # multiply learning rates by this when they are reduced
     min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
     wrap: Repeated = ()  # wrapper, NAME or NAME:option=value,…; each further one goes around the ones before
-    runner: Literal["auto", "sync", "async"] = "auto"  # training loop; auto takes the first that the algorithm lists
+    runner: Literal["auto", "sync", "async", "decoupled"] = "auto"  # training loop; auto takes the algorithm's first
     workers: Count = 2  # number of worker processes of the async runner
-    inline: bool = False  # run async workers in turn in one process: deterministic, resumes bit for bit
+    actors: Count = 2  # number of actor processes of the decoupled runner
+    max_lag: Natural | None = None  # versions of the weights an actor may be behind; none is 2 * actors - 1
+    chunk_steps: Count | None = None  # steps of each environment an actor sends at once; none is n_steps, or 16
+    inline: bool = False  # run workers or actors in turn in one process: deterministic, resumes bit for bit
     env_workers: Natural = 1  # processes that step the environments under sync; 1 is the run's own, 0 chooses
     device: str = "cpu"  # device of networks and batches: cpu, cuda, cuda:1
     threads: Count = 1  # torch threads per process; 1 is fastest for small networks

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from rlplug_core.batches import Rollout
 from rlplug_core.learning.estimators import next_valid
-from rlplug_core.types import Array
+from rlplug_core.nets.heads.protocol import Head
+from rlplug_core.types import Array, Obs, tree_map
+
+
+def log_probs(rollout: Rollout, outputs: Callable[[Obs], Array], head: Head) -> Array:
+    """Log-probabilities [T, N] of a rollout's actions under a policy on the host; 0 in rows of weight 0.
+
+    Args:
+        outputs: maps observations [B, ...] to what `head` reads as distributions.
+    """
+    rows = rollout.reward.size
+    obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
+    found = head.host_log_prob(outputs(obs), rollout.action.reshape(rows, *rollout.action.shape[2:]))
+    return np.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
 
 
 def vtrace(

@@ -1,4 +1,4 @@
-"""The training loop: actors, the runners `sync` and `async`, evaluation, controllers, and what happens by the clock.
+"""The training loop: actors, the runners `sync`, `async`, `decoupled`, evaluation, controllers, events by the clock.
 
 Nothing here writes files; `runs` records what happens.
 """

@@ -57,7 +57,7 @@ class Remote:
         self.inexact = ""
 
     def how_it_ended(self) -> str:
-        """Return what became of a process that is about to end, as the rest of a sentence."""
+        """Wait for a process that is about to end, and say what became of it, as the rest of a sentence."""
         self.process.join(CLOSING)
         code = self.process.exitcode or 0
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.events import Trainable
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.wrapping import wrapped
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import Env, Learner
 
 
 def build(plan: Plan, clock: Clock) -> Trainable:
@@ -20,6 +23,8 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         return Inline(plan, clock) if plan.options.inline else Processes(plan, clock)
     env = training_env(plan)
     learner = plan.make_learner(env.spec)
+    if plan.runner == "decoupled":
+        return _decoupled(plan, clock, env, learner)
     actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), clock)
     actor.reset(plan.seeds().child("env").integer())
     return Sync(actor, clock)
@@ -32,3 +37,14 @@ def training_env(plan: Plan) -> Env:
     from rlplug_core.loop.env_workers import EnvWorkers
 
     return wrapped(EnvWorkers(plan), plan.wrappings)
+
+
+def _decoupled(plan: Plan, clock: Clock, env: Env, learner: Learner[Any]) -> Trainable:
+    from rlplug_core.buffers.sources import of_sources
+    from rlplug_core.loop.decoupled import Decoupled, Fleet
+    from rlplug_core.loop.decoupled_inline import InlineActors
+    from rlplug_core.loop.decoupled_processes import ActorProcesses
+
+    lane = Lane(learner, learner.agent(), of_sources(learner.buffer, plan.options.actors))
+    make: Callable[[Plan, Lane, Clock, Env], Fleet] = InlineActors if plan.options.inline else ActorProcesses
+    return Decoupled(lane, make(plan, lane, clock, env), clock)

@@ -28,7 +28,10 @@ from rlplug_core.types import Spec
 UNSOUND = {
     "async": "its workers would apply each other's stale gradients",
     "sync": "it is written for asynchronous workers",
+    "decoupled": "its actors lag behind the learner, which its loss does not correct, as that of impala or appo does",
 }
+#: Vector steps that a decoupled actor sends at once where an algorithm has no rollout length `n_steps`.
+CHUNK_STEPS = 16
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,20 @@ class Plan:
     def _arguments(self) -> dict[str, Any]:
         alike = self.eval_source is self.source
         return flat(self.source.arguments, TRAIN) | ({} if alike else flat(self.eval_source.arguments, EVAL))
+
+    @property
+    def max_lag(self) -> int:
+        """The largest policy lag of decoupled actors: what was asked for, or twice as many chunks as actors, less one.
+
+        Then each may act one while another of its own waits for the learner.
+        """
+        o = self.options
+        return 2 * o.actors - 1 if o.max_lag is None else o.max_lag
+
+    @property
+    def chunk_steps(self) -> int:
+        """The vector steps that a decoupled actor sends at once: what was asked for, or the rollout length."""
+        return self.options.chunk_steps or int(self.flat.get("n_steps", CHUNK_STEPS))
 
     @property
     def targets(self) -> tuple[str, ...]:

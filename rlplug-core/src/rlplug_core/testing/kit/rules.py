@@ -91,6 +91,7 @@ RULES = (
     Rule("pauses", "contract", "updating:pauses", ("weight-zero",), since=2),
     Rule("weight-scale", "contract", "updating:weight_scale", _BITS),
     Rule("async", "contract", "runners:asynchronous", _BITS),
+    Rule("decoupled", "contract", "runners:decoupled", _BITS),
     Rule("learn-chain", "learn", "learning:chain", _BITS),
     Rule("learn-continuous", "learn", "learning:continuous", _BITS),
     Rule("learn-masked", "learn", "learning:masked", ("masks", *_BITS)),

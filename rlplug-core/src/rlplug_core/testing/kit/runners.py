@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.async_inline import Inline
+from rlplug_core.loop.build import build
+from rlplug_core.loop.events import Trainable
 from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Seeds, seed_globals
@@ -30,29 +32,45 @@ def asynchronous(subject: Subject) -> None:
     """Under `async`, one worker learns what the synchronous loop learns, and two workers run."""
     if "async" not in subject.cls.runners:
         raise Skipped("it does not name async")
-    env_seed, turns = Seeds(0).child("env").integer(), subject.horizon.turns
-    steps = turns * ROWS
-    alone = Trial(subject, subject.home_env(), env_seed=env_seed, total=steps).run(turns)
-    worker = _inline(subject, steps, 1)
-    if path := difference(leaves(alone.agent.weights()), leaves(worker.snapshot().agent().weights())):
+    if path := _differs(subject, {"runner": "async", "workers": 1}):
         raise Failed(
             f"one asynchronous worker learns other weights than the synchronous loop ('{path}'); change parameters "
             "through the context's optimizer alone"
         )
-    _inline(subject, steps, 2)
+    _run(subject, {"runner": "async", "workers": 2})
 
 
-def _inline(subject: Subject, steps: int, workers: int) -> Inline:
-    """The state of asynchronous workers, taking turns in this process, after a run."""
-    values: dict[str, Any] = {"runner": "async", "inline": True, "workers": workers, "num_envs": ROWS, "seed": 0}
-    values["total_timesteps"] = steps
-    made = Plan.make(subject.name, subject.home, values)
+def decoupled(subject: Subject) -> None:
+    """Under `decoupled`, an actor without a lag makes learn what the synchronous loop learns, and two that lag run."""
+    if "decoupled" not in subject.cls.runners:
+        raise Skipped("it does not name decoupled")
+    if path := _differs(subject, {"runner": "decoupled", "actors": 1, "max_lag": 0, "chunk_steps": 1}):
+        raise Failed(
+            f"with a decoupled actor whose steps arrive at once it learns other weights than the synchronous loop "
+            f"('{path}'); let the buffer copy all that it keeps of a step, and know nothing of the actor"
+        )
+    _run(subject, {"runner": "decoupled", "actors": 2})
+
+
+def _differs(subject: Subject, values: Mapping[str, Any]) -> str:
+    """The path of a weight that is another than after the synchronous loop, if there is one."""
+    turns = subject.horizon.turns
+    trial = Trial(subject, subject.home_env(), env_seed=Seeds(0).child("env").integer(), total=turns * ROWS)
+    alone = trial.run(turns)
+    return difference(leaves(alone.agent.weights()), leaves(_run(subject, values).snapshot().agent().weights()))
+
+
+def _run(subject: Subject, values: Mapping[str, Any]) -> Trainable:
+    """A runner, all of it in this process, after a run."""
+    steps = subject.horizon.turns * ROWS
+    common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
+    made = Plan.make(subject.name, subject.home, {**common, **values})
     plan = HomePlan(
         made.algorithm, made.env, made.learner, made.options, subject.config, (), {}, subject,
         source=made.source, eval_source=made.eval_source,
     )  # fmt: skip
     seed_globals(plan.seeds().child("globals"))
-    runner = Inline(plan, Clock(steps))
+    runner = build(plan, Clock(steps))
     try:
         runner.run(lambda: None)
     finally:

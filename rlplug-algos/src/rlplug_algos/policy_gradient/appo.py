@@ -1,0 +1,112 @@
+"""Asynchronous PPO: clipped steps from a target policy, to which V-trace corrects (Luo et al., 2020, arXiv:1912.00167).
+
+The samples of an actor that lags behind are corrected twice. V-trace leads from the policy that acted to the target
+policy, which is a copy that stands still for some rollouts; PPO's clip holds the policy near the target policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class APPOConfig(rl.Config):
+    """Options of APPO."""
+
+    n_steps: rl.Count = 128  # rollout length per environment
+    batch_size: rl.Count = 256  # samples per minibatch
+    n_epochs: rl.Count = 4  # passes over each rollout; an incomplete last minibatch is dropped
+    target_update_interval: rl.Count = 1  # rollouts between copies to the target policy
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    vtrace_lambda: rl.Scheduled[rl.Fraction] = 0.95  # what each trace is multiplied by; 1 gives n-step targets
+    vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0  # where the weights of TD errors and policy gradient are cut
+    vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # where the weights of traces are cut
+    normalize_advantage: bool = True  # scale the advantages of a minibatch to mean 0 and deviation 1
+    clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
+    ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
+    vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
+    anneal_lr: bool = True  # let the learning rate fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critic
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {
+        "learning_rate": rl.log(1e-5, 1e-2), "clip_range": rl.uniform(0.1, 0.3), "ent_coef": rl.log(1e-5, 0.1),
+        "vtrace_lambda": rl.uniform(0.8, 1.0),
+    }  # fmt: skip
+
+
+class APPO(rl.Algorithm[rl.Rollout]):
+    """Several epochs of minibatch steps on each rollout, with the change from the target policy clipped."""
+
+    Config = APPOConfig
+    runners: ClassVar[tuple[str, ...]] = ("decoupled", "sync")
+    actions: ClassVar[tuple[str, ...]] = rl.SPACES
+    config: APPOConfig
+
+    def build(self) -> None:
+        c = self.config
+        rl.check_standardize(c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs))
+        self.networks = rl.PolicyAndCritic(self.spec, c.net)
+        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.actor_critic_optimizer = self.optimizer(
+            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
+        )  # fmt: skip
+        self.target_policy = rl.target_network(self.policy)
+        self.target = rl.Target(self.policy, self.target_policy)
+        self.predict_outputs = rl.fast_forward(self.target_policy, self.inference_backend)
+        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
+
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(self.config.n_steps)
+
+    def learn(self, batch: rl.Rollout, now: APPOConfig, clock: rl.Clock) -> rl.Result:
+        if rl.due(clock.updates - 1, clock.updates, now.target_update_interval):
+            self.target.move()
+        samples, metrics = self.advantages(batch, now), dict[str, Tensor]()
+        for _ in range(now.n_epochs):
+            for minibatch in self.in_numpy(samples, self.networks).minibatches(now.batch_size, self.generator):
+                loss, metrics = self.loss(minibatch, now)
+                norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        return rl.Result({**metrics, "loss/gradient_norm": norm})
+
+    def advantages(self, rollout: rl.Rollout, now: APPOConfig) -> rl.Samples:
+        """Return samples with V-trace's advantages and targets of the target policy, and its log-probabilities."""
+        log_prob = rl.log_probs(rollout, self.predict_outputs, self.policy.head)
+        value, next_value = rollout.values(self.predict_value)
+        advantage, value_target = rl.vtrace(
+            rollout, value, next_value, np.exp(log_prob - rollout.extras["log_prob"]), now.gamma, now.vtrace_lambda,
+            now.vtrace_clip_rho, now.vtrace_clip_c,
+        )  # fmt: skip
+        samples = rollout.samples(advantage, value_target, self.device)
+        extras = {"log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device)}
+        return replace(samples, extras=extras, share=samples.counts)
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, now: APPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """PPO's clipped surrogate from the target policy, squared error to V-trace's targets, entropy bonus."""
+        outputs, value = self.networks(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
+        log_ratio = log_prob - batch.extras["log_prob"]
+        ratio = log_ratio.exp()
+        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage
+        clipped = ratio.clamp(1 - now.clip_range, 1 + now.clip_range)
+        policy_loss = -(ratio * advantage).minimum(clipped * advantage)
+        value_loss = (value - batch.target).square()
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
+        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy,
+                   "loss/kl": ratio - 1 - log_ratio}  # fmt: skip
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

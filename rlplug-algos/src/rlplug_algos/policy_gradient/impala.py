@@ -1,0 +1,83 @@
+"""Importance weighted actor-learner architecture (Espeholt et al., 2018, arXiv:1802.01561)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class IMPALAConfig(rl.Config):
+    """Options of IMPALA."""
+
+    n_steps: rl.Count = 20  # rollout length per environment
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    vtrace_lambda: rl.Scheduled[rl.Fraction] = 1.0  # what each trace is multiplied by; 1 gives n-step targets
+    vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0  # where the weights of TD errors and policy gradient are cut
+    vtrace_clip_c: rl.Scheduled[rl.Positive] = 1.0  # where the weights of traces are cut
+    normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
+    ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
+    vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
+    anneal_lr: bool = False  # let the learning rate fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+    optimizer: rl.OptimizerName = "rmsprop"  # optimizer of policy and critic; rmsprop as in the paper
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {"learning_rate": rl.log(1e-5, 1e-2), "ent_coef": rl.log(1e-5, 0.1), "vtrace_lambda": rl.uniform(0.8, 1.0)}
+
+
+class IMPALA(rl.Algorithm[rl.Rollout]):
+    """One gradient step per rollout, corrected by V-trace for the lag of the policy that acted."""
+
+    Config = IMPALAConfig
+    runners: ClassVar[tuple[str, ...]] = ("decoupled", "sync")
+    actions: ClassVar[tuple[str, ...]] = rl.SPACES
+    config: IMPALAConfig
+
+    def build(self) -> None:
+        c = self.config
+        rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net)
+        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.actor_critic_optimizer = self.optimizer(
+            "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
+        )  # fmt: skip
+        self.predict_outputs = rl.fast_forward(self.policy, self.inference_backend)
+        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
+
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(self.config.n_steps)
+
+    def learn(self, batch: rl.Rollout, now: IMPALAConfig, clock: rl.Clock) -> rl.Result:
+        ratio = np.exp(rl.log_probs(batch, self.predict_outputs, self.policy.head) - batch.extras["log_prob"])
+        value, next_value = batch.values(self.predict_value)
+        advantage, value_target = rl.vtrace(
+            batch, value, next_value, ratio, now.gamma, now.vtrace_lambda, now.vtrace_clip_rho, now.vtrace_clip_c
+        )
+        samples = batch.samples(advantage, value_target, self.device)
+        loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
+        metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
+        return rl.Result(metrics)
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, now: IMPALAConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """Section 4.2: the advantages hold the weights rho of the policy gradient, the targets are those of V-trace."""
+        outputs, value = self.networks(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
+        advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage
+        policy_loss = -log_prob * advantage
+        value_loss = (value - batch.target).square()
+        loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
+        metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
+        return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

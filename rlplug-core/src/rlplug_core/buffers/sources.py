@@ -1,0 +1,136 @@
+"""Keep the steps of several actors apart, so that no row of one is taken to follow another's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.replay import ReplayBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.protocols import Buffer, SupportsRestart, SupportsSources
+from rlplug_core.types import Result, State, Step
+
+B = TypeVar("B")
+
+
+class BySource(Generic[B]):
+    """Keeps the steps of each source in a buffer of its own; `make` makes one when a source is first heard of."""
+
+    def __init__(self, make: Callable[[], Buffer[B]]) -> None:
+        self.make = make
+        self.parts: dict[int, Buffer[B]] = {}
+        #: Whose batch was handed out last.
+        self.given: Buffer[B] | None = None
+
+    def of(self, source: int) -> Buffer[B]:
+        """Return the buffer of one source."""
+        if source not in self.parts:
+            self.parts[source] = self.make()
+        return self.parts[source]
+
+    def add(self, step: Step, source: int = 0) -> None:
+        self.of(source).add(step)
+
+    def batches(self, clock: Clock) -> Iterator[B]:
+        for part in self.parts.values():
+            for batch in part.batches(clock):
+                self.given = part
+                yield batch
+
+    def feedback(self, batch: B, result: Result) -> None:
+        assert self.given is not None
+        self.given.feedback(batch, result)
+
+    def restart(self) -> None:
+        """Begin the rows of every source anew."""
+        for source in self.parts:
+            self.restart_source(source)
+
+    def restart_source(self, source: int) -> None:
+        part = self.of(source)
+        if isinstance(part, SupportsRestart):
+            part.restart()
+
+    def state_dict(self) -> State:
+        return {str(source): part.state_dict() for source, part in self.parts.items()}
+
+    def load_state_dict(self, state: State) -> None:
+        for source, saved in state.items():
+            self.of(int(source)).load_state_dict(saved)
+
+
+class SourcesReplay:
+    """A ring of steps for each source, and batches at the pace of all their steps.
+
+    A batch is drawn from one ring, which is drawn in proportion to what it holds, or to its priorities. So every step
+    is as likely as in one ring that held them all.
+
+    Args:
+        whole: an empty replay of any kind; the rings share its capacity.
+        sources: how many there are, numbered from 0.
+    """
+
+    def __init__(self, whole: ReplayBuffer, sources: int) -> None:
+        self.pace, self.generator = whole.pace, whole.generator
+        self.rings = [copy.deepcopy(whole) for _ in range(sources)]
+        for ring, generator in zip(self.rings, whole.generator.spawn(sources), strict=True):
+            ring.capacity, ring.generator = whole.capacity // sources, generator
+        self.added = self.owed = 0
+        #: Where the last batch came from.
+        self.given = self.rings[0]
+
+    def add(self, step: Step, source: int = 0) -> None:
+        ring, before = self.rings[source], self.added
+        held = ring.added
+        ring.add(step)
+        ring.owed = 0
+        self.added += ring.added - held
+        if self.added >= self.pace.learning_starts:
+            self.owed += self.pace.gradient_steps * (
+                self.added // self.pace.train_freq - before // self.pace.train_freq
+            )
+
+    def batches(self, clock: Clock) -> Iterator[Transitions]:
+        while self.owed and (ready := [ring for ring in self.rings if ring.ready()]):
+            self.owed -= 1
+            mass = np.cumsum([ring.mass for ring in ready])
+            self.given = ready[int(mass.searchsorted(self.generator.random() * mass[-1], side="right"))]
+            self.given.gamma = self.given.discount(clock.progress)
+            yield self.given.draw(self.pace.batch_size, clock)
+
+    def feedback(self, batch: Transitions, result: Result) -> None:
+        self.given.feedback(batch, result)
+
+    def restart(self) -> None:
+        """Begin the rows of every source anew."""
+        for ring in self.rings:
+            ring.restart()
+
+    def restart_source(self, source: int) -> None:
+        self.rings[source].restart()
+
+    def state_dict(self) -> State:
+        return {
+            "rings": [ring.state_dict() for ring in self.rings], "added": self.added, "owed": self.owed,
+            "generator": self.generator.bit_generator.state,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        for ring, saved in zip(self.rings, state["rings"], strict=True):
+            ring.load_state_dict(saved)
+        self.added, self.owed = state["added"], state["owed"]
+        self.generator.bit_generator.state = state["generator"]
+
+
+def of_sources(make: Callable[[], Buffer[Any]], sources: int) -> SupportsSources:
+    """Return a buffer for that many sources: what `make` makes if it keeps them apart, or one that does it for it."""
+    made = make()
+    if isinstance(made, SupportsSources):
+        return made
+    if isinstance(made, ReplayBuffer) and sources > 1:
+        return SourcesReplay(made, sources)
+    return BySource(make)

@@ -1,0 +1,86 @@
+"""Store the steps that a decoupled actor sends at once, in arrays of its own or in a block of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.rollout import put
+from rlplug_core.types import Array, State, Step, tree_map
+
+FIELDS = ("action", "reward", "terminated", "truncated", "is_first", "valid", "extras", "recurrent_state")
+#: Arrays in a block begin at multiples of this many bytes, the line of a cache.
+LINE = 64
+
+
+def chunk_arrays(step: Step, length: int, make: Callable[[tuple[int, ...], Any], Any] = np.zeros) -> State:
+    """Arrays for `length` steps like `step`; `make` gets their shapes and types.
+
+    A step's successor is the next row's observation. It is stored apart, under `final_obs`, where an episode ended;
+    other rows of `final_obs` are never written, so they take no memory of their own in a block that is shared.
+    """
+
+    def room(array: Array, more: int = 0) -> Any:
+        return make((length + more, *array.shape), array.dtype)
+
+    return {
+        "obs": tree_map(lambda array: room(array, 1), step.obs),
+        "final_obs": tree_map(room, step.obs),
+        "ended": make((length,), np.dtype(bool)),
+        **{name: tree_map(room, getattr(step, name)) for name in FIELDS},
+    }
+
+
+def write(store: State, t: int, step: Step) -> None:
+    """Copy the step number `t` of a chunk into its arrays, after the ones before it."""
+    if t == 0 or store["ended"][t - 1]:
+        put(store["obs"], t, step.obs)
+    put(store["final_obs"] if step.ended else store["obs"], t if step.ended else t + 1, step.next_obs)
+    store["ended"][t] = step.ended
+    for name in FIELDS:
+        if store[name] is not None:
+            put(store[name], t, getattr(step, name))
+
+
+def read(store: State, t: int) -> Step:
+    """Views of the step number `t` of a chunk."""
+
+    def row(tree: Any, number: int = t) -> Any:
+        return tree_map(lambda array: array[number], tree)
+
+    ended = bool(store["ended"][t])
+    rest = {name: row(store[name]) for name in FIELDS}
+    return Step(
+        obs=row(store["obs"]), ended=ended, next_obs=row(store["final_obs"]) if ended else row(store["obs"], t + 1),
+        **rest,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of an array in a block of memory: it begins at byte `start`."""
+
+    start: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    def view(self, memory: Array) -> Array:
+        """Return the array in the block `memory` [bytes]."""
+        size = prod(self.shape) * np.dtype(self.dtype).itemsize
+        return memory[self.start : self.start + size].view(self.dtype).reshape(self.shape)
+
+
+class Places:
+    """Gives arrays their places in a block, one after the other; `size` is how many bytes they take together."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> Place:
+        place = Place(self.size, tuple(shape), np.dtype(dtype).str)
+        self.size += -(-prod(shape) * np.dtype(dtype).itemsize // LINE) * LINE
+        return place

@@ -1,0 +1,123 @@
+"""The decoupled runner: actors send chunks of steps over a link, the learner learns from them and publishes weights.
+
+A version of the weights is what the learner has come to after a number of chunks. The policy lag of a chunk is how many
+versions the learner is ahead of the one that acted in it (Espeholt et al., 2018, arXiv:1802.01561).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Lane
+from rlplug_core.loop.chunks import read
+from rlplug_core.loop.events import Meter
+from rlplug_core.loop.sync import train
+from rlplug_core.protocols import Learner, Link, Stateful, SupportsSources
+from rlplug_core.seeds import global_state, load_global_state
+from rlplug_core.types import Chunk, Episode, State
+
+
+class Fleet(Link, Stateful, Protocol):
+    """The learner's end of a link, and the actors behind it; the steps that it hands over are counted in the clock."""
+
+    #: Why a resumed run would not give the same bits, or nothing.
+    inexact: str
+
+    @property
+    def version(self) -> int:
+        """Return how often weights were published."""
+        ...
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]: ...
+    def close(self) -> None: ...
+
+
+class Decoupled:
+    """One learner, and actors somewhere: in line, in processes."""
+
+    name = "decoupled"
+
+    def __init__(self, lane: Lane, fleet: Fleet, clock: Clock) -> None:
+        self.lane, self.fleet, self.clock, self.inexact = lane, fleet, clock, fleet.inexact
+        assert isinstance(lane.buffer, SupportsSources)
+        self.buffer = lane.buffer
+        self.learner: Learner[Any] = lane.learner
+        self.meter = Meter()
+        self.lags: list[int] = []
+        #: What the learner is at, and how many of its steps are in the buffer.
+        self.chunk: Chunk | None = None
+        self.taken = 0
+
+    def run(self, poll: Callable[[], None]) -> None:
+        self._learn()
+        while not self.clock.stop:
+            poll()
+            if self.clock.done:
+                break
+            for chunk in self.fleet.receive():
+                self._take(chunk)
+
+    def _take(self, chunk: Chunk) -> None:
+        self.chunk, self.taken = chunk, 0
+        self.lags.append(self.fleet.version - chunk.version)
+        if chunk.begins:
+            self.buffer.restart_source(chunk.source)
+        self._learn()
+
+    def _learn(self) -> None:
+        """Go on with the chunk, and with what a stop left undone; publish once it is learned from."""
+        train(self.lane, self.clock, self.meter)
+        while self.chunk is not None and not self.clock.stop:
+            if self.taken == len(self.chunk.data["ended"]):
+                self.chunk = None
+                self.fleet.publish(self.lane.agent.weights())
+            else:
+                self.buffer.add(read(self.chunk.data, self.taken), self.chunk.source)
+                self.taken += 1
+                train(self.lane, self.clock, self.meter)
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        return self.fleet.episodes()
+
+    def metrics(self) -> Mapping[str, float]:
+        lags, self.lags = self.lags, []
+        if not lags:
+            return self.meter.flush()
+        lag = {"perf/policy_lag": sum(lags) / len(lags), "perf/policy_lag_max": float(max(lags))}
+        return {**self.meter.flush(), **lag}
+
+    def snapshot(self) -> Learner[Any]:
+        return self.learner
+
+    def state_dict(self) -> State:
+        fleet = self.fleet.state_dict()  # first: what arrives meanwhile moves nothing else
+        return {
+            "clock": self.clock.state_dict(),
+            "learner": self.learner.state_dict(),
+            "buffer": self.buffer.state_dict(),
+            "actors": fleet,
+            "chunk": {"chunk": None if self.chunk is None else plain(self.chunk), "taken": self.taken},
+            "meter": {"updates": self.meter.state_dict(), "lags": list(self.lags)},
+            "globals": global_state(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        self.clock.load_state_dict(state["clock"])
+        self.learner.load_state_dict(state["learner"])
+        self.buffer.load_state_dict(state["buffer"])
+        self.fleet.load_state_dict(state["actors"])
+        saved = state["chunk"]["chunk"]
+        self.chunk, self.taken = None if saved is None else Chunk(**saved), state["chunk"]["taken"]
+        self.meter.load_state_dict(state["meter"]["updates"])
+        self.lags = list(state["meter"]["lags"])
+        load_global_state(state["globals"])
+
+    def close(self) -> None:
+        self.fleet.close()
+
+
+def plain(chunk: Chunk) -> State:
+    """A chunk as it is stored."""
+    return {"source": chunk.source, "version": chunk.version, "data": chunk.data, "begins": chunk.begins}

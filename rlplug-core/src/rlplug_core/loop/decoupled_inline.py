@@ -1,0 +1,92 @@
+"""Actors in the learner's own process, in turn: deterministic, with a policy lag that never changes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.chunks import chunk_arrays, write
+from rlplug_core.loop.decoupled import plain
+from rlplug_core.loop.plan import Plan
+from rlplug_core.protocols import Env
+from rlplug_core.types import Chunk, Episode, State, tree_map
+
+
+class InlineActors:
+    """Each actor acts a whole chunk, then it is the next one's turn; chunks wait until as many more were acted as the
+    lag says. Without a lag, chunks are learned from at once: one actor then gives the bits of the synchronous runner.
+    """
+
+    def __init__(self, plan: Plan, lane: Lane, clock: Clock, first: Env) -> None:
+        self.lag, self.length, self.inexact = plan.max_lag, plan.chunk_steps, first.spec.inexact
+        self.actors = [self._actor(plan, lane, clock, rank, first) for rank in range(plan.options.actors)]
+        self.waiting: deque[Chunk] = deque()
+        self.turn = self.version = 0
+        #: The actors whose next chunk does not follow what they sent last.
+        self.anew: set[int] = set()
+        self._begin()
+
+    @staticmethod
+    def _actor(plan: Plan, lane: Lane, clock: Clock, rank: int, first: Env) -> Actor:
+        env = plan.make_env(plan.options.num_envs) if rank else first
+        agent = lane.learner.agent(rank, plan.options.actors)
+        actor = Actor(env, Lane(lane.learner, agent, lane.learner.buffer()), clock)
+        actor.reset(plan.seeds().child("env", rank).integer())
+        return actor
+
+    def _begin(self) -> None:
+        """Begin a chunk with the weights as they are, which are the learner's own and do not change within it."""
+        self.data: State | None = None
+        self.position, self.began = 0, self.version
+
+    def publish(self, weights: State) -> None:
+        self.version += 1
+        if self.position == 0:
+            self.began = self.version
+
+    def receive(self) -> list[Chunk]:
+        """One vector step, unless a chunk waits that is due."""
+        if len(self.waiting) <= self.lag:
+            self._act()
+        return [self.waiting.popleft()] if len(self.waiting) > self.lag else []
+
+    def _act(self) -> None:
+        for _, step in self.actors[self.turn].step():
+            if self.data is None:
+                self.data = chunk_arrays(step, self.length)
+            write(self.data, self.position, step)
+            self.position += 1
+            if self.position == self.length:
+                self.waiting.append(Chunk(self.turn, self.began, self.data, self.turn in self.anew))
+                self.anew.discard(self.turn)
+                self.turn = (self.turn + 1) % len(self.actors)
+                self._begin()
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        """In the order in which they ended, however often they are asked for."""
+        taken = [(at, rank, one) for rank, actor in enumerate(self.actors) for at, one in actor.take_episodes()]
+        return sorted(taken, key=lambda each: each[0])
+
+    def state_dict(self) -> State:
+        return {
+            "all": [actor.state_dict() for actor in self.actors], "turn": self.turn, "version": self.version,
+            "waiting": [plain(chunk) for chunk in self.waiting],
+            "position": self.position, "began": self.began, "data": self.data, "anew": sorted(self.anew),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.turn, self.version = state["turn"], state["version"]
+        self.position, self.began, self.anew = state["position"], state["began"], set(state["anew"])
+        self.data = tree_map(lambda array: array.copy(), state["data"])
+        self.waiting = deque(Chunk(**saved) for saved in state["waiting"])
+        for actor, saved in zip(self.actors, state["all"], strict=True):
+            actor.load_state_dict(saved)
+        if self.inexact:  # all actors have begun anew, which nothing joins to what they sent
+            self.anew = set(range(len(self.actors)))
+            self._begin()
+
+    def close(self) -> None:
+        for actor in self.actors:
+            actor.env.close()

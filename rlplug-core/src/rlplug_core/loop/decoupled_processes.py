@@ -1,0 +1,248 @@
+"""Actors in processes of their own, as the learner's process sees them: started, heard, replaced, ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+import torch.multiprocessing  # registers how tensors in shared memory travel
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import NonFinite, WorkerFailed, warn
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote, fork_server
+from rlplug_core.loop.chunks import Places, chunk_arrays
+from rlplug_core.loop.decoupled import plain
+from rlplug_core.loop.permits import Permit, Permits
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.remote_actor import ActorTask, work
+from rlplug_core.loop.shared_weights import SharedWeights
+from rlplug_core.loop.worker import fetch, post
+from rlplug_core.protocols import Env
+from rlplug_core.types import Chunk, Episode, State, Step, tree_map
+
+#: Chunks that one actor may be ahead of the learner, however large the lag may be: its share of the shared memory.
+AHEAD = 16
+
+
+@dataclass
+class Seat:
+    """An actor's place in the fleet, and the process that has it.
+
+    Attributes:
+        granted: how many permits were given to this place.
+        generation: how many processes had it before.
+        delivered: whether the process has sent a chunk.
+        asked: whether it was asked for its state.
+    """
+
+    remote: Remote
+    granted: int = 0
+    generation: int = 0
+    delivered: bool = False
+    asked: bool = False
+
+
+class ActorProcesses:
+    """The learner's end of the process link. Chunks lie in slots of shared memory; what travels through pipes is the
+    number of a slot, out as a permit and back with the chunk, so actors that are ahead of the learner wait for it.
+
+    There is a pipe for each actor and no lock, so a process that is killed leaves nothing locked; another one takes its
+    place. Resumed runs are state-complete.
+    """
+
+    inexact = "actor processes arrive in an order that nothing fixes; --inline is exact"
+
+    def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
+        self.plan, self.clock, self.context = plan, clock, fork_server()
+        self.weights = lane.agent.weights()
+        self.permits = Permits(plan.max_lag, AHEAD * plan.options.actors)
+        places = Places()
+        layout = chunk_arrays(_example(lane, probe), plan.chunk_steps, places)
+        slots = torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8).share_memory_()
+        self.slots = [tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()]
+        self.task = ActorTask(
+            plan.algorithm, plan.env, {**plan.flat, "device": "cpu"}, 0, layout, slots,
+            SharedWeights.like(self.weights), torch.zeros(1, dtype=torch.int64).share_memory_(),
+        )  # fmt: skip
+        self.pending: list[tuple[int, int, Episode]] = []
+        #: The permit of the chunk that the learner is at.
+        self.current: Permit | None = None
+        self.published = False
+        self.saved: list[State | None] = [None] * plan.options.actors
+        self.seats = [Seat(self._start(rank, 0)) for rank in range(plan.options.actors)]
+
+    @property
+    def version(self) -> int:
+        return self.permits.version
+
+    def publish(self, weights: State) -> None:
+        version = self.version + 1
+        self.task.weights.put(weights, version)
+        self.permits.version = version
+        if self.current is not None:  # a resumed run may be at a chunk that nobody holds a permit for any more
+            self.permits.end(self.current)
+            self.current = None
+
+    def receive(self) -> list[Chunk]:
+        """The next chunk that may be learned from; none after some time without one."""
+        if not self.published:
+            self.task.weights.put(self.weights, self.version)
+            self.published = True
+        self._grant()
+        self._hear(0.0 if self.permits.next() else GLANCE)
+        permit = self.permits.next()
+        if permit is None or permit.chunk is None:
+            return []
+        self.current = permit
+        self.clock.advance(permit.count)
+        self.pending += [(self.clock.steps, permit.source, episode) for episode in permit.episodes]
+        return [permit.chunk]
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        taken, self.pending = self.pending, []
+        return taken
+
+    def state_dict(self) -> State:
+        """The state of a moment at which every actor stood still between two chunks."""
+        self.task.paused[0] = 1
+        self._until(lambda seat: seat.remote.state is not None)
+        states = [seat.remote.state for seat in self.seats]
+        self.task.paused[0] = 0
+        for seat in self.seats:
+            seat.remote.state, seat.asked = None, False
+        waiting = [permit for permit in self.permits.out if permit is not self.current]
+        return {"all": states, "version": self.version, "waiting": [_stored(permit) for permit in waiting]}
+
+    def load_state_dict(self, state: State) -> None:
+        self.saved, self.permits.version = list(state["all"]), state["version"]
+        for saved in state["waiting"]:
+            chunk, episodes = Chunk(**saved["chunk"]), [Episode(*each) for each in saved["episodes"]]
+            slot = self.permits.free.pop()
+            self.permits.out.append(
+                Permit(slot, chunk.source, saved["version"], chunk, saved["count"], episodes)
+            )  # fmt: skip
+
+    def close(self) -> None:
+        for seat in self.seats:
+            seat.remote.end()
+
+    def _start(self, rank: int, generation: int) -> Remote:
+        """A process for the actor `rank`; one that takes another's place draws other random numbers."""
+        values = self.task.values
+        if generation:
+            values = {**values, "seed": self.plan.seeds().child(f"actor {rank}", generation).integer()}
+        return Remote(rank, work, replace(self.task, rank=rank, values=values), self.context)
+
+    def _grant(self) -> None:
+        """Hand out the permits that there are, each to the actor with the fewest chunks on the way, or ever."""
+        out = [permit.source for permit in self.permits.out]
+        while seats := [seat for seat in self.seats if seat.remote.ready and out.count(seat.remote.rank) < AHEAD]:
+            seat = min(seats, key=lambda seat: (out.count(seat.remote.rank), seat.granted))
+            permit = self.permits.grant(seat.remote.rank)
+            if permit is None:
+                return
+            seat.granted += 1
+            out.append(permit.source)
+            self._tell(seat, ("act", (permit.slot, self.clock.steps, self.clock.total)))
+
+    def _tell(self, seat: Seat, message: tuple[str, Any]) -> None:
+        """Say something to an actor; from now on it must give signs of life."""
+        seat.remote.seen = time.monotonic()
+        try:
+            post(seat.remote.connection, message)
+        except OSError:
+            self._replace(seat, seat.remote.how_it_ended())
+
+    def _until(self, reached: Callable[[Seat], bool]) -> None:
+        """Hear the actors until each has `reached` something that they are asked for."""
+        while not all(map(reached, self.seats)):
+            for seat in self.seats:
+                if seat.remote.ready and not seat.asked:
+                    seat.asked = True
+                    self._tell(seat, ("state", None))
+            self._hear(GLANCE)
+
+    def _hear(self, timeout: float) -> None:
+        open_ = {seat.remote.connection: seat for seat in self.seats}
+        for connection in wait(list(open_), timeout):
+            assert isinstance(connection, Connection)
+            seat = open_[connection]
+            try:
+                kind, content = fetch(connection)
+            except (EOFError, OSError):
+                self._replace(seat, seat.remote.how_it_ended())
+                continue
+            seat.remote.seen = time.monotonic()
+            self._understand(seat, kind, content)
+        for seat in self.seats:
+            self._check(seat)
+
+    def _understand(self, seat: Seat, kind: str, content: Any) -> None:
+        rank = seat.remote.rank
+        if kind == "chunk":
+            self._arrived(seat, *content)
+        elif kind == "declined":
+            self.permits.end(self.permits.acting(rank)[0])
+        elif kind == "state":
+            seat.remote.state = content
+        elif kind == "ready":
+            self._tell(seat, ("load", self.saved[rank]))
+            seat.remote.ready = True
+        elif kind == "error":
+            raise WorkerFailed(f"actor {rank} failed: {content[0]}", content[1])
+        elif kind == "not finite":
+            raise NonFinite(f"in actor {rank}, {content[0]}")
+
+    def _arrived(self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]) -> None:
+        permit = self.permits.acting(seat.remote.rank)[0]
+        permit.chunk = Chunk(permit.source, version, self.slots[permit.slot], begins)
+        permit.count, permit.episodes, seat.delivered = count, episodes, True
+
+    def _check(self, seat: Seat) -> None:
+        remote = seat.remote
+        if remote.connection.poll():
+            return
+        if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
+            self._replace(seat, remote.how_it_ended())
+        limit = self.plan.options.worker_timeout if remote.ready else STARTUP
+        waited_for = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
+        if waited_for and time.monotonic() - remote.seen > limit:
+            self._replace(seat, f"gave no sign of life for {limit:g} s")
+
+    def _replace(self, seat: Seat, how: str) -> None:
+        """Give the seat to a new process; what the old one was at is lost.
+
+        Raises:
+            WorkerFailed: the old one has never sent a chunk, so a new one would hardly do better.
+        """
+        rank = seat.remote.rank
+        if not seat.delivered:
+            raise WorkerFailed(f"actor {rank} {how} before it had acted a whole chunk", f"actor {rank} {how}")
+        warn(f"actor {rank} {how}; another one takes its place")
+        self.permits.lost(rank)
+        seat.remote.end()
+        self.saved[rank] = None
+        seat.generation += 1
+        seat.remote, seat.delivered, seat.asked = self._start(rank, seat.generation), False, False
+
+
+def _example(lane: Lane, env: Env) -> Step:
+    """A step with the shapes and types of those to come, from an environment that is closed afterwards."""
+    actor = Actor(env, Lane(lane.learner, lane.learner.agent(), lane.learner.buffer()), Clock(1))
+    actor.reset(0)
+    ((_, step),) = actor.step()
+    env.close()
+    return step
+
+
+def _stored(permit: Permit) -> State:
+    """A permit whose chunk is here, as it is kept."""
+    assert permit.chunk is not None
+    chunk = plain(permit.chunk)
+    episodes = [[each.row, each.total, each.length] for each in permit.episodes]
+    return {"version": permit.version, "chunk": chunk, "count": permit.count, "episodes": episodes}

@@ -1,0 +1,55 @@
+"""Weights in shared memory, behind a version: one process puts them there, others get them, without a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlplug_core.loop.chunks import Places
+from rlplug_core.types import State, tree_map
+
+#: Positions in `SharedWeights.versions`: the one whose writing has begun, and the one whose writing is done.
+BEGUN, DONE = 0, 1
+
+
+@dataclass(frozen=True)
+class SharedWeights:
+    """A copy of weights, and which version of them it is; travels to other processes, which see the same memory.
+
+    A lock would stay locked if its owner were killed. A reader looks at the versions instead: it has one version whole
+    if none was begun since the one that was done when it began to read, and otherwise it reads again.
+    """
+
+    places: State
+    memory: Tensor
+    versions: Tensor
+
+    @classmethod
+    def like(cls, weights: Mapping[str, Any]) -> SharedWeights:
+        """Room for the version 0 of such weights."""
+        make = Places()
+        places = tree_map(lambda tensor: make(tuple(tensor.shape), tensor.cpu().numpy().dtype), dict(weights))
+        memory = torch.zeros(make.size, dtype=torch.uint8).share_memory_()
+        return cls(places, memory, torch.zeros(2, dtype=torch.int64).share_memory_())
+
+    def put(self, weights: Mapping[str, Any], version: int) -> None:
+        """Make `weights` the version that others get."""
+        self.versions[BEGUN] = version
+        tree_map(lambda there, tensor: there.copy_(tensor.detach()), self._tensors(), weights)
+        self.versions[DONE] = version
+
+    def get(self, weights: Mapping[str, Any]) -> int:
+        """Copy the newest version into `weights`, in place, and return which it is."""
+        while True:
+            version = int(self.versions[DONE])
+            tree_map(lambda there, tensor: tensor.copy_(there), self._tensors(), weights)
+            if int(self.versions[BEGUN]) == version:
+                return version
+
+    def _tensors(self) -> Any:
+        memory = self.memory.numpy()
+        return tree_map(lambda place: torch.from_numpy(place.view(memory)), self.places)

@@ -1,0 +1,136 @@
+"""IMPALA and APPO: what they make of rollouts that another policy acted, against what is written in the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.batches import Rollout, Samples
+from rlplug_core.clock import Clock
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.testing.envs import Chain
+
+SMALL = {"num_envs": 4, "n_steps": 8, "total_timesteps": 640, "net.hidden": [16]}
+PLAIN = {"ent_coef": 0.0, "vf_coef": 0.0, "net.hidden": [8], "n_steps": 6}
+
+
+def rollout_of(learner: Any, num_envs: int = 3) -> Rollout:
+    """A rollout that the learner's own policy has acted."""
+    env, buffer = Chain(num_envs), learner.buffer()
+    actor = Actor(env, Lane(learner, learner.agent(), buffer), Clock(10_000))
+    actor.reset(3)
+    while True:
+        for _, step in actor.step():
+            buffer.add(step)
+            for rollout in buffer.batches(actor.clock):
+                return rollout  # type: ignore[no-any-return]
+
+
+def test_without_a_lag_impala_is_a2c(trained: Callable[..., Any]) -> None:
+    """All ratios are 1, but for the rounding of products of other sizes."""
+    one = trained("a2c", "Chain", runner="sync", **SMALL).snapshot()
+    other = trained("impala", "Chain", runner="sync", **SMALL).snapshot()
+    for ours, theirs in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def norm(learner: Any, rollout: Rollout) -> float:
+    """The norm of the gradient of an update that hardly moves anything."""
+    return float(learner.update(rollout, Clock(1)).metrics["loss/gradient_norm"])
+
+
+@pytest.mark.parametrize(("likelier", "weight"), [(0.5, 0.5), (0.1, 0.1), (3.0, 1.0)])
+def test_the_policy_gradient_has_its_weight_rho(learner: Callable[..., Any], likelier: float, weight: float) -> None:
+    """The last step of an episode has no trace behind it: the gradient is rho times what it is without a lag."""
+    made = learner("impala", "Chain", **{**PLAIN, "learning_rate": 1e-12, "n_steps": 1, "gamma": 0.0})
+    rollout = rollout_of(made)
+    rollout.reward[:] = 1.0
+    plain = norm(made, rollout)
+    rollout.extras["log_prob"] -= np.float32(np.log(likelier))  # what acted thought the actions less likely
+    assert norm(made, rollout) == pytest.approx(weight * plain, rel=1e-4)
+    assert plain > 0.01
+
+
+def test_appo_measures_from_the_target_policy(learner: Callable[..., Any]) -> None:
+    """Advantages and log-probabilities are the target policy's, though another one acted and a third one learns."""
+    made = learner("appo", "Chain", **PLAIN)
+    rollout = rollout_of(made)
+    shape = rollout.reward.shape
+    rollout.extras["log_prob"] += np.linspace(-1, 1, rollout.reward.size, dtype=np.float32).reshape(shape)
+    for network, shift in ((made.target_policy, 0.3), (made.policy, -0.4)):
+        with torch.no_grad():
+            network.outputs.bias[0] += shift
+    samples = made.advantages(rollout, made.config)
+    with torch.no_grad():
+        outputs = made.target_policy(samples.obs)
+        log_prob = made.policy.head.log_prob(outputs, samples.action)
+    torch.testing.assert_close(samples.extras["log_prob"], log_prob, rtol=1e-5, atol=1e-5)
+    value, successor = rollout.values(made.predict_value)
+    ratio = np.exp(log_prob.numpy().reshape(rollout.reward.shape) - rollout.extras["log_prob"])
+    for row in range(rollout.reward.shape[1]):
+        advantage = slow_vtrace(rollout, row, value, successor, ratio, made.config)
+        assert samples.advantage.reshape(rollout.reward.shape)[:, row].tolist() == pytest.approx(advantage, abs=1e-4)
+
+
+def slow_vtrace(rollout: Rollout, row: int, value: Any, successor: Any, ratio: Any, config: Any) -> list[float]:
+    """The sum of equation 1 written out, for every step of a row."""
+    steps, found = len(rollout.reward), []
+    ended = rollout.terminated | rollout.truncated
+
+    def target(start: int) -> float:
+        total, trace = float(value[start, row]), 1.0
+        for t in range(start, steps):
+            bootstrap = 0.0 if rollout.terminated[t, row] else config.gamma * successor[t, row]
+            delta = min(1.0, ratio[t, row]) * (rollout.reward[t, row] + bootstrap - value[t, row])
+            total += config.gamma ** (t - start) * trace * delta
+            trace *= config.vtrace_lambda * min(1.0, ratio[t, row])
+            if ended[t, row]:
+                break
+        return total
+
+    for t in range(steps):
+        after = target(t + 1) if t + 1 < steps and not ended[t, row] else float(successor[t, row])
+        bootstrap = 0.0 if rollout.terminated[t, row] else config.gamma * after
+        weight = min(1.0, float(ratio[t, row]))
+        found.append(weight * (float(rollout.reward[t, row]) + bootstrap - float(value[t, row])))
+    return found
+
+
+def test_appos_loss_is_the_clipped_surrogate(learner: Callable[..., Any]) -> None:
+    made = learner("appo", "Chain", **{**PLAIN, "vf_coef": 0.5, "ent_coef": 0.1}, normalize_advantage=False)
+    samples = made.advantages(rollout_of(made), made.config)
+    samples.extras["log_prob"] += torch.linspace(-0.6, 0.6, len(samples.weight))
+    loss, _ = made.loss(samples, made.config)
+    outputs = made.policy(samples.obs).detach()
+    entropy, log_prob = made.policy.head.entropy(outputs), made.policy.head.log_prob(outputs, samples.action)
+    assert float(loss.detach()) == pytest.approx(
+        surrogate(samples, log_prob, made.critic(samples.obs).detach(), entropy), abs=1e-5
+    )
+
+
+def surrogate(samples: Samples, log_prob: Any, value: Any, entropy: Any) -> float:
+    """One sample after the other."""
+    total = 0.0
+    for i in range(len(samples.weight)):
+        ratio, advantage = float(torch.exp(log_prob[i] - samples.extras["log_prob"][i])), float(samples.advantage[i])
+        held = min(max(ratio, 0.8), 1.2)
+        total += -min(ratio * advantage, held * advantage)
+        total += 0.5 * float(value[i] - samples.target[i]) ** 2 - 0.1 * float(entropy[i])
+    return total / len(samples.weight)
+
+
+def test_the_target_policy_stands_still_between_copies(learner: Callable[..., Any]) -> None:
+    made = learner("appo", "Chain", **PLAIN, target_update_interval=3, learning_rate=0.1, anneal_lr=False)
+    clock, seen, policies = Clock(1000), [], []
+    for _ in range(7):
+        policies.append(made.policy.outputs.weight.detach().clone())
+        made.update(rollout_of(made), clock)
+        clock.updates += 1
+        seen.append(made.target_policy.outputs.weight.clone())
+    for update, copied in enumerate((0, 0, 0, 3, 3, 3, 6)):
+        assert torch.equal(seen[update], policies[copied])
+    assert not torch.equal(policies[0], policies[3])

@@ -1,0 +1,143 @@
+"""Buffers of several actors: no step is taken to follow another's, and all are as likely as in one ring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.buffers.prioritized import PrioritizedReplay
+from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.buffers.sampled import SampledReplay
+from rlplug_core.buffers.sources import BySource, SourcesReplay, of_sources
+from rlplug_core.clock import Clock
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import NO_EXTRAS, Result, Step
+from tests.core.fakes import assert_same, stored
+
+KINDS = [ReplayBuffer, PrioritizedReplay, SampledReplay]
+ROWS = 2
+
+
+def step(source: int, time: int, end: bool = False) -> Step:
+    """A step whose observation says whose it is, of which row, and when."""
+
+    def seen(at: int) -> Any:
+        return np.array([[source, row, at] for row in range(ROWS)], dtype=np.float32)
+
+    flags = np.zeros(ROWS, bool)
+    return Step(
+        seen(time), np.zeros(ROWS, np.int64), np.ones(ROWS, np.float32), seen(time + 1), flags, flags | end, flags,
+        ~flags, end, NO_EXTRAS, None,
+    )  # fmt: skip
+
+
+def replay(kind: type[ReplayBuffer], n_step: int = 3, capacity: int = 200, train_freq: int = 4) -> SourcesReplay:
+    whole = kind(capacity, Pace(32, train_freq, 1, 40), n_step, 0.9, Seeds(1))
+    return SourcesReplay(whole, 2)
+
+
+def batches(buffer: Any) -> list[Any]:
+    found = []
+    for batch in buffer.batches(Clock(1000)):
+        buffer.feedback(batch, Result({}, torch.rand(len(batch.reward)) + 0.1))
+        found.append(batch)
+    return found
+
+
+def fill(buffer: Any, times: dict[int, int]) -> list[Any]:
+    """Steps of several sources in turn, in bursts of five, as chunks come; the batches that they make due."""
+    found, done = [], dict.fromkeys(times, 0)
+    while done != times:
+        for source, until in times.items():
+            for time in range(done[source], min(until, done[source] + 5)):
+                buffer.add(step(source, time), source)
+                found += batches(buffer)
+            done[source] = min(until, done[source] + 5)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transition_leads_where_its_own_row_went(kind: type[ReplayBuffer]) -> None:
+    found = fill(replay(kind), {0: 60, 1: 60})
+    assert len(found) > 30
+    assert {int(batch.obs[0, 0]) for batch in found} == {0, 1}
+    for batch in found:
+        moved = batch.next_obs - batch.obs
+        assert (moved[:, :2] == 0).all()
+        assert (moved[:, 2] == 3).all()
+
+
+def test_batches_come_at_the_pace_of_all_steps() -> None:
+    alone, both = ReplayBuffer(200, Pace(32, 4, 1, 40), 3, 0.9, Seeds(1)), replay(ReplayBuffer)
+    assert len(fill(both, {0: 30, 1: 30})) == len(fill(alone, {0: 60})) > 15
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplay])
+def test_every_step_is_as_likely_whoever_sent_it(kind: type[ReplayBuffer]) -> None:
+    """Three quarters of the steps are the second actor's, and so are the samples."""
+    buffer = replay(kind, n_step=1, capacity=4000, train_freq=10_000)
+    fill(buffer, {0: 100, 1: 300})
+    buffer.owed = 600
+    sources = torch.cat([batch.obs[:, 0] for batch in buffer.batches(Clock(1))])
+    assert len(sources) == 600 * 32
+    assert float(sources.mean()) == pytest.approx(0.75, abs=0.06)
+
+
+def test_rings_share_the_capacity_and_draw_apart() -> None:
+    buffer = replay(ReplayBuffer, capacity=80)
+    fill(buffer, {0: 100, 1: 100})
+    assert [ring.data.total for ring in buffer.rings if ring.data] == [40, 40]
+    first, second = (ring.generator.random() for ring in buffer.rings)
+    assert first != second
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_and_loaded_it_goes_on_as_before(kind: type[ReplayBuffer]) -> None:
+    whole, again = replay(kind), replay(kind)
+    fill(whole, {0: 33, 1: 35})
+    again.load_state_dict(stored(whole.state_dict()))
+    torch.manual_seed(0)
+    ours = [(batch.obs, batch.weight) for batch in fill(whole, {0: 20, 1: 20})]
+    torch.manual_seed(0)
+    theirs = [(batch.obs, batch.weight) for batch in fill(again, {0: 20, 1: 20})]
+    assert_same(ours, theirs)
+    assert len(ours) > 10
+
+
+def test_a_source_that_begins_anew_does_not_follow_itself() -> None:
+    buffer = replay(ReplayBuffer)
+    fill(buffer, {0: 30, 1: 30})
+    buffer.restart_source(1)
+    for time in range(500, 540):
+        buffer.add(step(1, time), 1)
+        for batch in batches(buffer):
+            assert ((batch.next_obs - batch.obs)[:, 2] <= 3).all()
+
+
+def test_unfinished_rollouts_of_sources_are_kept_apart_and_dropped_alone() -> None:
+    buffer = BySource(lambda: RolloutBuffer(4))
+    for source, time in ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)):
+        buffer.add(step(source, time), source)
+    buffer.restart_source(1)
+    buffer.add(step(0, 3), 0)
+    buffer.add(step(1, 9), 1)
+    (rollout,) = buffer.batches(Clock(1))
+    assert rollout.obs[:, :, 0].max() == 0
+    assert rollout.obs[:, 0, 2].tolist() == [0, 1, 2, 3, 4]
+    assert buffer.state_dict()["1"]["position"] == 1
+
+
+def test_one_source_has_the_learners_own_replay() -> None:
+    def make() -> ReplayBuffer:
+        return ReplayBuffer(100, Pace(4, 1, 1, 10), 1, 0.9, Seeds(0))
+
+    alone = of_sources(make, 1)
+    assert isinstance(alone, BySource)
+    assert type(alone.of(0)) is ReplayBuffer
+    assert isinstance(of_sources(make, 2), SourcesReplay)
+    several = SourcesReplay(make(), 2)
+    assert of_sources(lambda: several, 2) is several

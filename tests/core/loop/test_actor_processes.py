@@ -1,0 +1,250 @@
+"""Actors in processes: they feed one learner within the bound on the lag, are replaced, and end with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplug_core.errors import WorkerFailed
+from rlplug_core.loop.permits import Permits
+from rlplug_core.loop.shared_weights import DONE, SharedWeights
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import PolicyNetwork
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import Run, resume, train
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Chunk
+from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored
+from tests.core.loop.test_async_processes import PATIENCE, alive, group, reached, start
+
+HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
+
+
+def processes(env: str = f"{ENVS}:Chain", algorithm: str = TINY, **options: Any) -> Any:
+    return make_runner(algorithm, env, **{"runner": "decoupled", "actors": 2, "total_timesteps": 400, **options})
+
+
+def pids(runner: Any) -> list[int]:
+    return [seat.remote.process.pid for seat in runner.fleet.seats]
+
+
+def lags_of(runner: Any, poll: Callable[[], None] = lambda: None) -> list[int]:
+    """The policy lags of a whole run."""
+    lags: list[int] = []
+
+    def look() -> None:
+        lags.extend(runner.lags)
+        runner.lags.clear()
+        poll()
+
+    runner.run(look)
+    return [*lags, *runner.lags]
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, None])
+def test_actors_feed_one_learner_within_the_bound(max_lag: int | None) -> None:
+    runner = processes(max_lag=max_lag, total_timesteps=1000)
+    try:
+        before = runner.snapshot().policy.outputs.weight.clone()
+        lags = lags_of(runner)
+        assert (runner.snapshot().policy.outputs.weight != before).any()
+        assert 1000 <= runner.clock.steps < 1000 + 8  # what was not learned from does not count
+        assert len(lags) == runner.clock.updates == 125
+        assert max(lags) <= (3 if max_lag is None else max_lag)
+        assert {rank for _, rank, _ in runner.episodes()} == {0, 1}
+        assert set(runner.metrics()) >= {"loss/value", "loss/gradient_norm"}
+        left = pids(runner)
+    finally:
+        runner.close()
+    assert not any(map(alive, left))
+
+
+def test_a_replay_learns_from_several_actors() -> None:
+    runner = processes(algorithm=TINY_Q, chunk_steps=5)
+    try:
+        runner.run(lambda: None)
+        assert runner.clock.updates > 100
+        assert all(ring.added > 50 for ring in runner.buffer.rings)
+    finally:
+        runner.close()
+
+
+def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> None:
+    runner, states = processes(total_timesteps=100_000), []
+
+    def poll() -> None:
+        if runner.clock.updates > 20:
+            states.append(stored(runner.state_dict()))
+            runner.clock.stop = len(states) == 2  # the first one disturbs nothing
+
+    try:
+        runner.run(poll)
+    finally:
+        runner.close()
+    state = states[-1]
+    assert len(state["actors"]["all"]) == 2
+    again = processes(total_timesteps=100_000)
+    try:
+        again.load_state_dict(state)
+        again.clock.limit = state["clock"]["steps"] + 200
+        assert_same(state["learner"], stored(again.snapshot().state_dict()))
+        assert again.fleet.version == state["actors"]["version"] == state["clock"]["updates"]
+        assert max(lags_of(again)) <= 3
+        assert again.clock.steps >= state["clock"]["steps"] + 200
+        assert again.clock.updates > state["clock"]["updates"]
+    finally:
+        again.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = processes(total_timesteps=100_000, worker_timeout=1.0)
+    victims: list[int] = []
+
+    def poll() -> None:
+        seat = runner.fleet.seats[1]
+        if not victims and seat.delivered:
+            victims.append(seat.remote.process.pid)
+            os.kill(victims[0], number)
+        runner.clock.stop = seat.generation == 1 and seat.delivered
+
+    try:
+        lags = lags_of(runner, poll)
+        assert max(lags) <= 3
+        assert runner.fleet.seats[0].generation == 0
+        assert victims[0] not in pids(runner)
+        state = stored(runner.state_dict())  # a whole one, of the new process too
+        assert len(state["actors"]["all"]) == 2
+    finally:
+        runner.close()
+    assert not alive(victims[0])
+    how = "was killed by SIGKILL" if number is signal.SIGKILL else "gave no sign of life for 1 s"
+    assert capsys.readouterr().err == f"rlplug: actor 1 {how}; another one takes its place\n"
+
+
+@pytest.mark.parametrize(("env", "sentence"), [
+    (f"{ENVS}:CrashingWorker", "actor [01] failed: RuntimeError: the environment broke after 20 steps"),
+    (f"{HARMFUL}Killed", "actor [01] was killed by SIGKILL before it had acted a whole chunk"),
+    (f"{HARMFUL}FailsToBuild", "actor [01] failed: '.*:FailsToBuild' cannot be made"),
+])  # fmt: skip
+def test_a_fault_that_a_new_process_would_share_ends_the_run(tmp_path: Path, env: str, sentence: str) -> None:
+    options = {"runner": "decoupled", "total_timesteps": 10**6, "eval_episodes": 2, "chunk_steps": 50}
+    with pytest.raises(WorkerFailed, match=sentence) as caught:
+        train(TINY, env, options, out=tmp_path, hooks=False)
+    assert "\n" not in str(caught.value)
+    (path,) = tmp_path.iterdir()
+    assert re.search(sentence, (path / "error.txt").read_text())
+    assert Run(RunDirectory.open(path)).status == "failed"
+
+
+def blocks() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on(tmp_path: Path) -> None:
+    """No process, no block of shared memory; the run goes on from its last checkpoint."""
+    before = blocks()
+    process = start(tmp_path, runner="decoupled", actors=2, log_every=200, checkpoint_every=1000)
+    reached(lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
+    assert len(group(process.pid)) >= 4  # the learner, the fork server and two actors
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    reached(lambda: not group(process.pid))
+    assert blocks() <= before
+    run = Run(RunDirectory.open(tmp_path / "run"))
+    assert run.status == "killed"
+    steps = max(int(path.name.split("-")[1]) for path in (run.path / "checkpoints").glob("step-*"))
+    again = resume(run, total_timesteps=steps + 500, hooks=False)
+    assert again.status == "finished"
+    assert [record.step for record in read(run.journal)][-1] >= steps + 500
+
+
+# The parts.
+
+
+@given(st.integers(0, 7), st.integers(1, 4), st.integers(1, 20), st.randoms(use_true_random=False))
+def test_no_order_of_arrivals_exceeds_the_bound_or_blocks(max_lag: int, actors: int, slots: int, draw: Any) -> None:
+    """Whoever is slow: chunks arrive, and are learned from, at any moment that is allowed."""
+    permits, acted, learned = Permits(max_lag, slots), dict.fromkeys(range(actors), 0), 0
+    while learned < 60:
+        while permit := permits.grant(min(acted, key=lambda rank: len(permits.acting(rank)) + draw.random())):
+            assert permit.version == permits.version
+        ranks = [rank for rank in acted if permits.acting(rank)]
+        if ranks and draw.random() < 0.6:
+            permit = permits.acting(draw.choice(ranks))[0]
+            permit.chunk = Chunk(permit.source, permit.version, {})
+        if permits.out[0].chunk is not None:
+            assert permits.next() is not None  # the oldest may always be learned from
+        if (ready := permits.next()) and draw.random() < 0.6:
+            assert 0 <= permits.version - ready.version <= max_lag
+            permits.version += 1
+            permits.end(ready)
+            learned += 1
+        if draw.random() < 0.05:
+            permits.lost(draw.choice(list(acted)))
+    assert len(permits.out) + len(permits.free) == min(slots, max_lag + 1)
+
+
+def test_a_fast_actor_overtakes_a_slow_one_as_far_as_the_bound_allows() -> None:
+    permits = Permits(3, 10)
+    slow, *others = [permits.grant(source) for source in (0, 1, 1, 1)]
+    assert slow is not None
+    assert permits.grant(1) is None
+    for learned in range(3):
+        quick = others[learned]
+        assert quick is not None
+        quick.chunk = Chunk(1, 0, {})
+        assert permits.next() is quick
+        permits.version += 1
+        permits.end(quick)
+    late = permits.grant(1)
+    assert late is not None
+    late.chunk = Chunk(1, 3, {})
+    assert permits.next() is None  # the slow one's chunk would be four versions old
+    slow.chunk = Chunk(0, 0, {})
+    assert permits.next() is slow
+
+
+def weights(fill: float) -> dict[str, Any]:
+    network = PolicyNetwork(Chain(1).spec, Net(hidden=(8,), normalize_obs=True))
+    for tensor in network.state_dict().values():
+        tensor.fill_(fill)
+    return dict(network.state_dict())
+
+
+def test_weights_arrive_whole_with_their_version() -> None:
+    ours, theirs = weights(1.5), weights(0.0)
+    shared = SharedWeights.like(ours)
+    shared.put(ours, 7)
+    assert shared.get(theirs) == 7
+    assert_same(ours, theirs)
+    assert {tensor.dtype for tensor in ours.values()} == {torch.float32, torch.float64}
+
+
+def test_weights_that_change_while_they_are_read_are_read_again() -> None:
+    shared, theirs, news = SharedWeights.like(weights(0.0)), weights(0.0), [weights(2.0), weights(3.0)]
+    shared.put(weights(1.0), 1)
+
+    class Interrupted(dict[str, Any]):
+        """A writer comes in between while this is read."""
+
+        def __getitem__(self, name: str) -> Any:
+            if news and name == "outputs.bias":
+                shared.put(news.pop(0), int(shared.versions[DONE]) + 1)
+            return super().__getitem__(name)
+
+    assert shared.get(Interrupted(theirs)) == 3
+    assert all(np.all(tensor.numpy() == 3.0) for tensor in theirs.values())
