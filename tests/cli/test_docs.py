@@ -240,7 +240,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_option_that_is_named_exists() -> None:
     known = {"--yes", *options(app)}
     for page in PAGES:
-        text = re.sub(r"^```text\n.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        text = re.sub(r"^ *```text\n.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
         named = set(re.findall(r"(?<![\w-])--[a-z][\w.-]*", text))
         assert named <= known, f"{page.name}: {', '.join(sorted(named - known))}"
 
