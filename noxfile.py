@@ -140,6 +140,15 @@ def bench(session: nox.Session) -> None:
         session.run("python", "bench/overhead.py", *session.posargs)
 
 
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into site/; a link that leads nowhere fails."""
+    install(session, (), "./rlplug-core", "zensical", "mkdocstrings-python")
+    with timed(session, checks):
+        session.run("python", "docs/site.py")
+        session.run("zensical", "build", "--clean", "--strict")
+
+
 @nox.session(reuse_venv=False, default=False)
 def release(session: nox.Session) -> None:
     """Build and check what is published, in dist/: `-- 0.2.0` as that version, with `--write` in the sources too."""
