@@ -94,7 +94,8 @@ def tests_envs(session: nox.Session) -> None:
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
     """Test rlplug-cli and what only all four packages together can show, films, ONNX and Optuna among it."""
-    install(session, (*PACKAGES[:3], "rlplug-cli[video,onnx,tune]"), "onnxruntime", "pyyaml>=6", *PYTEST)
+    tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
+    install(session, (*PACKAGES[:3], "rlplug-cli[video,onnx,tune,notebook]"), *tools, *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
 
