@@ -21,6 +21,7 @@ nox.options.default_venv_backend = "venv"
 
 ROOT = Path(__file__).parent
 WHEELS = ROOT / ".nox" / "wheelhouse"
+DIST = ROOT / "dist"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
 EXAMPLES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
@@ -93,7 +94,9 @@ def tests_envs(session: nox.Session) -> None:
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
     """Test rlplug-cli and what only all four packages together can show, films, ONNX and Optuna among it."""
-    install(session, (*PACKAGES[:2], "rlplug-envs[atari]", "rlplug-cli[video,onnx,tune]"), "onnxruntime", *PYTEST)
+    tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
+    packages = (*PACKAGES[:2], "rlplug-envs[atari]", "rlplug-cli[video,onnx,tune,notebook]")
+    install(session, packages, *tools, *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
 
@@ -137,6 +140,43 @@ def bench(session: nox.Session) -> None:
     install(session, PACKAGES)
     with timed(session, checks):
         session.run("python", "bench/overhead.py", *session.posargs)
+
+
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Build the documentation site into site/; a link that leads nowhere fails."""
+    install(session, (), "./rlplug-core", "zensical", "mkdocstrings-python")
+    with timed(session, checks):
+        session.run("python", "docs/site.py")
+        session.run("zensical", "build", "--clean", "--strict")
+
+
+@nox.session(reuse_venv=False, default=False)
+def release(session: nox.Session) -> None:
+    """Build and check what is published, in dist/: `-- 0.2.0` as that version, with `--write` in the sources too."""
+    tree = ROOT if not session.posargs or "--write" in session.posargs else copied(Path(session.create_tmp()))
+    if session.posargs:
+        session.run("python", str(tree / ".ci" / "release.py"), session.posargs[0], "--write")
+    shutil.rmtree(DIST, ignore_errors=True)
+    install(session, (), "hatchling>=1.26", "twine>=6.1", "readme-renderer[md]", *PYTEST)
+    with timed(session, checks):
+        for package in PACKAGES:
+            with session.chdir(tree / package):
+                session.run("python", "-m", "hatchling", "build", "--directory", str(DIST))
+        session.run("twine", "check", "--strict", *map(str, DIST.iterdir()))
+        session.install("--constraint", "constraints.txt", *map(str, DIST.glob("*.tar.gz")))
+        session.run("pytest", "tests/release", env={"RLPLUG_DIST": str(DIST)})
+
+
+def copied(folder: Path) -> Path:
+    """A copy of what a release changes, so that its version can be built before it is in the sources."""
+    tree = folder / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for name in (*PACKAGES, ".ci", "docs/plugins", "examples"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("CITATION.cff", "README.md"):
+        shutil.copy(ROOT / name, tree)
+    return tree
 
 
 def test(session: nox.Session, folder: str, *packages: str) -> None:

@@ -4,6 +4,8 @@
     python docs/pictures/make.py terminal       # run-live.svg, run-end.svg
     python docs/pictures/make.py ui             # mlflow-runs.png, mlflow-charts.png
 
+Films of the gallery: `rlplug run ppo CartPole-v1 --name film`, then `rlplug play film --video film-ppo.webp --fps 20`.
+
 Nothing here is part of the product. Look at the pictures before you commit them.
 """
 

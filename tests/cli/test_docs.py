@@ -244,7 +244,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_option_that_is_named_exists() -> None:
     known = {"--yes", *options(app)}
     for page in PAGES:
-        text = re.sub(r"^```text\n.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        text = re.sub(r"^ *```text\n.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
         named = {word for word in re.findall(r"(?<![\w-])--[a-z][\w.-]*", text) if not option_name(word)}
         assert named <= known, f"{page.name}: {', '.join(sorted(named - known))}"
 

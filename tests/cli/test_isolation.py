@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlplug_core import __version__
 from rlplug_core.testing.distributions import write_distribution
 
 
@@ -28,4 +29,5 @@ def test_without_algorithms_and_environments_the_command_line_works(process: Cal
         assert process(*words.split(), **off).code == 0
     done = process("run", "a2c", "CartPole-v1", **off)
     assert done.code == 3
-    assert "'a2c' of rlplug-algos 0.1.0 is disabled: 'rlplug-algos' is disabled by RLPLUG_DISABLED_PLUGINS" in done.err
+    disabled = f"'a2c' of rlplug-algos {__version__} is disabled: 'rlplug-algos' is disabled by RLPLUG_DISABLED_PLUGINS"
+    assert disabled in done.err

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from rlplug_cli.parameters import SchemaOption, gathered, variable
+from rlplug_core import __version__
 from rlplug_core.config.options import Config, Fraction
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
@@ -102,7 +103,7 @@ def test_underscores_are_taken_for_hyphens(rlplug: Callable[..., Any]) -> None:
 
 def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
     text = rlplug("info", "a2c").out
-    assert "plugin     rlplug-algos 0.1.0" in text
+    assert f"plugin     rlplug-algos {__version__}" in text
     assert "gamma" in text
     assert "NUMBER ≥ 0 ≤ 1" in text
     data = json.loads(rlplug("info", "a2c", "CartPole-v1", "--json").out)
@@ -118,7 +119,7 @@ def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> 
     assert [row["id"] for row in found["envs"]] == ["gymnasium"]
     assert {row["id"] for row in found["wrappers"]} >= {"frame-stack", "time-limit"}
     text = rlplug("list").out
-    assert all(word in text for word in ("a2c", "ppo", "gymnasium", "rlplug-algos 0.1.0"))
+    assert all(word in text for word in ("a2c", "ppo", "gymnasium", f"rlplug-algos {__version__}"))
 
 
 def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any]) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rlplug_core import __version__
+
 TINY = ("--total-timesteps", "400", "--eval-every", "200", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 
@@ -72,12 +74,12 @@ def test_one_that_is_switched_off_says_by_what(rlplug: Callable[..., Any], monke
     for words in (("run", "a2c", "CartPole-v1", "--wrap", "flatten"), ("info", "flatten")):
         done = rlplug(*words)
         assert done.code == 3
-        assert "wrapper 'flatten' of rlplug-envs 0.1.0 is disabled: 'flatten' is disabled by" in done.err
+        assert f"wrapper 'flatten' of rlplug-envs {__version__} is disabled: 'flatten' is disabled by" in done.err
 
 
 def test_info_shows_a_wrapper_s_options(rlplug: Callable[..., Any]) -> None:
     text = rlplug("info", "frame-stack").out
-    assert "plugin     rlplug-envs 0.1.0" in text
+    assert f"plugin     rlplug-envs {__version__}" in text
     assert "how many observations an agent sees at once" in text
     assert text.splitlines()[-1] == "rlplug run ALGORITHM ENV --wrap frame-stack:frames=4"
     data = json.loads(rlplug("info", "rlplug-envs/clip-reward", "--json").out)

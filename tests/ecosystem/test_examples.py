@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rlplug_core import __version__
 from tests.ecosystem.conftest import Place
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -76,7 +77,9 @@ def test_a_plugin_is_a_whole_distribution(name: str) -> None:
     assert (package / "py.typed").is_file()
     for part in ("README.md", "LICENSE", "pyproject.toml"):
         assert (EXAMPLES / name / part).stat().st_size > 0
-    assert '"rlplug-core>=0.1,<0.2"' in (EXAMPLES / name / "pyproject.toml").read_text(encoding="utf-8")
+    major, minor, _ = __version__.split(".")
+    bounds = f'"rlplug-core>={major}.{minor},<{major}.{int(minor) + 1}"'
+    assert bounds in (EXAMPLES / name / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_what_is_installed_is_there_at_once(installed: Place) -> None:

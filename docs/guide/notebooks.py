@@ -1,0 +1,63 @@
+"""Write the ten chapters as notebooks beside their scripts: `python docs/guide/notebooks.py`.
+
+Cells are those of the script; in place of the last one, which trains and prints, stand a live curve and a film. Outputs
+are left out: they are whoever's who runs it. It needs `jupytext`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+GUIDE = Path(__file__).parent
+CHAPTERS = sorted(GUIDE.glob("chapter_*.py"))
+CURVE = """\
+## Train
+
+The curve grows while it trains, a minute or so. Change a cell above, run it, and train again."""
+TRAIN = """\
+from rlplug_cli.render.notebook import LiveCurve
+from rlplug_core import train
+
+options = {{"total_timesteps": 20_000, "eval_episodes": 20, "seed": 1}}
+run = train({learner}, "CartPole-v1", options, watch=LiveCurve())
+run"""
+FILM = """\
+from IPython.display import Image
+
+print(run.play(video="{name}.webp"))
+Image(filename="{name}.webp", format="webp")"""
+
+
+def notebook(chapter: Path) -> str:
+    """A chapter as the text of a notebook; the same script gives the same text."""
+    found: Any = jupytext.reads(chapter.read_text(encoding="utf-8"), fmt="py:percent")
+    *cells, closing = found.cells
+    learner = re.search(r'lesson\("\w+:(\w+)"\)', closing.source)
+    (by_hand,) = (cell for cell in cells if "def by_hand(" in cell.source)
+    assert learner, f"{chapter.name} does not end with its lesson"
+    by_hand.source += "\n\n\nby_hand()"
+    found.cells = [
+        *cells,
+        new_markdown_cell(CURVE),
+        new_code_cell(TRAIN.format(learner=learner[1])),
+        new_markdown_cell("And this is what it has learned:"),
+        new_code_cell(FILM.format(name=chapter.stem)),
+    ]
+    for number, cell in enumerate(found.cells):
+        cell.id = f"cell-{number}"
+        cell.metadata.clear()
+    found.metadata.clear()
+    found.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.validate(found)
+    return str(nbformat.writes(found)) + "\n"
+
+
+if __name__ == "__main__":
+    for path in CHAPTERS:
+        path.with_suffix(".ipynb").write_text(notebook(path), encoding="utf-8")

@@ -1,0 +1,151 @@
+"""Assemble the documentation site from the repository's Markdown, and check that every page has its place.
+
+    python docs/site.py && zensical build --strict       # `nox -s docs` does it; the site is then in site/
+
+Pages stay where they are read in a clone too. Here they are copied to build/docs, what they link to beside other pages
+(source files, schemas, the change logs) becomes a page of its own, and links are rewritten. `reference/` has one page
+of docstrings per room of rlplug-core.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import rlplug_core
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "build" / "docs"
+CONFIG = ROOT / "zensical.toml"
+#: Pages outside docs/ that are part of the site.
+BESIDE = (
+    "README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/LEARNING.md", "bench/RESULTS.md", "bench/README.md",
+    "examples/README.md", "rlplug-core/CHANGELOG.md", "rlplug-algos/CHANGELOG.md", "rlplug-envs/CHANGELOG.md",
+    "rlplug-cli/CHANGELOG.md",
+)  # fmt: skip
+LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json"}
+#: Rooms of rlplug_core in reading order, and what stands at their head; the rest of the facade is the vocabulary.
+ROOMS = {
+    "vocabulary": "What all else is made of: steps, batches, the clock, seeds, protocols, the algorithm's base.",
+    "runs": "Train, resume, load, open a run.",
+    "config": "Options, their types, search ranges and schedules.",
+    "nets": "Networks, heads and normalization.",
+    "acting": "Agents: observations in, actions out.",
+    "buffers": "Rollouts and replay.",
+    "learning": "Estimators, losses, optimizers, targets.",
+    "plugins": "Hooks and wrappers, as a plugin writes them.",
+}
+
+
+def main() -> int:
+    """Write build/docs; the exit code is 1 where a page has no place in the navigation, or a place no page."""
+    shutil.rmtree(OUT, ignore_errors=True)
+    pages = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in BESIDE)]
+    places = {page: place(page) for page in pages}
+    for page in pages:
+        write(places[page], rewritten(page, places))
+    rooms = {f"reference/{name}.md": text for name, text in reference().items()}
+    for name, text in rooms.items():
+        write(Path(name), text)
+    return checked({*rooms, *(str(places[page]) for page in pages)})
+
+
+def place(path: Path) -> Path:
+    """The place of a file of the repository in the site; code gets a page that shows it."""
+    name = path.relative_to(ROOT)
+    if name == Path("README.md"):
+        return Path("index.md")
+    if path.suffix == ".md":
+        inner = name.relative_to("docs") if name.parts[0] == "docs" else name
+        return inner.with_name("index.md") if inner.name == "README.md" else inner
+    if path.suffix in (".svg", ".png", ".webp", ".ipynb"):
+        return name.relative_to("docs")
+    return Path("source") / (name / "index.md" if path.is_dir() else name.with_name(f"{name.name}.md"))
+
+
+def rewritten(page: Path, places: dict[Path, Path]) -> str:
+    """The text of a page whose links lead to where their targets are in the site; new targets get there too."""
+
+    def moved(found: re.Match[str]) -> str:
+        target = (page.parent / found[0]).resolve()
+        if "://" in found[0] or not target.exists():
+            return found[0]
+        if target not in places:
+            places[target] = place(target)
+            copied(target, places)
+        return os.path.relpath(places[target], place(page).parent)
+
+    parts = re.split(r"(^ *```.*?^ *```$|`[^`\n]+`)", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return "".join(part if number % 2 else LINK.sub(moved, part) for number, part in enumerate(parts))
+
+
+def copied(target: Path, places: dict[Path, Path]) -> None:
+    """Bring what a page links to into the site: a picture as it is, a file as its text, a folder as a list."""
+    there = OUT / places[target]
+    if places[target].suffix != ".md":
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(target, there)
+    elif target.is_dir():
+        files = sorted(path for path in target.rglob("*.py") if path.name != "__init__.py")
+        for path in files:
+            if path not in places:
+                places[path] = place(path)
+                copied(path, places)
+        links = [os.path.relpath(places[path], places[target].parent) for path in files]
+        lines = [f"- [{path.relative_to(target)}]({link})" for path, link in zip(files, links, strict=True)]
+        write(places[target], "\n".join([f"# {target.relative_to(ROOT)}", "", *lines, ""]))
+    else:
+        code = target.read_text(encoding="utf-8")
+        language = LANGUAGES.get(target.suffix, "text")
+        write(places[target], f"# {target.relative_to(ROOT)}\n\n````{language}\n{code}````\n")
+
+
+def reference() -> dict[str, str]:
+    """One page per room with the docstrings of the facade's names, by module."""
+    modules: dict[str, list[str]] = {}
+    for name in sorted(rlplug_core.__all__, key=str.lower):
+        modules.setdefault(rlplug_core._HOMES[name], []).append(name)
+    pages = {room: [f"# {room.capitalize()}", "", head, ""] for room, head in ROOMS.items()}
+    for module, names in sorted(modules.items()):
+        room = module.partition(".")[0] if "." in module else "vocabulary"
+        pages[room] += [f"## rlplug_core.{module}", ""]
+        pages[room] += [f"::: rlplug_core.{module}.{name}\n    options:\n      heading_level: 3\n" for name in names]
+    return {room: "\n".join(lines) for room, lines in pages.items()}
+
+
+def checked(pages: set[str]) -> int:
+    """Compare pages and navigation; decisions are reached through their index."""
+    named = set(targets(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
+    own = {page for page in pages if not page.startswith("decisions/0")}
+    for page in sorted(own - named):
+        sys.stderr.write(f"{CONFIG.name}: no place in the navigation for {page}\n")
+    for page in sorted(named - own):
+        sys.stderr.write(f"{CONFIG.name}: the navigation names {page}, which is no page\n")
+    return 1 if own ^ named else 0
+
+
+def targets(entries: list[Any]) -> Iterator[str]:
+    """The pages that a navigation names, at any depth."""
+    for entry in entries:
+        for value in entry.values() if isinstance(entry, Mapping) else [entry]:
+            if isinstance(value, str):
+                yield value
+            else:
+                yield from targets(value)
+
+
+def write(name: Path, text: str) -> None:
+    path = OUT / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Show a run in a notebook while it trains: a curve that grows, for `train(…, watch=LiveCurve())`.
+
+It needs IPython, which every notebook has; `python -m pip install 'rlplug-cli[notebook]'` brings it elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlplug_core.loop.events import Progress
+
+
+class LiveCurve:
+    """Draws the mean return of recent episodes and the evaluations over env steps, at most once in `every` seconds.
+
+    The drawing takes the place of the one before, and the last one stays in the notebook.
+    """
+
+    def __init__(self, every: float = 1.0, now: Callable[[], float] = time.monotonic) -> None:
+        self.every, self.now = every, now
+        self.returns: list[tuple[int, float]] = []
+        self.evaluations: list[tuple[int, float]] = []
+        self.drawn = -every
+        self.handle: Any = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Take a run's progress; draws if it is time, and always before the final evaluation."""
+        added = note(self.returns, progress.steps, progress.return_mean)
+        if progress.evaluation is not None and progress.evaluation != last(self.evaluations):
+            added = note(self.evaluations, progress.steps, progress.evaluation) or added
+        if added and (progress.phase == "final_eval" or self.now() - self.drawn >= self.every):
+            self.drawn = self.now()
+            self.show(progress)
+
+    def show(self, progress: Progress) -> None:
+        """Draw it in the notebook."""
+        from IPython.display import Image, display
+
+        picture = Image(data=self.png(progress))
+        if self.handle is None:
+            self.handle = display(picture, display_id=True)
+        else:
+            self.handle.update(picture)
+
+    def png(self, progress: Progress) -> bytes:
+        """The drawing as the bytes of a PNG."""
+        buffer = BytesIO()
+        self.figure(progress).savefig(buffer, format="png")
+        return buffer.getvalue()
+
+    def figure(self, progress: Progress) -> Figure:
+        """The drawing, which belongs to no window."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7, 3), layout="constrained")
+        axes = figure.subplots()
+        for points, label, style in ((self.returns, "last 100 episodes", "-"), (self.evaluations, "evaluation", "o-")):
+            if points:
+                axes.plot(*zip(*points, strict=True), style, label=label)
+        axes.set(xlim=(0, progress.total), xlabel="env steps", ylabel="return")
+        axes.set_title(f"{progress.steps:,} of {progress.total:,} steps, {progress.steps_per_second:,.0f} a second")
+        if self.returns or self.evaluations:
+            axes.legend(loc="upper left", frameon=False)
+        return figure
+
+
+def note(points: list[tuple[int, float]], steps: int, value: float | None) -> bool:
+    """Add a point to a curve, unless there is none or it was there; whether it was added."""
+    if value is None or (points and points[-1][0] >= steps):
+        return False
+    points.append((steps, value))
+    return True
+
+
+def last(points: list[tuple[int, float]]) -> float | None:
+    return points[-1][1] if points else None

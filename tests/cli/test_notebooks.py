@@ -1,0 +1,100 @@
+"""The guide's notebooks are those of its scripts, and one runs in a kernel: live curve, film and all."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import nbformat
+import pytest
+from PIL import Image
+
+from rlplug_cli.render.notebook import LiveCurve
+from rlplug_core.loop.events import Progress
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+
+
+@pytest.fixture(scope="module")
+def notebooks() -> ModuleType:
+    """The script `docs/guide/notebooks.py`."""
+    spec = importlib.util.spec_from_file_location("guide_notebooks", GUIDE / "notebooks.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_chapter_has_a_notebook_that_is_up_to_date(notebooks: ModuleType) -> None:
+    """`python docs/guide/notebooks.py` writes them anew."""
+    assert len(notebooks.CHAPTERS) == 10
+    for chapter in notebooks.CHAPTERS:
+        assert json.loads(chapter.with_suffix(".ipynb").read_bytes()) == json.loads(notebooks.notebook(chapter))
+    assert len(list(GUIDE.glob("*.ipynb"))) == 10
+
+
+def test_a_chapter_runs_in_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(GUIDE))  # a notebook finds what lies beside it
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    found: Any = nbformat.read(GUIDE / "chapter_02_double.ipynb", as_version=4)
+    few = ('20_000, "eval_episodes": 20', '1_300, "eval_episodes": 1, "final_eval_episodes": 1')
+    for cell in found.cells:
+        cell.source = cell.source.replace(*few)
+    nbformat.write(found, place / "chapter.ipynb")
+    execute = [sys.executable, "-c", "from nbclient.cli import main; main()", "--inplace", "chapter.ipynb"]
+    subprocess.run(execute, check=True, capture_output=True)
+    found = nbformat.read(place / "chapter.ipynb", as_version=4)
+    outputs = [output for cell in found.cells for output in cell.get("outputs", [])]
+    kinds = [set(output.get("data", {})) for output in outputs]
+    assert any("image/png" in kind for kind in kinds), "no curve"
+    assert any("image/webp" in kind for kind in kinds), "no film"
+    assert [output for output in outputs if output.output_type == "error"] == []
+    (run,) = (place / "runs").iterdir()
+    assert json.loads((run / "config.json").read_bytes())["algorithm"] == "__main__:DoubleDQN"
+
+
+def progress(steps: int, evaluation: float | None = None, phase: str = "training") -> Progress:
+    return Progress(steps, 100, 10.0, 3, float(steps), evaluation, evaluation, phase)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Return at which steps a curve is drawn that gets this progress, one every second."""
+
+    def at(*seen: Progress, every: float = 1.0) -> list[int]:
+        steps: list[int] = []
+        clock = iter(range(len(seen) * 2))
+        curve = LiveCurve(every, now=lambda: next(clock))
+        monkeypatch.setattr(curve, "show", lambda one: steps.append(one.steps))
+        for one in seen:
+            curve(one)
+        return steps
+
+    return at
+
+
+def test_a_curve_is_drawn_where_something_is_new(drawn: Callable[..., list[int]]) -> None:
+    assert drawn(progress(10), progress(10), progress(20)) == [10, 20]
+
+
+def test_a_curve_is_drawn_seldom_but_at_the_end(drawn: Callable[..., list[int]]) -> None:
+    many = [progress(step) for step in range(10, 90, 10)]
+    assert drawn(*many, progress(99, phase="final_eval"), every=1000.0) == [10, 99]
+
+
+def test_an_evaluation_is_a_point_once() -> None:
+    curve = LiveCurve(every=1e9, now=lambda: 0.0)
+    curve.drawn = 0.0
+    for one in (progress(10, 5.0), progress(20, 5.0), progress(30, 7.0)):
+        curve(one)
+    assert curve.evaluations == [(10, 5.0), (30, 7.0)]
+    assert curve.returns == [(10, 10.0), (20, 20.0), (30, 30.0)]
+    assert Image.open(BytesIO(curve.png(progress(30, 7.0)))).size == (700, 300)

@@ -1,0 +1,175 @@
+"""What runs on the forge, and what a release changes, agree with the repository that they are about."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+FORGE = ROOT / ".github"
+WORKFLOWS = sorted((FORGE / "workflows").glob("*.yml"))
+FORMS = sorted(path for path in (FORGE / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+PYTHON = "Programming Language :: Python :: 3."
+
+
+def read(path: Path) -> dict[str, Any]:
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict), path
+    return found
+
+
+def project(root: Path, package: str) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((root / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
+@pytest.fixture(scope="module")
+def release() -> ModuleType:
+    """The script `.ci/release.py`."""
+    spec = importlib.util.spec_from_file_location("release", ROOT / ".ci" / "release.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tree(tmp_path: Path, release: ModuleType) -> Path:
+    """A copy of the files that a release changes."""
+    for path in [*release.changed(ROOT, "99.0.0", "2026-01-31"), *ROOT.glob("rlplug-*/src/rlplug_*/__init__.py")]:
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    return tmp_path
+
+
+def write(texts: dict[Path, str]) -> None:
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+
+
+def test_all_that_names_the_version_names_the_same(release: ModuleType) -> None:
+    version = release.version_of(ROOT)
+    assert {project(ROOT, package)["version"] for package in release.PACKAGES} == {version}
+    assert read(ROOT / "CITATION.cff")["version"] == version
+    for path in ROOT.glob("rlplug-*/src/rlplug_*/__init__.py"):
+        assert set(re.findall(r'^__version__ = "(.+)"', path.read_text(encoding="utf-8"), re.M)) <= {version}
+
+
+def test_a_release_raises_every_version_and_bound(release: ModuleType, tree: Path) -> None:
+    write(release.changed(tree, "0.2.0", "2026-01-31"))
+    accepted = "rlplug-core>=0.2,<0.3"
+    for package in release.PACKAGES:
+        table = project(tree, package)
+        assert table["version"] == "0.2.0"
+        siblings = [text for text in requirements(table) if Requirement(text).name in release.PACKAGES]
+        assert all(text.endswith(">=0.2,<0.3") for text in siblings)
+    for path in [*tree.glob("examples/*/pyproject.toml"), tree / "README.md", tree / "docs/plugins/contract.md"]:
+        assert accepted in path.read_text(encoding="utf-8")
+    assert '\n__version__ = "0.2.0"\n' in (tree / "rlplug-core/src/rlplug_core/__init__.py").read_text(encoding="utf-8")
+    cited = read(tree / "CITATION.cff")
+    assert (cited["version"], str(cited["date-released"])) == ("0.2.0", "2026-01-31")
+
+
+def requirements(table: dict[str, Any]) -> list[str]:
+    extras = table.get("optional-dependencies", {}).values()
+    return [*table["dependencies"], *(text for extra in extras for text in extra)]
+
+
+def test_a_release_dates_what_was_unreleased(release: ModuleType) -> None:
+    log = "# Change log\n\n## Unreleased\n\n- This.\n"
+    first = release.released(log, "0.2.0", "2026-01-31")
+    assert first == "# Change log\n\n## Unreleased\n\n## 0.2.0 (2026-01-31)\n\n- This.\n"
+    second = release.released(first, "0.3.0", "2026-02-28")
+    assert second == (
+        "# Change log\n\n## Unreleased\n\n## 0.3.0 (2026-02-28)\n\n- No change but the version.\n"
+        "\n## 0.2.0 (2026-01-31)\n\n- This.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "why"), [("0.0.9", "not above"), ("next", "no version"), ("0.2.0rc1", "no version")]
+)
+def test_a_version_must_be_a_higher_one(release: ModuleType, version: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        release.changed(ROOT, version, "2026-01-31")
+
+
+def test_a_tag_is_the_version_with_its_change_logs(release: ModuleType, tree: Path) -> None:
+    write(release.changed(tree, "0.2.0", "2026-01-31"))
+    assert release.check_tag(tree, "v0.2.0") == 0
+    with pytest.raises(ValueError, match=r"the tag is v0\.3\.0"):
+        release.check_tag(tree, "v0.3.0")
+
+
+def test_the_script_shows_changes_and_makes_none() -> None:
+    before = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "release.py"), "99.0.0"], check=True, capture_output=True, text=True
+    )
+    assert '+version = "99.0.0"' in done.stdout
+    assert (ROOT / "CITATION.cff").read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_may_only_read_where_it_says_no_more(path: Path) -> None:
+    found = read(path)
+    assert found["permissions"] == {"contents": "read"}
+    for job in found["jobs"].values():
+        assert set(job) >= {"runs-on", "steps"}
+        assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+        assert "id-token" not in job.get("permissions", {}) or "environment" in job
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_names_sessions_that_exist(path: Path) -> None:
+    nox = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    sessions = set(re.findall(r'@nox\.session\(name="([\w-]+)"', nox)) | set(
+        re.findall(r"^def (\w+)\(session", nox, re.M)
+    )
+    runs = [step["run"] for job in read(path)["jobs"].values() for step in job["steps"] if "run" in step]
+    named = [
+        name for run in runs for found in re.findall(r"nox -s ([\w -]+?)(?:$| -- )", run) for name in found.split()
+    ]
+    assert set(named) <= sessions, named
+
+
+def test_the_pythons_that_are_tested_are_those_that_are_declared(release: ModuleType) -> None:
+    tested = read(FORGE / "workflows" / "tests.yml")["jobs"]["linux"]["strategy"]["matrix"]["python"]
+    for package in release.PACKAGES:
+        table = project(ROOT, package)
+        declared = [name.removeprefix(PYTHON) for name in table["classifiers"] if name.startswith(PYTHON)]
+        assert [f"3.{minor}" for minor in declared] == tested
+        assert table["requires-python"] == f">={tested[0]}"
+
+
+def test_pre_commit_checks_with_the_ruff_of_the_session_lint() -> None:
+    (hooks,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert f"\nruff=={hooks['rev'].removeprefix('v')}\n" in (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert [hook["id"] for hook in hooks["hooks"]] == ["ruff-check", "ruff-format"]
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_an_issue_form_asks_for_something(path: Path) -> None:
+    form = read(path)
+    assert form["name"]
+    assert form["description"]
+    questions = [field for field in form["body"] if field["type"] != "markdown"]
+    assert len({field["id"] for field in questions}) == len(questions)
+    assert any(field.get("validations", {}).get("required") for field in questions)
+
+
+def test_the_citation_is_whole() -> None:
+    assert set(read(ROOT / "CITATION.cff")) >= {"cff-version", "message", "title", "authors", "version", "license"}

@@ -1,0 +1,64 @@
+"""The documentation site has every page in its navigation, and no link leads out of what was assembled."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The script `docs/site.py`, after it has assembled the pages in a place of its own."""
+    spec = importlib.util.spec_from_file_location("site_script", ROOT / "docs" / "site.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.OUT = tmp_path_factory.mktemp("site")
+    assert module.main() == 0
+    return module
+
+
+def test_a_page_without_a_place_is_named(site: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    places = set(site.targets(site.tomllib.loads(site.CONFIG.read_text(encoding="utf-8"))["project"]["nav"]))
+    assert site.checked(places) == 0
+    assert site.checked({*places, "new.md"} - {"index.md"}) == 1
+    said = capsys.readouterr().err
+    assert "no place in the navigation for new.md" in said
+    assert "names index.md, which is no page" in said
+
+
+def test_relative_links_stay_inside(site: ModuleType) -> None:
+    pages = list(site.OUT.rglob("*.md"))
+    assert len(pages) > 100
+    for page in pages:
+        text = re.sub(r"^ *(````?).*?^ *\1$|`[^`\n]+`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)\s#]+)", text):
+            assert "://" in target or (page.parent / target).exists(), f"{page.relative_to(site.OUT)}: {target}"
+
+
+def test_every_name_of_the_facade_is_in_the_reference(site: ModuleType) -> None:
+    import rlplug_core
+
+    text = "".join(page.read_text(encoding="utf-8") for page in (site.OUT / "reference").iterdir())
+    named = set(re.findall(r"^::: rlplug_core\.[\w.]+\.(\w+)$", text, re.M))
+    assert named == set(rlplug_core.__all__)
+
+
+def test_a_file_that_a_page_links_to_is_shown(site: ModuleType) -> None:
+    shown = (site.OUT / "source/rlplug-algos/src/rlplug_algos/policy_gradient/a2c.py.md").read_text(encoding="utf-8")
+    assert "class A2C(" in shown
+
+
+def test_the_gallery_shows_every_film_and_curve() -> None:
+    pictures = ROOT / "docs" / "pictures"
+    gallery = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\]\(pictures/((?:film|curves)-[\w.-]+)\)", gallery))
+    assert shown == {path.name for kind in ("film-*", "curves-*.svg") for path in pictures.glob(kind)}
+    assert all(path.stat().st_size < 400_000 for path in pictures.glob("film-*"))
