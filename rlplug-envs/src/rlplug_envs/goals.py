@@ -35,7 +35,7 @@ class Each:
 
     def _takes_whole_batches(self, two: Array) -> bool:
         try:
-            return np.shape(self.function(two, two, {})) == (2,)
+            return bool(np.shape(self.function(two, two, {})) == (2,))
         except (AssertionError, IndexError, TypeError, ValueError):  # it was written for one pair of goals
             self.function(two[0], two[0], {})
             return False

@@ -82,8 +82,8 @@ class HindsightReplay(ReplayBuffer):
         steps_left = (np.where(ends == RUNNING, newest, ends) - index) // data.num_envs
         later = index + data.num_envs * self.generator.integers(0, steps_left + 1)
         _, last, _ = data.window(later, 1, self.gamma)  # past steps at which the row was absent
-        achieved: Any = data.obs["achieved_goal"].after(last, data.flat["ended"].take(last % data.total))
-        return host(achieved)
+        stored: Any = data.obs
+        return host(stored["achieved_goal"].after(last, data.flat["ended"].take(last % data.total)))
 
     def restart(self) -> None:
         super().restart()

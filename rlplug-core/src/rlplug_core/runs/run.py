@@ -79,8 +79,8 @@ def train(
     plan, warm = _begun(Plan.make(word, source, values))
     plan, timing = settled(plan)
     _probe(plan)
-    for found in (timing, survey(plan)) if say is not None else ():
-        if found:
+    if say is not None:
+        for found in filter(None, (timing, survey(plan))):
             say(found)
     run = _created(plan, word, Path(out), name, origins)
     Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
