@@ -29,7 +29,7 @@ NO_EXTRAS: dict[str, Array] = {}
 
 @dataclass(frozen=True)
 class Goals:
-    """What a goal that was not aimed at would have given: functions of achieved and desired goals [B, ...].
+    """The rewards of goals that were not aimed at: functions of achieved and desired goals [B, ...].
 
     Attributes:
         reward: to rewards [B].

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlplug_core import Config, Context
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Count, Positive
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import NonFinite, UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Array, Obs, RecurrentState, Result, Spec, State, Step
 
@@ -147,6 +147,8 @@ class ES:
         return EpisodeBuffer(self.config.episodes)
 
     def update(self, batch: Episodes, clock: Clock) -> Result:
+        if not np.isfinite(batch.returns).all():
+            raise NonFinite(f"an episode returned {batch.returns.sum():g}")
         score = (batch.returns - batch.returns.mean()) / (batch.returns.std() + 1e-8)
         step = sum(share * self.mean.noise(int(seed)) for share, seed in zip(score, batch.seeds, strict=True))
         self.mean.theta += self.config.learning_rate / len(score) * np.asarray(step, np.float32)

@@ -43,11 +43,11 @@ class Bits(Vector):
 
 
 def reached(achieved: Array, desired: Array) -> Array:
-    """Whether goals [B, n] are reached."""
+    """Return which goals [B, n] are reached."""
     there: Array = (achieved == desired).all(-1)
     return there
 
 
 def reward(achieved: Array, desired: Array) -> Array:
-    """-1 for each of [B, n] that is not."""
+    """Return -1 for each goal [B, n] that is not reached, and 0 for the others."""
     return reached(achieved, desired).astype(np.float32) - 1
