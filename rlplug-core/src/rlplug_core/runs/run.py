@@ -21,6 +21,7 @@ from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.transform import learned
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.opened import Run, open_run, plan_of
@@ -68,6 +69,10 @@ def train(
     origins = {**origins, **called.configure(values)}
     plan, warm = _begun(Plan.make(word, env, values))
     probe = plan.make_env(1)  # what cannot be made is refused before anything is written
+    if plan.runner != "sync" and learned(probe):
+        raise UsageError(
+            f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {env}"
+        )
     plan.make_learner(probe.spec)
     probe.close()
     run = _created(plan, word, env, Path(out), name, origins)
