@@ -99,6 +99,7 @@ class Centered(Transform):
 
     def __init__(self, env: Env, config: Config | None = None) -> None:
         super().__init__(env)
+        self.spec = replace(env.spec, obs=spaces.Box(-np.inf, np.inf, env.spec.obs.shape, np.float32))
         self.sum, self.count, self.frozen = np.zeros(env.spec.obs.shape or (), np.float64), 0.0, False
 
     def reset(self, seed: int) -> Timestep:

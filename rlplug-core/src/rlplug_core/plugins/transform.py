@@ -71,7 +71,7 @@ class Transform:
         self.env.load_state_dict(state["env"])
 
     def learned(self) -> State:
-        """What wrappers below have learned; one that learns adds its own to it, for any number of rows."""
+        """Return what wrappers below have learned; one that learns adds its own to it, for any number of rows."""
         return learned(self.env)
 
     def freeze(self, state: State) -> None:

@@ -244,7 +244,7 @@ class Session:
         return result
 
     def _learned(self) -> State:
-        """What the wrappers of the training environment have learned so far."""
+        """Return what the wrappers of the training environment have learned so far."""
         return learned(self.runner.actor.env) if isinstance(self.runner, Sync) else {}
 
     def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None:
