@@ -92,3 +92,47 @@ class Halved:
 
     def step(self, action: Array) -> Timestep:
         raise NotImplementedError
+
+
+class Centered(Transform):
+    """Observations less their running mean: a wrapper that learns."""
+
+    def __init__(self, env: Env, config: Config | None = None) -> None:
+        super().__init__(env)
+        self.spec = replace(env.spec, obs=spaces.Box(-np.inf, np.inf, env.spec.obs.shape, np.float32))
+        self.sum, self.count, self.frozen = np.zeros(env.spec.obs.shape or (), np.float64), 0.0, False
+
+    def reset(self, seed: int) -> Timestep:
+        now = self.env.reset(seed)
+        obs = self._seen(now.obs)
+        return with_obs(now, obs, obs)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        obs = self._seen(now.obs)
+        return with_obs(now, obs, obs if now.final_obs is now.obs else self._centered(now.final_obs))
+
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        return self._centered(super().observe(obs, is_first))
+
+    def learned(self) -> State:
+        return super().learned() | {"sum": self.sum.copy(), "count": self.count}
+
+    def freeze(self, state: State) -> None:
+        super().freeze(state)
+        self.sum, self.count, self.frozen = np.array(state["sum"]), state["count"], True
+
+    def state_dict(self) -> State:
+        return super().state_dict() | {"sum": self.sum.copy(), "count": self.count}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.sum, self.count = np.array(state["sum"]), state["count"]
+
+    def _seen(self, obs: Array) -> Array:
+        if not self.frozen:
+            self.sum, self.count = self.sum + obs.sum(0), self.count + len(obs)
+        return self._centered(obs)
+
+    def _centered(self, obs: Array) -> Array:
+        return (obs - self.sum / max(1, self.count)).astype(np.float32)

@@ -224,6 +224,19 @@ class SupportsObserve(Protocol):
 
 
 @runtime_checkable
+class SupportsLearned(Protocol):
+    """A wrapper that learns from what passes through it, such as the moments of observations."""
+
+    def learned(self) -> State:
+        """Copies of what it and those below have learned, for any number of rows; empty where none learns."""
+        ...
+
+    def freeze(self, state: State) -> None:
+        """Use what another one has `learned` from now on, and learn no more: called before evaluating and playing."""
+        ...
+
+
+@runtime_checkable
 class SupportsActionSpace(Protocol):
     """An environment that says which actions the bare one takes, as its documentation has them."""
 
@@ -357,6 +370,7 @@ __all__ = [
     "SupportsHold",
     "SupportsInfo",
     "SupportsInside",
+    "SupportsLearned",
     "SupportsLimit",
     "SupportsObserve",
     "SupportsPart",

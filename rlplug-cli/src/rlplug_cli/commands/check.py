@@ -12,7 +12,7 @@ from rlplug_cli.commands.run import declared
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import assigned
 from rlplug_core.errors import UsageError
-from rlplug_core.testing import CONTRACT, Check, checks
+from rlplug_core.testing import CONTRACT, Check, checks, env_checks, hook_checks, wrapper_checks
 from rlplug_core.testing.kit.outcome import Outcome
 
 #: How each status is shown.
@@ -20,7 +20,7 @@ COLORS = {"passed": "green", "failed": "red", "warned": "yellow", "expected": "y
 
 
 @click.command("check")
-@click.argument("algorithm")
+@click.argument("words", nargs=-1, required=True, metavar="[env|wrapper|hooks] NAME")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Examine it with this option value.")
 @click.option("--env", help="Examine it on this environment, where none of the kit's own suits it.")
 @click.option(
@@ -31,23 +31,41 @@ COLORS = {"passed": "green", "failed": "red", "warned": "yellow", "expected": "y
 @click.option("--json", is_flag=True, help="Write all outcomes as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, algorithm: str, pairs: tuple[str, ...], env: str | None, expected: tuple[str, ...],
+    ctx: click.Context, words: tuple[str, ...], pairs: tuple[str, ...], env: str | None, expected: tuple[str, ...],
     learn: bool, strict: bool, json: bool,
 ) -> None:  # fmt: skip
-    """Hold ALGORITHM, an id or ./file.py:Class, to the contract.
+    """Hold a plugin to the contract: an algorithm, by its id or ./file.py:Class, or another kind, named before it.
+
+    `env NS/ID` is an environment, `wrapper NAME:option=value` a wrapper, `hooks DISTRIBUTION` its hooks.
 
     Ends with code 1 where a check fails.
     """
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # read once, when numpy is imported
-    options = assigned(pairs, declared("algorithms", algorithm), algorithm) if pairs else {}
-    found = checks(algorithm, options=options, env=env, expected_failures=_expectations(expected), learn=learn)
+    kind, name = _named(words)
+    expectations = _expectations(expected)
+    if kind == "algorithm":
+        options = assigned(pairs, declared("algorithms", name), name) if pairs else {}
+        found = checks(name, options=options, env=env, expected_failures=expectations, learn=learn)
+    elif kind == "wrapper":
+        found = wrapper_checks(name, env=env, expected_failures=expectations)
+    else:
+        found = (env_checks if kind == "env" else hook_checks)(name, expected_failures=expectations)
     outcomes = ((check, check.outcome()) for check in found)
     told = list(outcomes) if json else list(_tell(outcomes))
     if json:
-        echo_json(_report(algorithm, told))
+        echo_json(_report(kind, name, told))
     wrong = {"failed", "warned"} if strict else {"failed"}
     ctx.exit(1 if any(outcome.status in wrong for _, outcome in told) else 0)
+
+
+def _named(words: tuple[str, ...]) -> tuple[str, str]:
+    """Return the kind of plugin that is meant, and its name."""
+    if len(words) == 1:
+        return "algorithm", words[0]
+    if len(words) == 2 and words[0] in ("env", "wrapper", "hooks"):
+        return words[0], words[1]
+    raise UsageError(f"'{' '.join(words)}': write rlplug check NAME, or env, wrapper or hooks and one NAME")
 
 
 def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
@@ -74,7 +92,7 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
     echo(f"{summary} in {seconds:.1f} s; contract {CONTRACT}")
 
 
-def _report(algorithm: str, told: list[tuple[Check, Outcome]]) -> dict[str, object]:
+def _report(kind: str, name: str, told: list[tuple[Check, Outcome]]) -> dict[str, object]:
     rows = [
         {
             "name": check.name, "level": check.level, "status": outcome.status, "message": outcome.message,
@@ -82,4 +100,4 @@ def _report(algorithm: str, told: list[tuple[Check, Outcome]]) -> dict[str, obje
         }
         for check, outcome in told
     ]  # fmt: skip
-    return {"algorithm": algorithm, "contract": CONTRACT, "checks": rows}
+    return {kind: name, "contract": CONTRACT, "checks": rows}

@@ -13,6 +13,7 @@ from rlplug_core.protocols import (
     Show,
     SupportsActionSpace,
     SupportsInfo,
+    SupportsLearned,
     SupportsLimit,
     SupportsObserve,
     SupportsShow,
@@ -42,6 +43,7 @@ class Transform:
     What lies below hands out the same arrays and timesteps again: a wrapper writes into none of them. Its own arrays
     must stay valid until the second next call, so two in turn are enough. One that changes observations sets
     `self.spec`, and says in `observe` what becomes of them; one with a state of its own adds it to both state methods.
+    What a wrapper learns of all rows, such as moments, reaches evaluations only by `learned` and `freeze`.
     """
 
     Config: ClassVar[type[Any]] = Config
@@ -68,6 +70,14 @@ class Transform:
 
     def load_state_dict(self, state: State) -> None:
         self.env.load_state_dict(state["env"])
+
+    def learned(self) -> State:
+        """Return what wrappers below have learned; one that learns adds its own to it, for any number of rows."""
+        return learned(self.env)
+
+    def freeze(self, state: State) -> None:
+        """Let wrappers below use what others have learned, and learn no more; one that learns takes its own out."""
+        freeze(self.env, state)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         """The bare environment's observations [B, ...] as they leave this wrapper; a fresh array if it changes them."""
@@ -110,6 +120,27 @@ class Transform:
         if not isinstance(self.env, SupportsLimit):
             raise UsageError(f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'")
         self.env.limit(steps)
+
+
+def learned(env: Env) -> State:
+    """Copies of what the wrappers of an environment have learned; empty where none learns."""
+    return env.learned() if isinstance(env, SupportsLearned) else {}
+
+
+def freeze(env: Env, state: State) -> None:
+    """Let the wrappers of an environment use what those of another one have learned, and learn no more.
+
+    Raises:
+        UsageError: they are others.
+    """
+    try:
+        if isinstance(env, SupportsLearned) and state:
+            env.freeze(state)
+    except KeyError as error:
+        raise UsageError(
+            f"what the run's wrappers learned does not fit those around {env.spec.id}: there is no {error}; evaluate "
+            "it with the wrappers it was trained with"
+        ) from error
 
 
 def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:

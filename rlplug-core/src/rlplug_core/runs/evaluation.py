@@ -12,6 +12,7 @@ from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import source_of
+from rlplug_core.plugins.transform import freeze
 from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
@@ -89,7 +90,7 @@ def ready(plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions,
 
 
 def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str) -> tuple[Learner[Any], Saved]:
-    """A learner with a checkpoint's weights, and which one it is.
+    """A learner with a checkpoint's weights, and which one it is; the environment's wrappers stand as they did then.
 
     Raises:
         UsageError: there is no such checkpoint, or its weights do not fit the environment.
@@ -105,6 +106,8 @@ def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str)
             f"the weights of {saved.path.name} do not fit {env.spec.id} (observations {env.spec.obs}, actions "
             f"{env.spec.action}): {said}; play it where it was trained, or with the same wrappers"
         ) from error
+    if (saved.path / "wrappers.json").is_file():
+        freeze(env, read(saved.path, "wrappers")[0]["wrappers"])
     return learner, saved
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from rlplug_core.errors import UsageError
 from rlplug_core.export.bundle import read, write
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.transform import learned
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
@@ -31,6 +32,11 @@ def export_policy(
     config, found = directory.config, summary(directory.path)
     env = plan.make_env(1)
     try:
+        if learned(env):
+            raise UsageError(
+                f"the wrappers of {found.name} learn as they go, which an export cannot carry; use the run itself: "
+                f"rlplug_core.load('{directory.path}')"
+            )
         agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
         about = {
             "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,

@@ -12,8 +12,10 @@ from rlplug_core.errors import BadFile, plain, warn
 from rlplug_core.films.film import Films, film, usual_suffix
 from rlplug_core.films.player import Reel, play
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.transform import freeze
 from rlplug_core.protocols import Learner, SupportsLimit, SupportsShow
 from rlplug_core.runs.watching import shown_env
+from rlplug_core.types import State
 
 FOLDER = "videos"
 #: Steps after which an episode is cut in a film.
@@ -39,20 +41,23 @@ class Recorder:
         """Return whether a film is to be made at this env step."""
         return bool(self.every) and steps - self.filmed >= self.every
 
-    def record(self, learner: Learner[Any], seed: int, clock: Clock) -> dict[str, Any] | None:
+    def record(self, learner: Learner[Any], seed: int, clock: Clock, wrappers: State) -> dict[str, Any] | None:
         """Make a film; what the journal says of it, or None where it cannot be made: then there will be no more."""
         path = self.run / FOLDER / f"step-{clock.steps:012d}{usual_suffix()}"
         try:
-            return self._record(learner, path, seed, clock)
+            return self._record(learner, path, seed, clock, wrappers)
         except Exception as error:  # noqa: BLE001 - a renderer may raise anything, and a run is worth more than its films
             warn(f"no films of this run: {plain(str(error), 300) or type(error).__name__}")
             self.every = 0
             return None
 
-    def _record(self, learner: Learner[Any], path: Path, seed: int, clock: Clock) -> dict[str, Any]:
+    def _record(
+        self, learner: Learner[Any], path: Path, seed: int, clock: Clock, wrappers: State
+    ) -> dict[str, Any]:  # fmt: skip
         began = time.monotonic()
         env = shown_env(self.plan, "rgb_array")
         try:
+            freeze(env, wrappers)
             if isinstance(env, SupportsLimit):
                 env.limit(LONGEST)
             fps = env.fps if isinstance(env, SupportsShow) else 30.0

@@ -24,6 +24,7 @@ from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_source import EnvSource, source_of
 from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
+from rlplug_core.plugins.transform import learned
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.opened import Run, open_run, plan_of
@@ -100,6 +101,10 @@ def _probe(plan: Plan) -> None:
         UsageError: the environment for evaluations has other spaces.
     """
     env = plan.make_env(1)
+    if plan.runner != "sync" and learned(env):
+        raise UsageError(
+            f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
+        )
     plan.make_learner(env.spec)
     env.close()
     if plan.eval_source is plan.source and not plan.source.is_object:

@@ -23,6 +23,7 @@ from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
 from rlplug_core.plugins.hook_specs import RunView
+from rlplug_core.plugins.transform import freeze, learned
 from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
 from rlplug_core.runs.advice import advice
 from rlplug_core.runs.allowance import KIND, Allowance, measured
@@ -235,9 +236,13 @@ class Session:
         if self.eval_env is None:
             self.eval_env = self.plan.make_eval_env(self._eval_episodes(learner))
         seed = self.plan.seeds().child("evaluation").integer()
+        wrappers = self._learned()
+        freeze(self.eval_env, wrappers)
         result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
-        if self.recorder.due(self.clock.steps) and (found := self.recorder.record(learner, seed, self.clock)):
+        if self.recorder.due(self.clock.steps) and (
+            found := self.recorder.record(learner, seed, self.clock, self._learned())
+        ):
             self.record("film", self.clock.steps, found)
         return result
 
@@ -257,11 +262,17 @@ class Session:
     def _allowance(self) -> Allowance:
         return Allowance.recorded(self.directory.path) or Allowance()
 
+    def _learned(self) -> State:
+        """Return what the wrappers of the training environment have learned so far."""
+        return learned(self.runner.actor.env) if isinstance(self.runner, Sync) else {}
+
     def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None:
         about = {
             "reason": reason, "exact": not self.runner.inexact, "inexact": self.runner.inexact,
             "environment": environment(self.plan), "created": time.time(),
         }  # fmt: skip
+        if wrappers := self._learned():
+            components = {**components, "wrappers": wrappers}
         saved = self.checkpoints.save(kind, step, components, about)
         self.journal.sync()
         self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})

@@ -9,11 +9,21 @@ A test file of four lines holds an algorithm to the contract:
     def test_conformance(check: Check) -> None:
         check()
 
+`env_checks`, `wrapper_checks` and `hook_checks` do the same for the other kinds of plugins.
+
 Importing this imports neither torch nor gymnasium nor any plugin.
 """
 
 from __future__ import annotations
 
-from rlplug_core.testing.checks import CONTRACT, Check, ProvisionalFailure, checks
+from rlplug_core.testing.checks import (
+    CONTRACT,
+    Check,
+    ProvisionalFailure,
+    checks,
+    env_checks,
+    hook_checks,
+    wrapper_checks,
+)
 
-__all__ = ["CONTRACT", "Check", "ProvisionalFailure", "checks"]
+__all__ = ["CONTRACT", "Check", "ProvisionalFailure", "checks", "env_checks", "hook_checks", "wrapper_checks"]

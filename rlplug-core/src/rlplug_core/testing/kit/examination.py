@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlplug_core.config.targets import describe, is_target
 from rlplug_core.plugins.names import usable
 from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
-from rlplug_core.testing.kit.rules import RULES, Rule
+from rlplug_core.testing.kit.rules import KINDS, Rule
 
 if TYPE_CHECKING:
     from rlplug_core.testing.kit.subject import Subject
 
 
+class Examined(Protocol):
+    """The subject of an examination, apart from the rest of the process."""
+
+    def apart(self) -> AbstractContextManager[None]: ...
+
+
 class Examination:
-    """The outcomes of the checks of one algorithm, by name.
+    """The outcomes of the checks of one plugin, by name; `kind` is one of `rules.KINDS`.
 
     Raises:
         UsageError, PluginError: nothing has this name, or it cannot be used; decided without importing it.
     """
 
-    def __init__(self, name: str, options: dict[str, Any], env: str | None, expected: dict[str, str]) -> None:
-        self.name, self.options, self.env, self.expected = name, options, env, expected
-        self.record = None if is_target(name) else usable("algorithms", name)
-        self.rules = {rule.name: rule for rule in RULES}
+    def __init__(
+        self, name: str, options: dict[str, Any], env: str | None, expected: dict[str, str], kind: str = "algorithm"
+    ) -> None:  # fmt: skip
+        self.name, self.options, self.env, self.expected, self.kind = name, options, env, expected, kind
+        self.record = None if kind != "algorithm" or is_target(name) else usable("algorithms", name)
+        self.rules = {rule.name: rule for rule in KINDS[kind]}
         self.found: dict[str, Outcome] = {}
 
     @cached_property
-    def subject(self) -> Subject:
+    def subject(self) -> Examined:
         """The plugin, imported.
+
+        Raises:
+            UsageError, PluginError: it cannot be loaded, or the given options are wrong.
+        """
+        if self.kind == "hooks":
+            from rlplug_core.testing.kit.hook_checks import HooksSubject
+
+            return HooksSubject(self.name)
+        if self.kind != "algorithm":
+            from rlplug_core.testing.kit.places import EnvSubject, WrapperSubject
+
+            return EnvSubject(self.name) if self.kind == "env" else WrapperSubject(self.name, self.env)
+        return self.algorithm
+
+    @cached_property
+    def algorithm(self) -> Subject:
+        """The algorithm, imported.
 
         Raises:
             UsageError, PluginError: it cannot be loaded, or the given options are wrong.

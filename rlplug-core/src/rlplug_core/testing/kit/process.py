@@ -21,7 +21,7 @@ def summary(behavior: Leaves) -> dict[str, str]:
 
 def main(order: dict[str, Any]) -> None:
     """Resume `checkpoint`, made after `from` vector steps, run on to `to` and write the summary into `report`."""
-    subject = Examination(order["name"], order["options"], order["env"], {}).subject
+    subject = Examination(order["name"], order["options"], order["env"], {}).algorithm
     with subject.apart():
         components, _ = read(Path(order["checkpoint"]))
         trial = Trial(subject, subject.home_env(), seed=1).resume(components, order["from"]).run(order["to"])

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from rlplug_core.testing.kit.subject import Subject
+from typing import Any, Literal, TypeAlias
 
 Level: TypeAlias = Literal["static", "import", "contract", "learn"]
 
@@ -21,7 +18,7 @@ class Rule:
     """One check: where its code is, and what it rests on.
 
     Attributes:
-        place: `module:function` in this package; the function takes a `Subject` and raises `Failed` or `Skipped`.
+        place: `module:function` in this package; the function takes a subject and raises `Failed` or `Skipped`.
         needs: checks without which this one says nothing; it is skipped where one of them fails.
         since: the contract with which it binds; before, it is provisional and only warns.
     """
@@ -37,9 +34,9 @@ class Rule:
         return self.since > CONTRACT
 
     @property
-    def function(self) -> Callable[[Subject], None]:
+    def function(self) -> Callable[[Any], None]:
         module, _, name = self.place.partition(":")
-        found: Callable[[Subject], None] = getattr(import_module(f"rlplug_core.testing.kit.{module}"), name)
+        found: Callable[[Any], None] = getattr(import_module(f"rlplug_core.testing.kit.{module}"), name)
         return found
 
     @property
@@ -98,3 +95,30 @@ RULES = (
     Rule("learn-episodes", "learn", "learning:tempted", _BITS, since=2),
     Rule("learn-truncated", "learn", "learning:truncated", ("truncation",)),
 )
+
+#: Checks of an environment, which hold for one inside a wrapper too.
+ENV_RULES = (
+    Rule("env-spaces", "contract", "env_checks:spaces", since=2),
+    Rule("env-steps", "contract", "env_checks:steps", ("env-spaces",), since=2),
+    Rule("env-seeding", "contract", "env_checks:seeding", ("env-spaces",), since=2),
+    Rule("env-arrays", "contract", "env_checks:arrays", ("env-seeding",), since=2),
+    Rule("env-state", "contract", "env_checks:state", ("env-seeding",), since=2),
+    Rule("env-close", "contract", "env_checks:ends", ("env-spaces",), since=2),
+)
+KINDS: dict[str, tuple[Rule, ...]] = {
+    "algorithm": RULES,
+    "env": (*ENV_RULES, Rule("env-unknown", "contract", "env_checks:unknown", since=2)),
+    "wrapper": (
+        *ENV_RULES,
+        Rule("wrapper-inputs", "contract", "wrapper_checks:inputs", ("env-spaces",), since=2),
+        Rule("wrapper-episodes", "contract", "wrapper_checks:episodes", ("env-seeding",), since=2),
+        Rule("wrapper-observe", "contract", "wrapper_checks:observe", ("env-seeding",), since=2),
+        Rule("wrapper-learned", "contract", "wrapper_checks:learned_state", ("env-spaces",), since=2),
+    ),
+    "hooks": (
+        Rule("hooks-registered", "static", "hook_checks:registered", since=2),
+        Rule("hooks-events", "contract", "hook_checks:events", ("hooks-registered",), since=2),
+        Rule("hooks-options", "contract", "hook_checks:options", ("hooks-registered",), since=2),
+        Rule("hooks-leftovers", "contract", "hook_checks:leftovers", ("hooks-events",), since=2),
+    ),
+}

@@ -1,0 +1,174 @@
+"""Checks of environments, bare or inside a wrapper: what `reset` and `step` return, seeds, ends of episodes, state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.errors import RlplugError, UnknownEnv
+from rlplug_core.nets.actions import shape_of
+from rlplug_core.plugins import make_env
+from rlplug_core.plugins.transform import learned
+from rlplug_core.testing.kit.leaks import children
+from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.places import ROWS, TURNS, EnvSubject, copied, play, rows
+from rlplug_core.testing.kit.state import saved_and_read
+from rlplug_core.testing.kit.trees import difference
+from rlplug_core.types import Array, Obs, Timestep, tree_map
+
+_FLAGS = ("terminated", "truncated", "is_first", "valid")
+
+
+def spaces(subject: EnvSubject) -> None:
+    """Observations have the space's shape, type and bounds, after a reset, in steps and where episodes end."""
+    env = subject.make()
+    try:
+        if env.spec.num_envs != ROWS:
+            raise Failed(f"made with {ROWS} rows, its spec says {env.spec.num_envs}")
+        shape_of(env.spec.action)  # raises where agents could not act
+        now = env.reset(7)
+        env.spec.action.seed(7)
+        _check_obs(env.spec.obs, now.obs, "obs after the reset")
+        for turn, action in enumerate(play(subject.make(), TURNS).actions):
+            now = env.step(action)
+            for name, obs in (("obs", now.obs), ("final_obs", now.final_obs)):
+                _check_obs(env.spec.obs, obs, f"{name} of step {turn + 1}")
+    finally:
+        env.close()
+
+
+def steps(subject: EnvSubject) -> None:
+    """Flags, rewards and counts agree: an end is one of two, an episode opens behind it, `final_obs` is its last."""
+    env = subject.make()
+    try:
+        now = env.reset(7)
+        if not now.is_first.all():
+            raise Failed("after a reset `is_first` must be set in every row")
+        before = now.is_first
+        for turn, action in enumerate(play(subject.make(), TURNS).actions):
+            now = env.step(action)
+            _check_flags(now, turn + 1)
+            before = _check_ends(now, before, turn + 1)
+    finally:
+        env.close()
+
+
+def seeding(subject: EnvSubject) -> None:
+    """The same seed gives the same episodes to the last bit, in new rows and in used ones, another seed others."""
+    env = subject.make()
+    one, again, other = play(env), play(env), play(subject.make(), seed=8)
+    fresh = play(subject.make())
+    pairs = [(fresh, "two instances with one seed")]
+    if not learned(env):  # what learns goes on learning
+        pairs.append((again, "an instance that is reset again"))
+    for played, which in pairs:
+        for turn, (wanted, found) in enumerate(zip(one.steps, played.steps, strict=True)):
+            if path := difference(wanted, found):
+                raise Failed(
+                    f"{which} differ in '{path}' at step {turn}; draw everything from a generator that `reset(seed)` "
+                    "seeds, and begin everything anew there"
+                )
+    if all(not difference(wanted, found) for wanted, found in zip(one.steps, other.steps, strict=True)):
+        raise Skipped("it draws nothing: all seeds are one")
+
+
+def arrays(subject: EnvSubject) -> None:
+    """Arrays stay as they are until the second next call: an actor reads the last two steps."""
+    env = subject.make()
+    actions = play(subject.make(), TURNS).actions
+    before = env.reset(7)
+    kept = copied(before)
+    for turn, action in enumerate(actions):
+        now = env.step(action)
+        found = copied(before)
+        if path := difference(kept, found):
+            raise Failed(f"step {turn + 1} overwrites '{path}' of the step before it; hand out two arrays in turn")
+        before, kept = now, copied(now)
+
+
+def state(subject: EnvSubject) -> None:
+    """Written down in the middle of an episode and loaded into fresh rows, it goes on as if it had never stopped."""
+    env, fresh = subject.make(), subject.make()
+    if env.spec.inexact:
+        raise Skipped(f"its state cannot be captured: {env.spec.inexact}")
+    actions = play(subject.make(), TURNS).actions
+    fresh.reset(8)
+    env.reset(7)
+    for turn, action in enumerate(actions):
+        now = env.step(action)
+        if turn == TURNS // 2:
+            found = saved_and_read({"env": env.state_dict()})["env"]
+            if "inexact" in found:
+                raise Skipped(f"its state cannot be captured: {found['inexact']}")
+            fresh.load_state_dict(found)
+        elif turn > TURNS // 2 and (path := difference(copied(now), copied(fresh.step(action)))):
+            raise Failed(
+                f"{turn - TURNS // 2} steps after loading its state '{path}' differs; everything that matters later "
+                "belongs in `state_dict`, generators too, or say in spec.inexact why it cannot"
+            )
+
+
+def ends(subject: EnvSubject) -> None:
+    """It closes, twice too, and leaves no process behind."""
+    before = children()
+    env = subject.make()
+    play(env, 10)
+    env.close()
+    env.close()
+    if left := children() - before:
+        raise Failed(f"after `close` the process {min(left)} is left behind; end it")
+
+
+def unknown(subject: EnvSubject) -> None:
+    """An id that its provider does not know is refused with UnknownEnv, which says what is known."""
+    if ":" in subject.name:
+        raise Skipped("it is code, and has no provider")
+    wrong = f"{subject.name}-which-is-not"
+    try:
+        make_env(wrong, 1).close()
+    except UnknownEnv:
+        return
+    except RlplugError as error:
+        raise Failed(f"'{wrong}' is refused with {type(error).__name__}; raise UnknownEnv") from error
+    raise Failed(f"'{wrong}' makes an environment; raise UnknownEnv for ids that are none of yours")
+
+
+def _check_obs(space: Any, obs: Obs, where: str) -> None:
+    for row in range(ROWS):
+        one = tree_map(lambda leaf, row=row: leaf[row], obs)
+        if not space.contains(one):
+            raise Failed(f"{where} is not in the space {space}: {_shown(one)}")
+
+
+def _check_flags(now: Timestep, turn: int) -> None:
+    for name in _FLAGS:
+        flag: Array = getattr(now, name)
+        if flag.dtype != np.bool_ or flag.shape != (ROWS,):
+            raise Failed(f"step {turn}: {name} is {flag.dtype} {flag.shape}, not bool ({ROWS},)")
+    if now.reward.dtype != np.float32 or now.reward.shape != (ROWS,):
+        raise Failed(f"step {turn}: reward is {now.reward.dtype} {now.reward.shape}, not float32 ({ROWS},)")
+    if not np.isfinite(now.reward[now.valid]).all():
+        raise Failed(f"step {turn}: a reward is not finite: {now.reward}")
+    if now.count != int(now.valid.sum()) or now.ended != bool((now.terminated | now.truncated).any()):
+        raise Failed(f"step {turn}: count {now.count} or ended {now.ended} does not say what valid and the ends do")
+
+
+def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
+    """Return which rows wait for their first step."""
+    over = now.terminated | now.truncated
+    if (both := now.terminated & now.truncated).any():
+        raise Failed(f"step {turn}: rows {rows(both)} are terminated and truncated; a termination is none of the two")
+    if (absent := over & ~now.valid).any():
+        raise Failed(f"step {turn}: rows {rows(absent)} end without a transition (valid is False)")
+    reported = {episode.row for episode in now.episodes}
+    if reported != set(np.flatnonzero(over).tolist()):
+        raise Failed(f"step {turn}: rows {rows(over)} end, and episodes are reported of {sorted(reported)}")
+    if (early := now.is_first & ~over & now.valid & ~before).any():
+        raise Failed(f"step {turn}: rows {rows(early)} open an episode though none has ended there")
+    return (before & ~now.valid) | now.is_first
+
+
+def _shown(one: Any) -> str:
+    text = " ".join(repr(one).split())
+    return text if len(text) < 160 else f"{text[:157]}…"

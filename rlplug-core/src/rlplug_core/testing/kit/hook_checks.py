@@ -1,0 +1,138 @@
+"""Checks of hook plugins: a run's events, told as a run would tell them; what is left alone or behind."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins import Hooks, records
+from rlplug_core.plugins.loading import load
+from rlplug_core.plugins.records import Record, canonical
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import Journal
+from rlplug_core.runs.opened import Run
+from rlplug_core.seeds import global_state
+from rlplug_core.testing.kit.outcome import Failed
+from rlplug_core.testing.kit.trees import difference, leaves
+
+OPTIONS: dict[str, Any] = {"seed": 1, "total_timesteps": 1000, "num_envs": 8}
+
+
+class HooksSubject:
+    """The hook plugins of a distribution.
+
+    Raises:
+        UsageError: it has none.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        wanted = canonical(name)
+        self.records: list[Record] = [one for one in records() if one.group == "hooks" and one.distribution == wanted]
+        if not self.records:
+            known = sorted({one.distribution for one in records() if one.group == "hooks"})
+            raise UsageError(f"{name} has no hooks ({', '.join(known) or 'nothing installed'} has)")
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """A working directory of its own."""
+        here = Path.cwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                yield
+            finally:
+                os.chdir(here)
+
+    @cached_property
+    def story(self) -> Story:
+        """A run's events as these plugins were told them."""
+        return Story(self.records)
+
+
+class Story:
+    """Tells the plugins the events of one small run that never was, and keeps what they did."""
+
+    def __init__(self, plugins: list[Record]) -> None:
+        self.reports: list[str] = []
+        self.hooks = Hooks(enabled=False, report=self.reports.append)
+        self.threads = set(threading.enumerate())
+        for record in plugins:
+            self.hooks.add(load(record), record.full_name)
+        self.options = copy.deepcopy(OPTIONS)
+        self.origins = self.hooks.configure(self.options)
+        before = leaves(global_state())
+        self.tell()
+        self.moved = difference(before, leaves(global_state()))
+
+    def tell(self) -> None:
+        """A run that is logged, evaluated, saved and ended, and one that fails."""
+        for error in (None, RuntimeError("the environment broke")):
+            directory = RunDirectory.create(Path("runs"), None, "told")
+            config = {"name": "told", "uid": "0", "group": "0", "algorithm": "a2c", "env": "CartPole-v1"}
+            directory.write_config({**config, "options": dict(OPTIONS), "origins": {}, "created": 0.0})
+            run, journal = Run(directory), Journal(directory.journal_path, 0)
+            self.hooks.write = lambda kind, data, journal=journal: journal.write(kind, 100, data)  # type: ignore[misc]
+            journal.write("start", 0, config)
+            self.hooks.run_start(run)
+            self.hooks.run_log(run, 100, {"loss/policy": 0.5, "perf/wall_s": 1.0})
+            columns: dict[str, Sequence[float]] = {
+                "steps": [90, 95],
+                "workers": [0, 0],
+                "returns": [9.0, 11.0],
+                "lengths": [9, 11],
+            }
+            self.hooks.episodes(run, 100, columns)
+            self.hooks.evaluation(run, 100, (9.0, 11.0), (9, 11))
+            directory.checkpoints_path.mkdir(exist_ok=True)
+            self.hooks.run_checkpoint(run, directory.checkpoints_path, "periodic")
+            if error is not None:
+                self.hooks.run_error(run, error)
+            status = "failed" if error else "finished"
+            journal.write("end", 100, {"status": status})
+            self.hooks.run_end(run, status)
+            journal.close()
+        self.hooks.doctor([])
+
+
+def registered(subject: HooksSubject) -> None:
+    """Each entry point can be loaded, and its hooks have names and arguments that there are."""
+    for record in subject.records:
+        if record.status != "ok":
+            raise Failed(f"{record} is {record.status}: {record.reason}")
+        hooks = Hooks(enabled=False, report=lambda sentence: None)
+        hooks.add(load(record), record.full_name)
+        if hooks.failed:
+            raise Failed(hooks.failed[record.full_name])
+
+
+def events(subject: HooksSubject) -> None:
+    """None of its hooks raises through a run that ends well and one that fails."""
+    if subject.story.reports:
+        raise Failed(subject.story.reports[0])
+
+
+def options(subject: HooksSubject) -> None:
+    """It takes no option away, and changes none unless that is what it is for."""
+    story = subject.story
+    if story.origins:
+        name, plugin = next(iter(story.origins.items()))
+        raise Failed(
+            f"{plugin} sets option '{name}' to {story.options[name]!r} in every run; say so in its documentation and "
+            "expect this failure, or leave options to the user"
+        )
+
+
+def leftovers(subject: HooksSubject) -> None:
+    """After a run's end no thread of it is left."""
+    left = [one.name for one in threading.enumerate() if one not in subject.story.threads and not one.daemon]
+    if left:
+        raise Failed(f"after the end of the run the thread '{left[0]}' is left; join it in rlplug_run_end")

@@ -1,0 +1,120 @@
+"""Checks of wrappers, beside those of environments: what they leave alone, and what evaluations see."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.plugins.transform import freeze, learned
+from rlplug_core.protocols import Env, SupportsObserve
+from rlplug_core.testing.kit.outcome import Failed, Skipped
+from rlplug_core.testing.kit.places import TURNS, WrapperSubject, copied, play
+from rlplug_core.testing.kit.state import saved_and_read
+from rlplug_core.testing.kit.trees import difference, leaves
+from rlplug_core.types import Array, Spec, State, Timestep
+
+
+class Watched:
+    """An environment that looks whether what it handed out is still what it was."""
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.handed: list[tuple[Timestep, object]] = []
+        self.bare: list[Timestep] = []
+
+    @property
+    def spec(self) -> Spec:
+        return self.env.spec
+
+    def reset(self, seed: int) -> Timestep:
+        self.handed = []
+        return self._hand_out(self.env.reset(seed))
+
+    def step(self, action: Array) -> Timestep:
+        self.check()
+        return self._hand_out(self.env.step(action))
+
+    def check(self) -> None:
+        """Raise `Failed` where something was written into."""
+        for now, kept in self.handed[-1:]:
+            if path := difference(kept, copied(now)):  # type: ignore[arg-type]
+                raise Failed(f"it writes into '{path}' of the environment below; work on a copy")
+
+    def _hand_out(self, now: Timestep) -> Timestep:
+        self.handed = [(now, copied(now))]
+        return now
+
+    def close(self) -> None:
+        self.env.close()
+
+    def state_dict(self) -> State:
+        return self.env.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        self.env.load_state_dict(state)
+
+
+def inputs(subject: WrapperSubject) -> None:
+    """It writes into nothing that the environment below handed out."""
+    below = Watched(subject.bare())
+    env = subject.wrapping.around(below)
+    play(env)
+    below.check()
+
+
+def episodes(subject: WrapperSubject) -> None:
+    """Reported episodes are the environment's own, with the returns and lengths that they have without it."""
+    env, bare = subject.make(), subject.bare()
+    if env.spec.action != bare.spec.action:
+        raise Skipped("it changes actions, so that there is nothing to compare with")
+    env.reset(7)
+    bare.reset(7)
+    for turn, action in enumerate(play(subject.make(), TURNS).actions):
+        now, below = env.step(action), bare.step(action)
+        if len(now.episodes) < len(below.episodes) or (now.truncated & ~below.truncated).any():
+            raise Skipped("it ends episodes of its own accord, or joins them")
+        ours = [(one.row, one.total, one.length) for one in now.episodes]
+        theirs = [(one.row, one.total, one.length) for one in below.episodes]
+        if ours != theirs:
+            raise Failed(
+                f"step {turn + 1}: episodes are reported as {ours}, and without it as {theirs}; hand `episodes` of the "
+                "timestep below on as they are"
+            )
+
+
+def observe(subject: WrapperSubject) -> None:
+    """Evaluations and loaded policies see by `observe` what training saw of the same observations below."""
+    env, bare, seeing = subject.make(), subject.bare(), subject.make()
+    if env.spec.obs == bare.spec.obs and not isinstance(env, SupportsObserve):
+        raise Skipped("it changes no observations")
+    if not isinstance(seeing, SupportsObserve):
+        raise Failed("it changes observations and has no `observe`; inherit Transform, or say what becomes of them")
+    if env.spec.action != bare.spec.action:
+        raise Skipped("it changes actions, so that there is nothing to compare with")
+    if learned(env):
+        raise Skipped("what it shows depends on what it has learned, which 'learned' is about")
+    now, below = env.reset(7), bare.reset(7)
+    first = np.ones(env.spec.num_envs, np.bool_)
+    for turn, action in enumerate(play(subject.make(), TURNS).actions):
+        if path := difference(leaves({"obs": now.obs}), leaves({"obs": seeing.observe(below.obs, first)})):
+            raise Failed(
+                f"after {turn} steps `observe` makes something else of an observation than `reset` and `step` do "
+                f"('{path}'); loaded policies would see something else than training did"
+            )
+        now, below = env.step(action), bare.step(action)
+        first = now.is_first.copy()
+
+
+def learned_state(subject: WrapperSubject) -> None:
+    """State that it learns can be written down, fits any number of rows, and is frozen where it is taken over."""
+    env = subject.make()
+    if not learned(env):
+        raise Skipped("it learns nothing, or does not say so: `learned` and `freeze`")
+    play(env)
+    found = saved_and_read({"wrappers": learned(env)})["wrappers"]
+    other = subject.make(1)
+    freeze(other, found)
+    play(other, 50)
+    if path := difference(leaves(found), leaves(learned(other))):
+        raise Failed(f"after `freeze` it goes on learning: '{path}' has changed; evaluations must change nothing")
+    if not difference(leaves(found), leaves(learned(subject.make()))):
+        raise Failed(f"after {TURNS} steps it has learned what it began with")

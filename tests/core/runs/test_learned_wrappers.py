@@ -1,0 +1,71 @@
+"""What a wrapper learns while a run trains reaches its evaluations, its checkpoints and `load`, and stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.errors import UsageError
+from rlplug_core.runs.checkpoint import read
+from rlplug_core.runs.run import Run, load, resume, train
+from tests.core import wraps
+from tests.core.fakes import ENVS, TINY
+
+CENTERED = f"{wraps.HERE}:Centered"
+OPTIONS: dict[str, Any] = {
+    "total_timesteps": 400, "eval_episodes": 4, "final_eval_episodes": 4, "eval_every": 200, "wrap": (CENTERED,),
+    "checkpoint_every": 200,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(TINY, f"{ENVS}:Chain", OPTIONS, out=tmp_path_factory.mktemp("runs"), hooks=False)
+
+
+def of(run: Run, name: str) -> Any:
+    found = next(path for path in run.directory.checkpoints_path.iterdir() if path.name.startswith(name))
+    return read(found)[0]
+
+
+def test_a_checkpoint_holds_what_the_training_environment_learned(run: Run) -> None:
+    final = of(run, "final")
+    assert final["wrappers"]["count"] == final["actor"]["env"]["count"] > 400
+    assert np.array_equal(final["wrappers"]["sum"], final["actor"]["env"]["sum"])
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "final"])
+def test_a_loaded_policy_sees_as_the_run_did_then(run: Run, checkpoint: str) -> None:
+    env: Any = load(run, checkpoint)._env
+    wanted = of(run, checkpoint)["wrappers"]
+    assert (env.count, env.frozen) == (wanted["count"], True)
+    shown = np.eye(5, dtype=np.float32)[:1]
+    mean = wanted["sum"] / wanted["count"]
+    assert np.allclose(env.observe(shown, np.ones(1, np.bool_)), shown - mean)
+
+
+def test_evaluating_learns_nothing(run: Run) -> None:
+    assert run.evaluate(4, seed=3) == run.evaluate(4, seed=3)
+    env: Any = load(run)._env
+    before = env.count
+    env.reset(0)
+    env.step(np.zeros(1, np.int64))
+    assert env.count == before
+
+
+def test_a_resumed_run_goes_on_learning_to_the_same_bits(run: Run, tmp_path: Path) -> None:
+    longer = train(TINY, f"{ENVS}:Chain", {**OPTIONS, "total_timesteps": 800}, out=tmp_path / "a", hooks=False)
+    shorter = train(TINY, f"{ENVS}:Chain", {**OPTIONS, "total_timesteps": 400}, out=tmp_path / "b", hooks=False)
+    resume(shorter, total_timesteps=800, rescale=True, hooks=False)
+    one, other = of(longer, "final")["wrappers"], of(shorter, "final")["wrappers"]
+    assert one["count"] == other["count"]
+
+
+def test_an_export_and_workers_refuse_what_they_cannot_carry(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="learn as they go, which an export cannot carry"):
+        run.export(tmp_path / "export")
+    with pytest.raises(UsageError, match="each worker's would learn apart; use --runner sync"):
+        train(TINY, f"{ENVS}:Chain", {**OPTIONS, "runner": "async"}, out=tmp_path, hooks=False)

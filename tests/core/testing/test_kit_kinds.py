@@ -1,0 +1,202 @@
+"""The kit for environments, wrappers and hooks: right ones pass, each wrong one fails the check made for it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core import plugins
+from rlplug_core.plugins.transform import Transform, with_obs
+from rlplug_core.protocols import Env
+from rlplug_core.testing import env_checks, hook_checks, wrapper_checks
+from rlplug_core.testing.distributions import write_distribution
+from rlplug_core.testing.envs import Chain, Continuous, Masked
+from rlplug_core.testing.kit.rules import KINDS
+from rlplug_core.testing.panels import Panel
+from rlplug_core.types import Array, Obs, State, Timestep
+from tests.core.wraps import HERE as WRAPS
+from tests.core.wraps import Centered
+
+HERE = Path(__file__).resolve()
+
+
+class TooLarge(Continuous):
+    """Shows what is not in its space."""
+
+    def observe(self) -> Array:
+        return 3 * super().observe()
+
+
+class Doubtful(Chain):
+    """Its ends are both kinds at once."""
+
+    def step(self, action: Array) -> Timestep:
+        now = super().step(action)
+        now.truncated |= now.terminated
+        return now
+
+
+class Uncounted(Chain):
+    """Does not report the episodes that it cuts or ends."""
+
+    def step(self, action: Array) -> Timestep:
+        return replace(super().step(action), episodes=[])
+
+
+class Haphazard(Continuous):
+    """Draws from a generator that no seed reaches."""
+
+    hidden: Any = np.random.default_rng()
+
+    def open(self, rows: Array) -> None:
+        super().open(rows)
+        self.state["x"][rows] = self.hidden.uniform(-1, 1, self.num_envs)[rows]
+
+
+class Reuses(Chain):
+    """Hands out one array again and again."""
+
+    def step(self, action: Array) -> Timestep:
+        now = super().step(action)
+        kept = self.__dict__.setdefault("kept", np.zeros_like(now.obs))
+        kept[:] = now.obs
+        return with_obs(now, kept, now.final_obs)
+
+
+class Amnesiac(Chain):
+    """Its state lacks how long an episode is."""
+
+    def state_dict(self) -> State:
+        state = super().state_dict()
+        state["state"]["length"][:] = 0
+        return state
+
+
+class Writes(Transform):
+    """Scales observations where they lie."""
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        now.obs[:] = now.obs * 0.5
+        return now
+
+
+class Credits(Transform):
+    """Reports the returns that it made up."""
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        return replace(now, episodes=[replace(one, total=one.total + 1) for one in now.episodes])
+
+
+class Blinkered(Transform):
+    """Halves what training sees, and not what evaluations see."""
+
+    def reset(self, seed: int) -> Timestep:
+        now = self.env.reset(seed)
+        return with_obs(now, now.obs * 0.5, now.obs * 0.5)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        return with_obs(now, now.obs * 0.5, now.final_obs * 0.5)
+
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        return super().observe(obs, is_first)
+
+
+class Insatiable(Centered):
+    """Goes on learning once it is frozen."""
+
+    def freeze(self, state: State) -> None:
+        super().freeze(state)
+        self.frozen = False
+
+
+WRONG_ENVS = {
+    "TooLarge": "env-spaces", "Doubtful": "env-steps", "Uncounted": "env-steps", "Haphazard": "env-seeding",
+    "Reuses": "env-arrays", "Amnesiac": "env-state",
+}  # fmt: skip
+WRONG_WRAPPERS = {
+    "Writes": "wrapper-inputs", "Credits": "wrapper-episodes", "Blinkered": "wrapper-observe",
+    "Insatiable": "wrapper-learned",
+}  # fmt: skip
+
+
+def broken(checks: Any) -> dict[str, str]:
+    return {check.name: check.outcome().message for check in checks if check.outcome().broken}
+
+
+@pytest.mark.parametrize("probe", [Chain, Continuous, Masked, Panel])
+def test_a_right_environment_passes(probe: type[Env]) -> None:
+    assert broken(env_checks(f"{probe.__module__}:{probe.__qualname__}")) == {}
+
+
+@pytest.mark.parametrize("name", WRONG_ENVS)
+def test_a_wrong_environment_fails_the_check_made_for_it(name: str) -> None:
+    assert list(broken(env_checks(f"{HERE}:{name}"))) == [WRONG_ENVS[name]]
+
+
+@pytest.mark.parametrize("name", ["Aged:step=0.5", "Tenfold", "Centered"])
+def test_a_right_wrapper_passes(name: str) -> None:
+    assert broken(wrapper_checks(f"{WRAPS}:{name}")) == {}
+
+
+@pytest.mark.parametrize("name", WRONG_WRAPPERS)
+def test_a_wrong_wrapper_fails_the_check_made_for_it(name: str) -> None:
+    assert WRONG_WRAPPERS[name] in broken(wrapper_checks(f"{HERE}:{name}"))
+
+
+RIGHT_HOOK = (
+    "from rlplug_core import hookimpl\n@hookimpl\ndef rlplug_run_log(run, step): run.log_metric('own/step', step)\n"
+)
+WRONG_HOOKS = {
+    "hooks-registered": "from rlplug_core import hookimpl\n@hookimpl\ndef rlplug_run_strat(run): ...\n",
+    "hooks-events": "from rlplug_core import hookimpl\n@hookimpl\ndef rlplug_run_error(error): raise error\n",
+    "hooks-options": "from rlplug_core import hookimpl\n@hookimpl\ndef rlplug_configure(config): config['seed'] = 3\n",
+    "hooks-leftovers": (
+        "import threading\nfrom rlplug_core import hookimpl\nstop = threading.Event()\n@hookimpl\n"
+        "def rlplug_run_start(run): threading.Thread(target=stop.wait, name='postman').start()\n"
+    ),
+}
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(code: str) -> None:
+        files = {"rlplug_talk/__init__.py": "", "rlplug_talk/hooks.py": code}
+        write_distribution(tmp_path, "rlplug-talk", {"rlplug.hooks": {"talk": "rlplug_talk.hooks"}}, files)
+        plugins.refresh()
+
+    yield write
+    if (module := sys.modules.get("rlplug_talk.hooks")) and (stop := getattr(module, "stop", None)):
+        stop.set()
+    monkeypatch.undo()
+    for name in [name for name in sys.modules if name.startswith("rlplug_talk")]:
+        del sys.modules[name]
+    plugins.refresh()
+
+
+def test_right_hooks_pass(install: Callable[[str], None]) -> None:
+    install(RIGHT_HOOK)
+    assert broken(hook_checks("rlplug-talk")) == {}
+
+
+@pytest.mark.parametrize("wanted", WRONG_HOOKS)
+def test_wrong_hooks_fail_the_check_made_for_them(wanted: str, install: Callable[[str], None]) -> None:
+    install(WRONG_HOOKS[wanted])
+    assert list(broken(hook_checks("rlplug-talk"))) == [wanted]
+
+
+def test_the_documentation_lists_the_checks_of_all_kinds() -> None:
+    page = (HERE.parents[3] / "docs" / "plugins" / "conformance.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| (.+) \|$", page, re.MULTILINE))
+    assert {rule.name: rule.summary for rules in KINDS.values() for rule in rules} == listed
