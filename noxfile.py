@@ -87,13 +87,14 @@ def tests_algos(session: nox.Session) -> None:
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
 def tests_envs(session: nox.Session) -> None:
     """Test rlplug-envs with rlplug-core, on the families of its extras too."""
-    test(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco,atari]")
+    test(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco,atari,minatar,minigrid]")
 
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
     """Test rlplug-cli and what only all four packages together can show, films, ONNX and Optuna among it."""
-    install(session, (*PACKAGES[:2], "rlplug-envs[atari]", "rlplug-cli[video,onnx,tune]"), "onnxruntime", *PYTEST)
+    envs, cli = "rlplug-envs[atari,minatar,minigrid]", "rlplug-cli[video,onnx,tune]"
+    install(session, (*PACKAGES[:2], envs, cli), "onnxruntime", *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
 

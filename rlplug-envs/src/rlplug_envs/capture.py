@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 import random
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -45,6 +46,8 @@ BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
 CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
 #: Code too, of classes that are not always there.
 KEPT = frozenset({mujoco.RENDERER})
+#: Packages that are no environment's own.
+GENERAL = frozenset({"", "builtins", "gymnasium", "numpy", "rlplug_core", "rlplug_envs"})
 #: Instances of this size hold nothing but their `__dict__`; larger ones have slots or a part written in C.
 PLAIN_SIZE = type("Plain", (), {}).__basicsize__
 
@@ -167,6 +170,8 @@ class _Decoder:
 
     def __init__(self) -> None:
         self.made: dict[Path, Any] = {}
+        self.filled: set[int] = set()  # ids of objects that are in `made`
+        self.packages: set[str] = set()  # where the classes of filled objects are from
 
     def decode(self, state: Any, current: Any, path: Path) -> Any:
         if isinstance(state, list):
@@ -251,15 +256,29 @@ class _Decoder:
         return made
 
     def _fill(self, state: State, current: Any, path: Path) -> Any:
-        if _name(type(current)) != state["type"]:
-            raise Uncapturable(f"{_where(path)} was a {state['type']}, here it is a {_name(type(current))}")
+        if _name(type(current)) != state["type"] or id(current) in self.filled:
+            current = self._built(state["type"], current, path)
         self.made[path] = current
+        self.filled.add(id(current))
+        self.packages.add(_module(type(current)).partition(".")[0])
         attributes, saved = vars(current), state["attributes"]
         values = {name: self.decode(part, attributes.get(name), (*path, name)) for name, part in saved.items()}
         for name in attributes.keys() - values.keys() - _constant(type(current)):
             del attributes[name]
         attributes.update(values)
         return current
+
+    def _built(self, name: str, current: Any, path: Path) -> Any:
+        """An empty object of a class beside the environment's own, such as a thing that lies elsewhere in each episode.
+
+        No code of the class runs: it is plain Python, imported already, and of a package of which objects were filled.
+        """
+        module, _, qualified = name.rpartition(".")
+        found = getattr(sys.modules.get(module), qualified, None)
+        known = module.partition(".")[0] in self.packages - GENERAL
+        if not known or not isinstance(found, type) or found.__basicsize__ != PLAIN_SIZE:
+            raise Uncapturable(f"{_where(path)} was a {name}, here it is a {_name(type(current))}")
+        return object.__new__(found)
 
     def _fill_space(self, state: State, current: Any, path: Path) -> Any:
         if not isinstance(current, spaces.Space):

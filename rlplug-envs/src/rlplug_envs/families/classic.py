@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -16,7 +17,7 @@ from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_m
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
-from rlplug_envs.families import mujoco
+from rlplug_envs.families import minigrid, mujoco, pybullet
 from rlplug_envs.vector import Rows
 
 #: Environments whose own vector is at least half again as fast as `Rows` from this many rows on (`bench/env_step.py`).
@@ -29,9 +30,15 @@ INSTALL = {
     "gymnasium.envs.phys2d": "'gymnasium[jax]'",
     "gymnasium.envs.tabular": "'gymnasium[jax]'",
     "ALE": "'rlplug-envs[atari]'",
+    "MinAtar": "'rlplug-envs[minatar]'",
+    "minigrid": "'rlplug-envs[minigrid]'",
+    "pybullet_envs_gymnasium": "'rlplug-envs[pybullet]'",
 }
-#: Packages that register their environments only once they are imported, by namespace.
-IMPORTS = {"ALE": "ale_py"}
+#: Packages that register their environments only once they are imported: by namespace, or by how an id ends or begins.
+IMPORTS = {
+    "ALE/*": "ale_py", "MinAtar/*": "minatar.gym", "MiniGrid-*": "minigrid", "BabyAI-*": "minigrid",
+    "*Bullet*Env-v0": "pybullet_envs_gymnasium",
+}  # fmt: skip
 
 
 class Gymnasium:
@@ -87,6 +94,8 @@ class Native(Adapter):
 def inexactness(id: str, native: bool) -> str:
     """Return why the state of this environment cannot be captured; tested once per process."""
     spec = gymnasium.registry[id]
+    if str(spec.entry_point).startswith(pybullet.MODULE):
+        return f"{id}: {pybullet.INEXACT}"
     if native:
         return self_test(lambda: Adapter(lambda: _vector(spec, 2), id, ""))
     limit = _limit(spec)
@@ -97,11 +106,11 @@ def find(id: str) -> EnvSpec:
     """The registry's entry for an id, after importing the module that it names, if it names one."""
     module, _, name = id.rpartition(":")
     namespace = name.partition("/")[0] if "/" in name else ""
-    for needed in filter(None, (module, IMPORTS.get(namespace))):
+    for needed in filter(None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))):
         try:
-            import_module(needed)
+            _register(needed)
         except ModuleNotFoundError as error:
-            package = INSTALL.get(namespace, error.name)
+            package = INSTALL.get(namespace, INSTALL.get(needed, error.name))
             raise MissingPackage(
                 f"'{id}' needs the Python module '{error.name}', which is not installed; "
                 f"install it: python -m pip install {package}"
@@ -110,6 +119,14 @@ def find(id: str) -> EnvSpec:
     if spec is None or _is_gone(spec):
         raise UnknownEnv(_unknown(name))
     return spec
+
+
+def _register(module: str) -> None:
+    """Import what registers environments; MinAtar's wants to be asked for it, and says that it was twice."""
+    with pybullet.nothing_said():  # one says when it was built
+        imported = import_module(module)
+    if module == "minatar.gym" and "MinAtar/Breakout-v1" not in gymnasium.registry:
+        imported.register_envs()
 
 
 def _unknown(id: str) -> str:
@@ -145,6 +162,14 @@ def _limit(spec: EnvSpec) -> int:
 
 def _single(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """One environment without the checker, and without the wrappers whose work `Rows` does for all rows at once."""
+    env, where = _plain(spec, render_mode), str(spec.entry_point)
+    if where.startswith(minigrid.MODULE):
+        return minigrid.without_mission(env)
+    return pybullet.Quiet(env) if where.startswith(pybullet.MODULE) else env
+
+
+def _plain(spec: EnvSpec, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    """One environment as its package makes it."""
     with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else nullcontext():
         if not _limit(spec):
             return gymnasium.make(spec, render_mode=render_mode, disable_env_checker=True)
