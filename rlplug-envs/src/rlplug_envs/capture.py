@@ -128,8 +128,10 @@ class _Encoder:
             attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
             inner = {name: self.encode(part, (*path, name)) for name, part in attributes.items()}
             return {KIND: "object", "type": _name(kind), "attributes": inner}
-        what = "a function with a closure" if kind is types.FunctionType else f"a {_name(kind)}"
-        raise Uncapturable(f"{_where(path)} is {what}, which cannot be captured")
+        if kind is types.FunctionType:
+            cells = [cell.cell_contents for cell in value.__closure__]
+            return {KIND: "closure", "name": value.__qualname__, "cells": self._items(cells, path)}
+        raise Uncapturable(f"{_where(path)} is a {_name(kind)}, which cannot be captured")
 
     def _items(self, values: Any, path: Path) -> list[Any]:
         return [self.encode(value, (*path, str(number))) for number, value in enumerate(values)]
@@ -233,6 +235,8 @@ class _Decoder:
             return self._fill_space(state, current, path)
         if kind in ("simulation", "model"):
             return self._fill_mujoco(kind, state, current, path)
+        if kind == "closure":
+            return self._fill_closure(state, current, path)
         if kind == "arcade":
             return self._fill_game(state, current, path)
         if kind == "dict":
@@ -297,6 +301,17 @@ class _Decoder:
         elif mujoco.fingerprint(current) != state["digest"]:
             raise Uncapturable(f"{_where(path)} is another MuJoCo model than was captured; it changes as it is used")
         self.made[path] = current
+        return current
+
+    def _fill_closure(self, state: State, current: Any, path: Path) -> Any:
+        """A function keeps its code, and gets back what it holds of the function around it."""
+        if getattr(current, "__qualname__", None) != state["name"]:
+            raise Uncapturable(f"{_where(path)} was the function {state['name']}, here it is {current!r}")
+        self.made[path] = current
+        cells = current.__closure__
+        values = self._items(state["cells"], [cell.cell_contents for cell in cells], path)
+        for cell, value in zip(cells, values, strict=True):
+            cell.cell_contents = value
         return current
 
     def _fill_game(self, state: State, current: Any, path: Path) -> Any:
