@@ -63,9 +63,9 @@ def test_unknown_ids_come_with_the_nearest(id: str, message: str) -> None:
 
 def without(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -> None:
     """Pretend that `package` is not installed, and that nothing has imported `module` yet."""
-    monkeypatch.setitem(sys.modules, package, None)
     for name in [name for name in sys.modules if name.startswith(module)]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,15 @@ def without(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -> None:
     [
         ("LunarLander-v3", "Box2D", "gymnasium.envs.box2d", "python -m pip install 'rlplug-envs[box2d]'"),
         ("Hopper-v5", "mujoco", "gymnasium.envs.mujoco", "python -m pip install 'rlplug-envs[mujoco]'"),
-        ("ALE/Pong-v5", "ale_py", "nothing else", "python -m pip install 'rlplug-envs[atari]'"),
+        ("ALE/Pong-v5", "ale_py", "ale_py", "python -m pip install 'rlplug-envs[atari]'"),
+        ("MinAtar/Breakout-v1", "minatar", "minatar", "python -m pip install 'rlplug-envs[minatar]'"),
+        ("MiniGrid-Empty-8x8-v0", "minigrid", "minigrid", "python -m pip install 'rlplug-envs[minigrid]'"),
+        (
+            "AntBulletEnv-v0",
+            "pybullet_envs_gymnasium",
+            "pybullet_envs",
+            "python -m pip install 'rlplug-envs[pybullet]'",
+        ),
         ("absent_module:Thing-v0", "absent_module", "absent_module", "python -m pip install absent_module"),
     ],
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 import random
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -45,6 +46,8 @@ BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
 CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
 #: Code too, of classes that are not always there.
 KEPT = frozenset({mujoco.RENDERER})
+#: Packages that are no environment's own.
+GENERAL = frozenset({"", "builtins", "gymnasium", "numpy", "rlplug_core", "rlplug_envs"})
 #: Instances of this size hold nothing but their `__dict__`; larger ones have slots or a part written in C.
 PLAIN_SIZE = type("Plain", (), {}).__basicsize__
 
@@ -125,8 +128,10 @@ class _Encoder:
             attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
             inner = {name: self.encode(part, (*path, name)) for name, part in attributes.items()}
             return {KIND: "object", "type": _name(kind), "attributes": inner}
-        what = "a function with a closure" if kind is types.FunctionType else f"a {_name(kind)}"
-        raise Uncapturable(f"{_where(path)} is {what}, which cannot be captured")
+        if kind is types.FunctionType:
+            cells = [cell.cell_contents for cell in value.__closure__]
+            return {KIND: "closure", "name": value.__qualname__, "cells": self._items(cells, path)}
+        raise Uncapturable(f"{_where(path)} is a {_name(kind)}, which cannot be captured")
 
     def _items(self, values: Any, path: Path) -> list[Any]:
         return [self.encode(value, (*path, str(number))) for number, value in enumerate(values)]
@@ -167,6 +172,8 @@ class _Decoder:
 
     def __init__(self) -> None:
         self.made: dict[Path, Any] = {}
+        self.filled: set[int] = set()  # ids of objects that are in `made`
+        self.packages: set[str] = set()  # where the classes of filled objects are from
 
     def decode(self, state: object, current: object, path: Path) -> Any:
         if isinstance(state, list):
@@ -228,6 +235,8 @@ class _Decoder:
             return self._fill_space(state, current, path)
         if kind in ("simulation", "model"):
             return self._fill_mujoco(kind, state, current, path)
+        if kind == "closure":
+            return self._fill_closure(state, current, path)
         if kind == "arcade":
             return self._fill_game(state, current, path)
         if kind == "dict":
@@ -251,15 +260,29 @@ class _Decoder:
         return made
 
     def _fill(self, state: State, current: object, path: Path) -> Any:
-        if _name(type(current)) != state["type"]:
-            raise Uncapturable(f"{_where(path)} was a {state['type']}, here it is a {_name(type(current))}")
+        if _name(type(current)) != state["type"] or id(current) in self.filled:
+            current = self._built(state["type"], current, path)
         self.made[path] = current
+        self.filled.add(id(current))
+        self.packages.add(_module(type(current)).partition(".")[0])
         attributes, saved = vars(current), state["attributes"]
         values = {name: self.decode(part, attributes.get(name), (*path, name)) for name, part in saved.items()}
         for name in attributes.keys() - values.keys() - _constant(type(current)):
             del attributes[name]
         attributes.update(values)
         return current
+
+    def _built(self, name: str, current: object, path: Path) -> Any:
+        """An empty object of a class beside the environment's own, such as a thing that lies elsewhere in each episode.
+
+        No code of the class runs: it is plain Python, imported already, and of a package of which objects were filled.
+        """
+        module, _, qualified = name.rpartition(".")
+        found = getattr(sys.modules.get(module), qualified, None)
+        known = module.partition(".")[0] in self.packages - GENERAL
+        if not known or not isinstance(found, type) or found.__basicsize__ != PLAIN_SIZE:
+            raise Uncapturable(f"{_where(path)} was a {name}, here it is a {_name(type(current))}")
+        return object.__new__(found)
 
     def _fill_space(self, state: State, current: object, path: Path) -> Any:
         if not isinstance(current, spaces.Space):
@@ -278,6 +301,17 @@ class _Decoder:
         elif mujoco.fingerprint(current) != state["digest"]:
             raise Uncapturable(f"{_where(path)} is another MuJoCo model than was captured; it changes as it is used")
         self.made[path] = current
+        return current
+
+    def _fill_closure(self, state: State, current: object, path: Path) -> Any:
+        """A function keeps its code, and gets back what it holds of the function around it."""
+        if getattr(current, "__qualname__", None) != state["name"]:
+            raise Uncapturable(f"{_where(path)} was the function {state['name']}, here it is {current!r}")
+        self.made[path] = current
+        cells = current.__closure__
+        values = self._items(state["cells"], [cell.cell_contents for cell in cells], path)
+        for cell, value in zip(cells, values, strict=True):
+            cell.cell_contents = value
         return current
 
     def _fill_game(self, state: State, current: object, path: Path) -> Any:

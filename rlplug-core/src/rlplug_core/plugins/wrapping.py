@@ -31,14 +31,19 @@ class Wrapping:
 
     @classmethod
     def parse(cls, words: str) -> Wrapping:
-        """The wrapper of `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`.
+        """The wrapper of `frame-stack`, `frame-stack:frames=2`, `./file.py:Class:option=value`, `gymnasium:Name:key=1`.
 
         Raises:
             UsageError: nothing has this name, or the words are not of this form. BadConfig: an option is wrong.
             PluginError: the plugin is disabled, incompatible or broken, or the class is no wrapper.
         """
+        from rlplug_core.plugins.single_wrappers import SHORT, Single, around_each, is_single
+
         name, text = split(words)
-        code: Any = wrapper(name)
+        code: Any = None if name.startswith(SHORT) else wrapper(name)
+        if code is None or is_single(code):
+            name = name if code is None else absolute(name)
+            return cls(joined(name, text), around_each, Single.parse(name, text))
         config = getattr(code, "Config", Config)
         return cls(joined(absolute(name), text), code, convert(config, _values(config, text, name), name))
 

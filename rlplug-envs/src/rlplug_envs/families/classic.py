@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -18,7 +19,7 @@ from rlplug_core.plugins.foreign import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter, MakeVector
 from rlplug_envs.capture import self_test
-from rlplug_envs.families import mujoco
+from rlplug_envs.families import minigrid, mujoco, pybullet
 from rlplug_envs.vector import Rows
 
 #: Environments whose own vector is at least half again as fast as `Rows` from this many rows on (`bench/env_step.py`).
@@ -31,13 +32,19 @@ INSTALL = {
     "gymnasium.envs.phys2d": "'gymnasium[jax]'",
     "gymnasium.envs.tabular": "'gymnasium[jax]'",
     "ALE": "'rlplug-envs[atari]'",
+    "MinAtar": "'rlplug-envs[minatar]'",
+    "minigrid": "'rlplug-envs[minigrid]'",
+    "pybullet_envs_gymnasium": "'rlplug-envs[pybullet]'",
 }
 #: The argument of `gymnasium.make` that is a time limit.
 LIMIT = "max_episode_steps"
 #: Why a run in an environment that was handed over cannot resume exactly.
 HELD = "the environment was handed over as an object, which a resumed run is given anew"
-#: Packages that register their environments only once they are imported, by namespace.
-IMPORTS = {"ALE": "ale_py"}
+#: Packages that register their environments only once they are imported: by namespace, or by how an id ends or begins.
+IMPORTS = {
+    "ALE/*": "ale_py", "MinAtar/*": "minatar.gym", "MiniGrid-*": "minigrid", "BabyAI-*": "minigrid",
+    "*Bullet*Env-v0": "pybullet_envs_gymnasium",
+}  # fmt: skip
 
 
 class Gymnasium:
@@ -132,6 +139,8 @@ def inexactness(id: str, native: bool, arguments: str = "{}") -> str:
     `arguments` are its keyword arguments as JSON.
     """
     spec = specified(gymnasium.registry[id], json.loads(arguments))
+    if str(spec.entry_point).startswith(pybullet.MODULE):
+        return f"{id}: {pybullet.INEXACT}"
     if native:
         return self_test(lambda: Adapter(lambda: _vector(spec, 2), id, ""))
     limit = _limit(spec)
@@ -142,11 +151,11 @@ def find(id: str) -> EnvSpec:
     """The registry's entry for an id, after importing the module that it names, if it names one."""
     module, _, name = id.rpartition(":")
     namespace = name.partition("/")[0] if "/" in name else ""
-    for needed in filter(None, (module, IMPORTS.get(namespace))):
+    for needed in filter(None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))):
         try:
-            import_module(needed)
+            _register(needed)
         except ModuleNotFoundError as error:
-            package = INSTALL.get(namespace, error.name)
+            package = INSTALL.get(namespace, INSTALL.get(needed, error.name))
             raise MissingPackage(
                 f"'{id}' needs the Python module '{error.name}', which is not installed; "
                 f"install it: python -m pip install {package}"
@@ -172,6 +181,14 @@ def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
         check_arguments(load_env_creator(entry) if isinstance(entry, str) else entry, spec.id, own)
     made.kwargs = {**spec.kwargs, **own}
     return made
+
+
+def _register(module: str) -> None:
+    """Import what registers environments; MinAtar's wants to be asked for it, and says that it was twice."""
+    with pybullet.nothing_said():  # one says when it was built
+        imported = import_module(module)
+    if module == "minatar.gym" and "MinAtar/Breakout-v1" not in gymnasium.registry:
+        imported.register_envs()
 
 
 def _unknown(id: str) -> str:
@@ -207,6 +224,14 @@ def _limit(spec: EnvSpec) -> int:
 
 def _single(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """One environment without the checker, and without the wrappers whose work `Rows` does for all rows at once."""
+    env, where = _plain(spec, render_mode), str(spec.entry_point)
+    if where.startswith(minigrid.MODULE):
+        return minigrid.without_mission(env)
+    return pybullet.Quiet(env) if where.startswith(pybullet.MODULE) else env
+
+
+def _plain(spec: EnvSpec, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+    """One environment as its package makes it."""
     with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else nullcontext():
         if not _limit(spec):
             return gymnasium.make(spec, render_mode=render_mode, disable_env_checker=True)

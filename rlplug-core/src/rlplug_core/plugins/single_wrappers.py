@@ -1,0 +1,105 @@
+"""Any `gymnasium.Wrapper`, by name, around each environment: `gymnasium:RescaleAction:min_action=-1,max_action=1`."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlplug_core.config.targets import load_target
+from rlplug_core.errors import BadConfig, UsageError, did_you_mean
+from rlplug_core.protocols import Env, SupportsInside
+
+if TYPE_CHECKING:
+    import gymnasium
+
+#: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
+SHORT = "gymnasium:"
+
+
+@dataclass(frozen=True)
+class Single:
+    """A wrapper of Gymnasium and its keyword arguments, as words, which travel to other processes."""
+
+    name: str
+    arguments: str
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> Single:
+        """The wrapper of `gymnasium:Name`, `module:Name` or `file.py:Name`.
+
+        Raises:
+            UsageError: there is none. BadConfig: an argument has no value.
+        """
+        found = cls(name, text)
+        found.load()
+        found.keywords()
+        return found
+
+    def load(self) -> type[gymnasium.Wrapper[Any, Any, Any, Any]]:
+        """Import the class."""
+        code: Any
+        if self.name.startswith(SHORT):
+            from gymnasium import wrappers
+
+            word = self.name.removeprefix(SHORT)
+            code = vars(wrappers).get(word)
+            if code is None:
+                raise UsageError(f"gymnasium.wrappers has no '{word}'{did_you_mean(word, wrappers.__all__)}")
+        else:
+            code = load_target(self.name, "wrapper")
+        if not is_single(code):
+            raise UsageError(f"'{self.name}' is no gymnasium.Wrapper")
+        wrapper: type[gymnasium.Wrapper[Any, Any, Any, Any]] = code
+        return wrapper
+
+    def keywords(self) -> dict[str, Any]:
+        """The arguments: Python's literals, or text where they are none."""
+        return {key: _value(text) for key, text in _parts(self.arguments, self.name)}
+
+    def __call__(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        return self.load()(env, **self.keywords())
+
+
+def around_each(env: Env, config: Single) -> Env:
+    """Put a wrapper around each environment of a vector.
+
+    Raises:
+        UsageError: it has no single environments, or other wrappers are around them already.
+    """
+    if not isinstance(env, SupportsInside):
+        raise UsageError(
+            f"{config.name} goes around each environment of {env.spec.id} itself, below rlplug's own wrappers: put it "
+            "first"
+        )
+    return env.inside(config)
+
+
+def is_single(code: Any) -> bool:
+    """Return whether `code` is a wrapper of Gymnasium."""
+    from gymnasium import Wrapper
+
+    return isinstance(code, type) and issubclass(code, Wrapper)
+
+
+def _parts(text: str, name: str) -> list[tuple[str, str]]:
+    """`key=value,…`; a part without `=` belongs to the value before it: `shape=(84,84)`."""
+    found: list[tuple[str, str]] = []
+    for part in text.split(",") if text else ():
+        key, equals, value = part.partition("=")
+        if equals and key.strip().isidentifier():
+            found.append((key.strip(), value.strip()))
+        elif found:
+            found[-1] = (found[-1][0], f"{found[-1][1]},{part}")
+        else:
+            raise BadConfig(f"wrapper {name}: '{part}' is no argument; write name=value")
+    return found
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,31 @@
+"""MiniGrid and BabyAI: worlds of tiles, seen without the sentence that says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+#: Where their environments are defined, and what installs it.
+MODULE = "minigrid"
+MISSION = "mission"
+
+
+class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Observations without their text, which is no array of fixed shape: the image and the direction remain."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, spaces.Dict)
+        self.observation_space = spaces.Dict({name: part for name, part in space.items() if name != MISSION})
+
+    def observation(self, observation: Any) -> Any:
+        return {name: part for name, part in observation.items() if name != MISSION}
+
+
+def without_mission(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """The environment without the entry `mission`, if it has one."""
+    space = env.observation_space
+    return WithoutMission(env) if isinstance(space, spaces.Dict) and MISSION in space.spaces else env

@@ -1,0 +1,38 @@
+"""PyBullet's environments: kept from writing to the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+
+#: Where their environments are defined.
+MODULE = "pybullet_envs_gymnasium"
+#: Why they cannot resume: their attributes are numbers of simulations, which would be taken for the simulations' state.
+INEXACT = "its simulation lies in PyBullet, which gives it to nobody"
+
+
+class Quiet(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Resets without `argv[0]=` on standard output, where PyBullet writes it for each simulation that it begins."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        with nothing_said():
+            return self.env.reset(seed=seed, options=options)
+
+
+@contextmanager
+def nothing_said() -> Iterator[None]:
+    """Throw away what is written to standard output, from C too."""
+    sys.stdout.flush()
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)

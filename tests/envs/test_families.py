@@ -1,0 +1,104 @@
+"""Families of environments from other packages: they run, continue exactly or say why not, and keep quiet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlplug_envs.capture import Uncapturable, capture, restore
+from rlplug_envs.families.classic import Gymnasium
+from rlplug_envs.vector import Rows
+from tests.envs.continuing import continued_afresh
+
+GRIDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-MemoryS7-v0", "BabyAI-GoToObj-v0")
+GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+
+
+def test_grids_continue_exactly_in_a_fresh_process(tmp_path: Path) -> None:
+    """Though the things in them lie elsewhere in the fresh environment."""
+    pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
+    told = continued_afresh([(id, 2) for id in GRIDS], tmp_path)
+    assert any(ended for _, ended in told.values())
+
+
+def test_a_grid_is_seen_without_its_mission() -> None:
+    pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
+    env = Gymnasium().make("MiniGrid-DoorKey-5x5-v0", 1)
+    assert isinstance(env.spec.obs, spaces.Dict)
+    assert set(env.spec.obs.spaces) == {"direction", "image"}
+    assert env.reset(0).obs["image"].shape == (1, 7, 7, 3)
+
+
+def test_minatar_continues_exactly_in_a_fresh_process(tmp_path: Path) -> None:
+    pytest.importorskip("minatar", reason="the extra rlplug-envs[minatar] is not installed")
+    told = continued_afresh([(f"MinAtar/{game}-v1", 1) for game in GAMES], tmp_path)
+    assert all(ended for name, (_, ended) in told.items() if "Breakout" in name)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the package about itself
+def test_pybullet_runs_and_says_why_it_is_not_exact(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pybullet_envs_gymnasium", reason="the extra rlplug-envs[pybullet] is not installed")
+    env = Gymnasium().make("InvertedPendulumBulletEnv-v0", 2)
+    env.reset(0)
+    env.step(np.zeros((2, 1), np.float32))
+    assert env.spec.inexact == "InvertedPendulumBulletEnv-v0: its simulation lies in PyBullet, which gives it to nobody"
+    assert capfd.readouterr().out == ""
+
+
+class Thing:
+    """Lies on a shelf."""
+
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+
+
+class Box(Thing):
+    """Another kind of thing."""
+
+
+class Shelf(gymnasium.Env[Any, Any]):
+    """Holds what it was given in this episode."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, *things: Thing | None) -> None:
+        self.things = list(things)
+
+
+def test_things_of_the_environments_own_package_are_built_anew() -> None:
+    heavy = Thing(3)
+    one, other = Shelf(heavy, Box(4), None, heavy), Shelf(None, Thing(1), Thing(2))
+    kept = other.things[1]
+    restore(other, capture(one))
+    assert [type(thing) for thing in other.things] == [Thing, Box, type(None), Thing]
+    assert [getattr(thing, "weight", 0) for thing in other.things] == [3, 4, 0, 3]
+    assert other.things[0] is other.things[3]
+    assert kept is not None
+
+
+def test_two_things_stay_two_where_the_fresh_environment_has_one() -> None:
+    same = Thing(0)
+    other = Shelf(same, same)
+    restore(other, capture(Shelf(Thing(1), Thing(2))))
+    assert [thing.weight for thing in other.things if thing] == [1, 2]
+
+
+def test_nothing_of_another_package_is_built() -> None:
+    one, other = Shelf(None), Shelf(None)
+    state = capture(one)
+    state["attributes"]["things"] = [{"~": "object", "type": "pathlib.PurePosixPath", "attributes": {}}]
+    with pytest.raises(Uncapturable, match=r"attribute 'things' was a pathlib.PurePosixPath, here it is a NoneType"):
+        restore(other, state)
+
+
+def test_rows_of_things_are_exact() -> None:
+    pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
+    env = Gymnasium().make("MiniGrid-Dynamic-Obstacles-5x5-v0", 2)
+    assert isinstance(env, Rows)
+    assert env.spec.inexact == ""

@@ -1,0 +1,78 @@
+"""Gymnasium's wrappers by name: around each environment, recorded as words, in workers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlplug_core.errors import BadConfig, PluginError, UsageError
+from rlplug_core.plugins.single_wrappers import Single
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.protocols import Env
+from rlplug_envs.families.classic import Gymnasium
+from rlplug_envs.vector import row_seed
+
+
+class Doubled(gymnasium.RewardWrapper[Any, Any]):
+    """Every reward twice."""
+
+    def reward(self, reward: Any) -> Any:
+        return 2 * reward
+
+
+def env_of(id: str, *words: str) -> Env:
+    return wrapped(Gymnasium().make(id, 2), map(Wrapping.parse, words))
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered")  # of Gymnasium's about its own wrapper
+def test_a_wrapper_of_gymnasium_by_name_is_that_wrapper() -> None:
+    env = env_of("Pendulum-v1", "gymnasium:RescaleAction:min_action=-0.5,max_action=0.5")
+    other = gymnasium.wrappers.RescaleAction(gymnasium.make("Pendulum-v1"), -0.5, 0.5)
+    assert env.spec.inexact == ""
+    now, (seen, _) = env.reset(3), other.reset(seed=row_seed(3, 0))
+    for _ in range(5):
+        assert np.array_equal(now.obs[0], seen)
+        now = env.step(np.full((2, 1), 0.5, np.float32))
+        seen, reward, *_ = other.step(np.array([0.25], np.float32))
+        assert now.reward[0] == np.float32(reward)
+
+
+def test_a_wrapper_of_ones_own_and_several_of_them() -> None:
+    stack = "gymnasium:FrameStackObservation:stack_size=2"
+    env = env_of("CartPole-v1", f"{__file__}:Doubled", stack, "clip-reward:high=3")
+    assert env.spec.obs.shape == (2, 4)
+    env.reset(0)
+    assert env.step(np.zeros(2, np.int64)).reward.tolist() == [2, 2]
+    assert Wrapping.parse(f"{__file__}:Doubled").words == f"{__file__}:Doubled"
+
+
+def test_arguments_are_pythons_literals() -> None:
+    words = "shape=(84,84),flag=true,name=abc,number=-1.5"
+    found = Single("gymnasium:ResizeObservation", words).keywords()
+    assert found == {"shape": (84, 84), "flag": True, "name": "abc", "number": -1.5}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        (
+            ["gymnasium:RescaleActoin"],
+            UsageError,
+            "gymnasium.wrappers has no 'RescaleActoin'.*did you mean 'RescaleAction'",
+        ),
+        (["clip-reward", "gymnasium:ClipAction"], UsageError, "below rlplug's own wrappers: put it first"),
+        (["gymnasium:ClipAction:wrong=1"], PluginError, "cannot be put around CartPole-v1: .*wrong"),
+        (["gymnasium:vector"], UsageError, "is no gymnasium.Wrapper"),
+    ],
+)
+def test_what_cannot_be_is_told(words: list[str], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        env_of("CartPole-v1", *words)
+
+
+def test_an_argument_without_a_name_is_refused() -> None:
+    with pytest.raises(BadConfig, match="'3' is no argument; write name=value"):
+        Single("gymnasium:TimeLimit", "3").keywords()
