@@ -136,6 +136,8 @@ def test_tasks_start_as_the_cores_allow(place: Path) -> None:
         ("ppo", {"threads": 3}, 3),
         ("a3c", {"workers": 4}, 4),
         ("a3c", {"workers": 4, "inline": True}, 1),
+        ("impala", {"actors": 3}, 4),
+        ("impala", {"actors": 3, "inline": True}, 1),
     ],
 )
 def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, options: dict[str, Any], cores: int) -> None:

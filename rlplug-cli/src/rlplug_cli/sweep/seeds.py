@@ -39,10 +39,10 @@ def complete(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def cost(algorithm: str, values: Mapping[str, Any]) -> int:
-    """Return how many cores a run keeps busy: its torch threads, in each of its worker processes."""
+    """Return how many cores a run keeps busy: its torch threads, in each of its processes that act or learn."""
     runner = values["runner"] if values["runner"] != "auto" else _usual_runner(algorithm)
-    several = runner == "async" and not values["inline"]
-    return int(values["threads"]) * (int(values["workers"]) if several else 1)
+    several = {"async": int(values["workers"]), "decoupled": int(values["actors"]) + 1}
+    return int(values["threads"]) * (1 if values["inline"] else several.get(runner, 1))
 
 
 def _usual_runner(algorithm: str) -> str:

@@ -72,7 +72,7 @@ class ActorProcesses:
         self.pending: list[tuple[int, int, Episode]] = []
         #: The permit of the chunk that the learner is at.
         self.current: Permit | None = None
-        self.published = False
+        self.published, self.wake = False, 0.0
         self.saved: list[State | None] = [None] * plan.options.actors
         self.seats = [Seat(self._start(rank, 0)) for rank in range(plan.options.actors)]
 
@@ -179,8 +179,10 @@ class ActorProcesses:
                 continue
             seat.remote.seen = time.monotonic()
             self._understand(seat, kind, content)
-        for seat in self.seats:
-            self._check(seat)
+        if time.monotonic() >= self.wake:  # a look at a process takes some microseconds
+            self.wake = time.monotonic() + GLANCE
+            for seat in self.seats:
+                self._check(seat)
 
     def _understand(self, seat: Seat, kind: str, content: Any) -> None:
         rank = seat.remote.rank
@@ -209,6 +211,7 @@ class ActorProcesses:
             return
         if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
             self._replace(seat, remote.how_it_ended())
+            return
         limit = self.plan.options.worker_timeout if remote.ready else STARTUP
         waited_for = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
         if waited_for and time.monotonic() - remote.seen > limit:
