@@ -49,7 +49,7 @@ KEPT = frozenset({mujoco.RENDERER})
 PLAIN_SIZE = type("Plain", (), {}).__basicsize__
 
 
-class Uncapturable(Exception):
+class Uncapturable(ValueError):
     """A value cannot be captured or restored; the message names it."""
 
 
