@@ -52,7 +52,7 @@ GENERAL = frozenset({"", "builtins", "gymnasium", "numpy", "rlplug_core", "rlplu
 PLAIN_SIZE = type("Plain", (), {}).__basicsize__
 
 
-class Uncapturable(Exception):
+class Uncapturable(ValueError):
     """A value cannot be captured or restored; the message names it."""
 
 

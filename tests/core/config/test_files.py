@@ -56,6 +56,9 @@ def test_json_that_is_none_is_one_sentence(tmp_path: Path) -> None:
 
 def test_toml_that_nests_too_deep_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file.toml"
+    path.write_text("x = 2020-01-01")
+    with pytest.raises(ValueError, match="a date or a time"):
+        files.from_toml(path)
     for text in (f"x = {'[' * 10_000}{']' * 10_000}", f"{'.'.join('x' * 5_000)} = 1", "x = " + "9" * 5000):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"nests too deep|integer string conversion"):

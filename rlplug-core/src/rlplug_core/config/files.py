@@ -135,7 +135,9 @@ def from_toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"it has more than {TEXT:,} bytes")
     try:
         found = tomllib.loads(text.decode())
-        json.dumps(found, default=str)  # recursion that only a reader of the tables would meet
+        json.dumps(found)  # as every option can be written, and none that only its reader would meet too deep
+    except TypeError:
+        raise ValueError("it holds a date or a time, which no option takes") from None
     except RecursionError:
         raise ValueError("it nests too deep") from None
     except ValueError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.targets import attribute_of, describe, import_quietly
 from rlplug_core.errors import MissingPackage, PluginError, plain
+from rlplug_core.plugins.crashes import named
 from rlplug_core.plugins.records import Record, canonical
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def load(record: Record) -> Any:
 
 def _import(module: str, record: Record) -> ModuleType:
     try:
-        return import_quietly(module)
+        return _watched(module, record)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if missing.partition(".")[0] in ("", record.top_level):
@@ -39,6 +41,13 @@ def _import(module: str, record: Record) -> ModuleType:
         raise PluginError(
             f"{record} cannot be loaded: {describe(error)}; 'rlplug plugins' shows all, --traceback shows where"
         ) from error
+
+
+def _watched(module: str, record: Record) -> ModuleType:
+    if record.first_party or module in sys.modules:
+        return import_quietly(module)
+    with named(str(record), f"switch it off with -P no:{record.distribution}"):
+        return import_quietly(module)
 
 
 def _missing(record: Record, module: str) -> str:

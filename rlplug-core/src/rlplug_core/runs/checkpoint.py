@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -24,9 +25,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from rlplug_core.config.files import STATE, from_json, opened, own_directory
+from rlplug_core.config.files import STATE, as_type, from_json, opened, own_directory
 from rlplug_core.config.files import content as content_of
-from rlplug_core.errors import BadCheckpoint, BadFile
+from rlplug_core.errors import BadCheckpoint, BadFile, plain
+from rlplug_core.runs.states import Manifest, check
 from rlplug_core.types import Array, State
 
 #: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
@@ -98,8 +100,8 @@ class Checkpoints:
         for saved in self.kept(*kinds):
             try:
                 components, manifest = read(saved.path, *only)
-                if manifest["step"] != saved.step:
-                    raise BadCheckpoint(f"checkpoint {saved.path.name} is damaged: it is of step {manifest['step']}")
+                if manifest.get("step") != saved.step:
+                    raise BadCheckpoint(f"checkpoint {saved.path.name} is damaged: its manifest has another step")
             except BadCheckpoint as error:
                 warnings.append(str(error))
                 continue
@@ -147,6 +149,29 @@ class Checkpoints:
         return len(stale)
 
 
+#: What parts of a run may raise when they are given a state that is none of theirs.
+UNFIT = (
+    KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError, AssertionError,
+    MemoryError,
+)  # fmt: skip
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Turn what a foreign state raises, where it is loaded from `path`, into one sentence.
+
+    Raises:
+        BadCheckpoint: it did.
+    """
+    try:
+        yield
+    except UNFIT as error:
+        raise BadCheckpoint(
+            f"the state in {path} cannot be used ({type(error).__name__}: {plain(str(error), 100)}): it was changed, "
+            "or other code wrote it; delete this checkpoint, and the one before it is used"
+        ) from error
+
+
 def sealed(manifest: Mapping[str, object]) -> bytes:
     """A manifest as the bytes of its file, with their own hash in it."""
     plain = json.dumps(manifest, indent=1)
@@ -161,8 +186,12 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
     """
     try:
         manifest = _manifest(path)
+        as_type(manifest, Manifest, path / "manifest.json")
         names = only or manifest["components"]
-        return {name: _read_component(path, name, manifest["files"]) for name in names}, manifest
+        found = {name: _read_component(path, name, manifest["files"]) for name in names}
+        for name, state in found.items():
+            check(path, name, state)
+        return found, manifest
     except UNREADABLE as error:
         raise BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}") from error
 

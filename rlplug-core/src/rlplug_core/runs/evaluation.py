@@ -8,14 +8,14 @@ from typing import Any
 
 from rlplug_core.acting.deviating import Deviating
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError, did_you_mean, warn
+from rlplug_core.errors import UsageError, did_you_mean, plain, warn
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.transform import freeze
 from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
-from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
+from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, read
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.seeds import Seeds
 
@@ -100,8 +100,8 @@ def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str)
     learner = plan.make_learner(env.spec)
     try:
         learner.load_state_dict(state)
-    except (RuntimeError, ValueError, KeyError) as error:  # as torch and plugins say that shapes or names differ
-        said = str(error).strip().splitlines()[-1].strip()
+    except UNFIT as error:  # as torch and plugins say that shapes or names differ
+        said = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])
         raise UsageError(
             f"the weights of {saved.path.name} do not fit {env.spec.id} (observations {env.spec.obs}, actions "
             f"{env.spec.action}): {said}; play it where it was trained, or with the same wrappers"

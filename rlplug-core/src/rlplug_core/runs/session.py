@@ -27,7 +27,7 @@ from rlplug_core.plugins.transform import freeze, learned
 from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
 from rlplug_core.runs.advice import advice
 from rlplug_core.runs.allowance import KIND, Allowance, measured
-from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import evaluate_checkpoint
 from rlplug_core.runs.journal import Journal
@@ -125,18 +125,22 @@ class Session:
             if buffer is not None:
                 self._fill(buffer)
             if resumed:
-                self.runner.load_state_dict(dict(resumed[1]))
-                self.clock.limit = limit or self.clock.limit
-                if rescale:
-                    self.clock.total = self.clock.limit
-                self.events.load_state_dict(resumed[1]["events"])
-                if limit is not None:
-                    self.events.ended = ""
-                self.clock.stop = bool(self.events.ended)
+                with understood(self.directory.checkpoints_path / f"…-{resumed[0]:012d}"):
+                    self._load(resumed[1], limit, rescale)
             self.hooks.run_start(self.run)
             yield
         finally:
             self.runner.close()
+
+    def _load(self, state: Mapping[str, State], limit: int | None, rescale: bool) -> None:
+        self.runner.load_state_dict(dict(state))
+        self.clock.limit = limit or self.clock.limit
+        if rescale:
+            self.clock.total = self.clock.limit
+        self.events.load_state_dict(state["events"])
+        if limit is not None:
+            self.events.ended = ""
+        self.clock.stop = bool(self.events.ended)
 
     def _fill(self, buffer: Mapping[str, object]) -> None:
         """Give the runner another run's buffer.

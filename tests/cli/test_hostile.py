@@ -1,0 +1,163 @@
+"""What strangers and broken code hand in: a slice of the hostile files, plugins that die, text with escape codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_cli.output import aside
+from rlplug_core import plugins
+from tests.cli.conftest import Done
+from tests.faults.hostile import World, called, indexes, sentences, tomls
+
+RED = "\x1b[31mred\x1b]0;title\x07"
+FEW = ("--total-timesteps", "2000", "--eval-episodes", "1", "--final-eval-episodes", "0", "-P", "no:mlflow")
+
+
+def package(place: Path, name: str, code: str) -> dict[str, str]:
+    """A plugin that is installed for whoever has this environment."""
+    (place / "site" / name).mkdir(parents=True)
+    (place / "site" / name / "__init__.py").write_text("")
+    (place / "site" / name / "algo.py").write_text(code)
+    about = place / "site" / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: rlplug-core\n")
+    (about / "entry_points.txt").write_text(f"[rlplug.algorithms]\n{name} = {name}.algo:Algo\n")
+    return {"PYTHONPATH": str(place / "site")}
+
+
+def spoiled(place: Path, name: str, env_code: str) -> str:
+    """An environment in a file, CartPole but for a line that it executes at its 1,500th step."""
+    (place / f"{name}.py").write_text(
+        "import os, sys\nimport gymnasium\nfrom gymnasium.envs.classic_control import CartPoleEnv\nsteps = []\n"
+        "class Env(CartPoleEnv):\n    def step(self, action):\n        steps.append(1)\n"
+        f"        if len(steps) == 1500:\n            {env_code}\n        return super().step(action)\n"
+    )
+    return f"./{name}.py:Env"
+
+
+def test_a_slice_of_the_hostile_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a thousand are in `tests/faults`."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    world = World(place)
+    cases = [case for case in world.cases(random.Random(2)) if case.commands[0][0] != "sync"]
+    wrong = [sentence for case in cases[::60] for sentence in world.judged(case)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_spoiled_index_ends_no_command_for_all(place: Path) -> None:
+    path = place / "site" / "rlplug_algos" / "index" / "a2c.json"
+    record = plugins.find("algorithms", "a2c")
+    words = ["list"]
+    for name, content in [*indexes(random.Random(3), record)][::3]:
+        spoil = _with_index(record, content)
+        with spoil:
+            code, said, told = called(words)
+            assert not [*sentences(words, code, said, told)], name
+            assert "\nppo " in said, name
+    assert not path.exists()
+
+
+def _with_index(record: plugins.Record, content: bytes) -> Any:
+    """While it lasts, the index of a plugin is another file."""
+    from unittest.mock import patch
+
+    from rlplug_core.plugins import index
+
+    other = Path("index.json").absolute()
+    other.write_bytes(content)
+    real = index.file
+    return patch.object(index, "file", lambda one: other if one.id == record.id else real(one))
+
+
+def test_spoiled_option_files_are_one_sentence(place: Path) -> None:
+    for name, content in tomls(random.Random(4)):
+        (place / "options.toml").write_bytes(content)
+        words = ["run", "a2c", "CartPole-v1", "--config", "options.toml", "--print-config"]
+        code, said, told = called(words)
+        assert not [*sentences(words, code, said, told)], name
+
+
+@pytest.mark.parametrize(
+    "code", ["import os; os._exit(0)", "import os; os.kill(os.getpid(), 11)"], ids=["exit", "segv"]
+)
+def test_a_plugin_in_whose_import_the_process_dies_is_named(
+    place: Path, process: Callable[..., Done], code: str
+) -> None:  # fmt: skip
+    done = process("run", "deadly", "CartPole-v1", **package(place, "deadly", f"import os; {code}"))
+    assert "rlplug: the process died while algorithm 'deadly' of deadly 1.0 was imported" in done.err
+    assert "switch it off with -P no:deadly" in done.err
+
+
+def test_an_import_that_ends_well_says_nothing(place: Path, process: Callable[..., Done]) -> None:
+    done = process(
+        "run", "fine", "CartPole-v1", "--help", **package(place, "fine", "from rlplug_algos import A2C as Algo")
+    )
+    assert "the process died" not in done.err
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_environment_that_calls_sys_exit_has_failed(rlplug: Callable[..., Done], place: Path, code: int) -> None:
+    env = spoiled(place, "leaving", f"sys.exit({code})")
+    done = rlplug("run", "a2c", env, *FEW, "--name", "left")
+    assert done.code == 1
+    assert f"called sys.exit({code}) while it trained" in done.err
+    assert json.loads((place / "runs/left/journal.jsonl").read_text().splitlines()[-1])["data"]["status"] == "failed"
+
+
+def test_json_is_clean_whatever_an_environment_prints(place: Path) -> None:
+    env = spoiled(place, "loud", "print('py'); os.system('echo child'); os.write(1, b'raw')")
+    words = ["run", "a2c", env, *FEW, "--json", "--name", "loud"]
+    script = Path(sys.executable).with_name("rlplug")
+    done = subprocess.run([script, *words], cwd=place, capture_output=True, text=True, check=True, env={**os.environ})
+    assert json.loads(done.stdout)["status"] == "finished"
+    for noise in ("py\n", "child\n", "raw"):
+        assert noise in done.stderr
+
+
+def test_aside_gives_stdout_back(capfd: pytest.CaptureFixture[str]) -> None:
+    with aside() as own:
+        print("noise")  # noqa: T201
+        print("data", file=own)
+    print("after", flush=True)  # noqa: T201
+    assert capfd.readouterr().out == "data\nafter\n"
+
+
+def test_escape_codes_of_an_environment_do_not_reach_the_terminal(rlplug: Callable[..., Done], place: Path) -> None:
+    done = rlplug("run", "a2c", spoiled(place, "rude", f"raise ValueError({RED!r})"), *FEW, "--name", "rude")
+    assert done.code == 1
+    assert "[31mred" in done.err
+    assert "\x1b" not in done.err + done.out
+    assert "\x1b" not in (place / "runs/rude/error.txt").read_text()
+
+
+def test_a_name_has_printable_characters(rlplug: Callable[..., Done], place: Path) -> None:
+    done = rlplug("run", "a2c", "CartPole-v1", "--name", f"a{RED}b")
+    assert (done.code, done.out) == (2, "")
+    assert "a name has printable characters" in done.err
+    assert "\x1b" not in done.err
+    assert not (place / "runs").exists()
+
+
+def test_a_strangers_run_stops_without_trust(rlplug: Callable[..., Done], place: Path) -> None:
+    env = spoiled(place, "own", "pass")
+    assert rlplug("run", "a2c", env, *FEW, "--name", "one").code == 0
+    assert rlplug("evaluate", "one", "--episodes", "1").code == 0
+    config = json.loads((place / "runs/one/config.json").read_text())
+    (place / "runs/one/config.json").write_text(json.dumps({**config, "seal": ""}))
+    for words in (["evaluate", "one", "--episodes", "1"], ["resume", "one"], ["export", "one"], ["reproduce", "one"]):
+        done = rlplug(*words)
+        assert done.code == 2, words
+        assert "sources/own-" in done.err
+        assert done.err.endswith(
+            "which this account did not write here; read it, then say --trust (trust=True in Python)\n"
+        )
+    assert rlplug("evaluate", "one", "--episodes", "1", "--trust").code == 0

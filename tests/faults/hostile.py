@@ -1,0 +1,353 @@
+"""Hostile files: a run directory, an index or a TOML file with one thing spoiled, and what a command makes of it.
+
+A judge looks at each: no code ran, nothing outside was opened, and the answer is one sentence (or the damage does not
+matter to the command). `test_hostile_files.py` counts more than a thousand; the default tests take a slice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlplug_cli.__main__ import main
+from rlplug_core import plugins
+from rlplug_core.plugins import index
+from rlplug_core.runs.checkpoint import sealed
+from rlplug_core.runs.run import train
+
+OPTIONS: dict[str, Any] = {
+    "total_timesteps": 60, "num_envs": 2, "n_steps": 5, "eval_every": 30, "eval_episodes": 1, "final_eval_episodes": 1,
+    "checkpoint_every": 30, "log_every": 10,
+}  # fmt: skip
+#: Seconds that a command may take.
+PATIENCE = 60
+#: Values that take the place of others; one has an escape code in it, several would be ruinous as a size.
+VALUES: tuple[Any, ...] = (
+    None, [], {}, "", "x\x1b[31mred\x07", "../../trap/evil.py:Evil", "/etc/passwd", -1, 0, 10**30, 2**63, 1e300, True,
+    [[[[[]]]]], {"$tensor": "0:/"}, ["\x1b]0;title\x07"] * 3,
+)  # fmt: skip
+#: What can be done to the bytes of any file.
+BYTES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "empty": lambda content, draw: b"",
+    "cut": lambda content, draw: content[: draw.randrange(max(1, len(content)))],
+    "zero tail": lambda content, draw: content[: len(content) // 2] + bytes(len(content) - len(content) // 2),
+    "bit": lambda content, draw: flipped(content, draw),
+    "noise": lambda content, draw: draw.randbytes(300),
+    "deep": lambda content, draw: b"[" * 100_000,
+    "deep object": lambda content, draw: b'{"a":' * 100_000,
+    "huge number": lambda content, draw: b'{"format": ' + b"9" * 10_000 + b"}",
+    "no text": lambda content, draw: b'{"name": "\xff\xfe"}',
+    "not a number": lambda content, draw: b"NaN",
+    "twice": lambda content, draw: content + content,
+}
+
+
+def flipped(content: bytes, draw: random.Random) -> bytes:
+    """One bit of the content turned over."""
+    changed = bytearray(content or b"\0")
+    changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One hostile file: what was done to which, in a copy of the run, and the commands that meet it."""
+
+    name: str
+    spoil: Callable[[Path], None]
+    commands: tuple[tuple[str, ...], ...]
+
+
+EVALUATE = ("evaluate", "{run}", "--episodes", "1")
+RESUME = ("resume", "{run}", "--total-timesteps", "70", "--quiet", "-P", "no:mlflow")
+LIST, COMPARE = ("runs", "--out", "{out}"), ("compare", "{run}", "--metric", "rollout/return_mean")
+SYNC, EXPORT = ("sync", "{run}"), ("export", "{run}", "--out", "{out}/exported")
+
+
+class World:
+    """A trained run to be copied and spoiled, and a trap outside of it that nothing may open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.trap = folder, folder / "trap"
+        self.trap.mkdir()
+        (self.trap / "secret.txt").write_text("secret")
+        (self.trap / "evil.py").write_text(f"open({str(self.trap / 'ran')!r}, 'w')\nclass Evil: ...\n")
+        self.run = train("a2c", "CartPole-v1", OPTIONS, out=folder / "good", name="one", hooks=False).path
+        self.opened: list[str] = []
+        self.watching = False
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.watching and event in ("open", "os.listdir", "os.remove", "os.rename", "os.truncate"):
+            path = str(arguments[0])
+            if str(self.trap) in path or path in ("/etc/passwd", "/dev/zero"):
+                self.opened.append(f"{event} {path}")
+
+    def cases(self, draw: random.Random) -> Iterator[Case]:
+        """Every case there is, those of one file after the other."""
+        yield from self._configurations(draw)
+        yield from self._journals(draw)
+        yield from self._checkpoints(draw)
+        yield from self._states(draw)
+        yield from self._small_files(draw)
+        yield from self._other_kinds()
+
+    def _configurations(self, draw: random.Random) -> Iterator[Case]:
+        config = json.loads((self.run / "config.json").read_bytes())
+        for name, spoil in BYTES.items():
+            yield Case(f"config: {name}", bytewise("config.json", spoil, draw), (LIST, EVALUATE))
+        for path, value in trees(config, draw, 330):
+            changed = edited("config.json", path, value)
+            yield Case(f"config: {path} = {value!r:.30}", changed, (LIST, draw.choice((EVALUATE, COMPARE, EXPORT))))
+
+    def _journals(self, draw: random.Random) -> Iterator[Case]:
+        lines = (self.run / "journal.jsonl").read_bytes().splitlines(keepends=True)
+        for name, spoil in BYTES.items():
+            yield Case(f"journal: {name}", bytewise("journal.jsonl", spoil, draw), (LIST, COMPARE, RESUME))
+        for _ in range(250):
+            number = draw.randrange(len(lines))
+            path, value = next(trees(json.loads(lines[number]), draw, 1))
+            line = json.dumps(put(json.loads(lines[number]), path, value)).encode() + b"\n"
+            content = b"".join([*lines[:number], line, *lines[number + 1 :]])
+            yield Case(
+                f"journal: line {number} {path} = {value!r:.30}", written("journal.jsonl", content),
+                (LIST, draw.choice((COMPARE, COMPARE, RESUME))),
+            )  # fmt: skip
+
+    def _checkpoints(self, draw: random.Random) -> Iterator[Case]:
+        for place in sorted((self.run / "checkpoints").iterdir()):
+            command = EVALUATE if place.name.startswith("best") else RESUME
+            for file in sorted(place.iterdir()):
+                for name, spoil in BYTES.items():
+                    where = str(file.relative_to(self.run))
+                    yield Case(f"checkpoint: {where}: {name}", bytewise(where, spoil, draw), (command,))
+
+    def _states(self, draw: random.Random) -> Iterator[Case]:
+        """Parts of checkpoints that were changed, and the hashes with them."""
+        for place in sorted((self.run / "checkpoints").iterdir()):
+            command = EVALUATE if place.name.startswith("best") else RESUME
+            for file in sorted(place.glob("*.json")):
+                tree = json.loads(file.read_bytes())
+                for path, value in trees(tree, draw, 40 if file.name == "manifest.json" else 12):
+                    where = file.relative_to(self.run)
+                    yield Case(f"state: {where} {path} = {value!r:.30}", resealed(where, path, value), (command,))
+
+    def _small_files(self, draw: random.Random) -> Iterator[Case]:
+        state = {"tracking_uri": "http://127.0.0.1:9", "experiment_id": "1", "run_id": "2", "cursor": 3, "seal": ""}
+        for name, spoil in BYTES.items():
+            yield Case(f"mlflow.json: {name}", written("mlflow.json", spoil(json.dumps(state).encode(), draw)), (SYNC,))
+        for path, value in trees(state, draw, 30):
+            changed = json.dumps(put(json.loads(json.dumps(state)), path, value)).encode()
+            yield Case(f"mlflow.json: {path} = {value!r:.30}", written("mlflow.json", changed), (SYNC,))
+        for uri in ("sqlite:///{trap}/mlflow.db", "file://{trap}", "http://evil.example"):
+            changed = json.dumps({**state, "tracking_uri": uri.format(trap=self.trap)}).encode()
+            yield Case(f"mlflow.json: {uri}", written("mlflow.json", changed), (SYNC,))
+
+    def _other_kinds(self) -> Iterator[Case]:
+        """A link, a pipe, a directory, a device and a hole in the place of every file that a command opens."""
+        files = [path.relative_to(self.run) for path in sorted(self.run.rglob("*"))]
+        named = [*files, Path("lock"), Path("mlflow.json"), Path("mlflow.lock"), Path("error.txt"), Path("videos")]
+        for where in dict.fromkeys(named):
+            commands = (LIST, EVALUATE, RESUME, SYNC) if len(where.parts) == 1 else (EVALUATE, RESUME)
+            for name, make in KINDS.items():
+                yield Case(f"{where}: {name}", partial_kind(make, where, self.trap), commands)
+
+    def judged(self, case: Case) -> list[str]:
+        """Everything that is wrong with the answers to a case; empty where all is well."""
+        out = self.folder / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        found = []
+        for command in case.commands:
+            shutil.rmtree(out, ignore_errors=True)
+            run = Path(shutil.copytree(self.run, out / "one"))
+            shutil.copytree(self.run, out / "two")
+            case.spoil(run)
+            words = [word.format(run=run, out=out) for word in command]
+            found += [f"{case.name}: {command[0]}: {wrong}" for wrong in self._answer(words)]
+        return found
+
+    def _answer(self, words: list[str]) -> Iterator[str]:
+        self.opened.clear()
+        self.watching = True
+        try:
+            code, said, told = called(words)
+        except TimeoutError:
+            yield "it hangs"
+            return
+        finally:
+            self.watching = False
+        if self.opened:
+            yield f"it opened {self.opened[0]}"
+        if (self.trap / "ran").exists():
+            (self.trap / "ran").unlink()
+            yield "it ran foreign code"
+        if sorted(path.name for path in self.trap.iterdir()) != ["evil.py", "secret.txt"]:
+            yield "it wrote outside of the run"
+        if (self.trap / "secret.txt").read_text() != "secret":
+            yield "it changed a file outside of the run"
+        yield from sentences(words, code, said, told)
+
+
+def sentences(words: list[str], code: Any, said: str, told: str) -> Iterator[str]:
+    """Return what is wrong with an answer: `said` on stdout, `told` on stderr."""
+    lines = told.splitlines()
+    if code not in (0, 1, 2, 3):
+        yield f"it ends with {code}: {told[-300:]}"
+    elif code and (not lines or not all(line.startswith("rlplug: ") for line in lines)):
+        yield f"it ends with {code} and says {told[-300:]!r}"
+    if "--traceback" in told or "Traceback" in told:
+        yield f"an internal error: {lines[-1][-300:]}"
+    if re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", said + told):
+        yield f"a control character: {said + told!r:.300}"
+    if words[0] == "runs" and (code or " two " not in f" {said} ".replace("\n", " ")):
+        yield f"another run is hidden: {told[-200:]}"
+
+
+def called(words: list[str]) -> tuple[Any, str, str]:
+    """Call the command line in this process: its code, its stdout, its stderr; in bounded time."""
+    out, err = io.StringIO(), io.StringIO()
+
+    def late(number: int, frame: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(PATIENCE)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            plugins.refresh()
+            code = main(words)
+    except TimeoutError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever gets out of `main` is what is looked for
+        return f"{type(error).__name__}: {error}", out.getvalue(), err.getvalue()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return code, out.getvalue(), err.getvalue()
+
+
+def trees(tree: Any, draw: random.Random, count: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Places in a tree, drawn at random, with the value to put there; a place to be taken out has `...`."""
+    places = list(leaves(tree))
+    for _ in range(count):
+        yield draw.choice(places), draw.choice((*VALUES, ...))
+
+
+def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all that a tree holds, its branches too."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in items:
+        yield (*path, key)
+        yield from leaves(value, (*path, key))
+
+
+def put(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """The tree with another value at a path, or without it."""
+    node = tree
+    for key in path[:-1]:
+        node = node[key]
+    if value is ...:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    return tree
+
+
+def bytewise(where: str, spoil: Callable[[bytes, random.Random], bytes], draw: random.Random) -> Callable[[Path], None]:
+    seed = draw.random()  # the same for each command
+
+    def do(run: Path) -> None:
+        (run / where).write_bytes(spoil((run / where).read_bytes(), random.Random(seed)))
+
+    return do
+
+
+def written(where: str, content: bytes) -> Callable[[Path], None]:
+    return lambda run: (run / where).write_bytes(content) and None
+
+
+def edited(where: str, path: tuple[Any, ...], value: Any) -> Callable[[Path], None]:
+    def do(run: Path) -> None:
+        (run / where).write_text(json.dumps(put(json.loads((run / where).read_bytes()), path, value)))
+
+    return do
+
+
+def resealed(where: Path, path: tuple[Any, ...], value: Any) -> Callable[[Path], None]:
+    """A change that all hashes vouch for."""
+    import hashlib
+
+    def do(run: Path) -> None:
+        edited(str(where), path, value)(run)
+        manifest_path = run / where.parent / "manifest.json"
+        manifest = json.loads(manifest_path.read_bytes())
+        if where.name != "manifest.json":
+            manifest["files"][where.name] = hashlib.sha256((run / where).read_bytes()).hexdigest()
+        manifest.pop("sha256", None)
+        manifest_path.write_bytes(sealed(manifest))
+
+    return do
+
+
+def _hole(path: Path, trap: Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(1 << 41)
+
+
+#: What may lie where a file should.
+KINDS: dict[str, Callable[[Path, Path], None]] = {
+    "link to a file": lambda path, trap: path.symlink_to(trap / "secret.txt"),
+    "link to nothing": lambda path, trap: path.symlink_to(trap / "new"),
+    "link to a directory": lambda path, trap: path.symlink_to(trap),
+    "link to a device": lambda path, trap: path.symlink_to("/dev/zero"),
+    "pipe": lambda path, trap: os.mkfifo(path),
+    "directory": lambda path, trap: path.mkdir(),
+    "hole": _hole,
+}
+
+
+def partial_kind(make: Callable[[Path, Path], None], where: Path, trap: Path) -> Callable[[Path], None]:
+    def do(run: Path) -> None:
+        path = run / where
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        make(path, trap)
+
+    return do
+
+
+def indexes(draw: random.Random, record: plugins.Record) -> Iterator[tuple[str, bytes]]:
+    """Index files of an algorithm, spoiled."""
+    path = index.file(record)
+    assert path is not None
+    content = path.read_bytes()
+    for name, spoil in BYTES.items():
+        yield f"index: {name}", spoil(content, draw)
+    for place, value in trees(json.loads(content), draw, 150):
+        yield f"index: {place} = {value!r:.30}", json.dumps(put(json.loads(content), place, value)).encode()
+
+
+def tomls(draw: random.Random) -> Iterator[tuple[str, bytes]]:
+    """Option files, spoiled."""
+    content = b'learning_rate = 1e-3\nwrap = ["time-limit:steps=9"]\n[net]\nhidden = [8, 8]\n'
+    for name, spoil in BYTES.items():
+        yield f"toml: {name}", spoil(content, draw)
+    texts = ("[" * 9000, ".".join("x" * 5000) + " = 1", "gamma = " + "9" * 9999, "gamma = " + "9" * 400,
+             "num_envs = 1e400", '"\\u001b[31m" = 1', 'gamma = "\\u001b[31m"', "total_timesteps = " + "9" * 4000,
+             "seed = 10000000000000000000000", "net.hidden = [" + "9" * 400 + "]", "gamma = inf", "gamma = 2020-01-01",
+             'optimizer = "\\u009b1m"', "wrap = [[]]", "net = 3", 'net.hidden = "x"')  # fmt: skip
+    for text in texts:
+        yield f"toml: {text:.30}", text.encode()

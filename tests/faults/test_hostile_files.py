@@ -1,0 +1,27 @@
+"""More than a thousand hostile files: no code runs, none is followed, every one is answered in one sentence."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.hostile import World
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_hostile_files(world: World, part: int) -> None:
+    cases = list(world.cases(random.Random(int(os.environ.get("RLPLUG_HOSTILE_SEED", "1")))))
+    assert len(cases) > 1000
+    wrong = [sentence for case in cases[part::4] for sentence in world.judged(case)]
+    assert not wrong, "\n".join(wrong)
