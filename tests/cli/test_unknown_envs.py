@@ -25,14 +25,14 @@ BRIEF = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "
 @pytest.mark.parametrize(
     ("step", "length", "hours", "episodes"),
     [
-        (4e-6, 500, 0.01, (100, 100)),  # CartPole: half a second is enough for all
-        (1e-4, 1000, 0.01, (5, 100)),  # a minute of PPO in Hopper
+        (4e-6, 500, 0.002, (25, 100)),  # CartPole for seven seconds: a twentieth of one is nothing
+        (1e-4, 1000, 0.01, (1, 100)),  # half a minute of PPO in Hopper
         (1e-4, 1000, 1.0, (100, 100)),  # an hour of SAC there
         (3e-2, 40, 0.2, (3, 60)),  # highway-fast
         (1.0, 1000, 0.2, (1, 10)),  # there is no less
     ],
 )
-def test_evaluations_take_a_tenth_of_the_run_or_half_a_second_each(
+def test_evaluations_take_a_tenth_of_the_run_or_a_moment_each(
     step: float, length: int, hours: float, episodes: tuple[int, int]
 ) -> None:
     total, every = 100_000, 5_000
@@ -41,7 +41,7 @@ def test_evaluations_take_a_tenth_of_the_run_or_half_a_second_each(
     assert (found.episodes, found.final) == episodes
     assert bool(found.fewer) == (episodes != (100, 100))
     if found.episodes > 1:
-        assert found.episodes * found.seconds <= max(0.1 * spent, 0.5)
+        assert found.episodes * found.seconds <= max(0.1 * spent, 0.05)
 
 
 def test_a_slow_run_plays_fewer_episodes_and_its_continuation_as_many(

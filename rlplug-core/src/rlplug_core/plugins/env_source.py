@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: How options begin that are arguments of the environment, and of the one for evaluation.
 TRAIN, EVAL = "env.", "eval_env."
+#: Why no name rebuilds an object.
+UNNAMED = "an object of this process, which no name rebuilds"
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def source_of(env: Any, arguments: Mapping[str, Any] | None = None) -> EnvSource
         raise UsageError(
             f"{env!r} is no environment; give an id, a class, a function that returns an environment, or one itself"
         )
-    found = EnvSource(_called(env), {}, env, "an object of this process, which no name rebuilds", _copy(env))
+    found = EnvSource(_called(env), {}, env, UNNAMED, _copy(env))
     return found.with_arguments(arguments)
 
 
@@ -187,7 +189,9 @@ def _named(code: Any) -> tuple[str, str]:
     short = name.rpartition(".")[2].strip("<>")
     if "<lambda>" in name:
         return short, "a lambda, which no other process can import"
-    if not name.isidentifier() or not isinstance(code, type | FunctionType):
+    if not isinstance(code, type | FunctionType):
+        return short, UNNAMED
+    if not name.isidentifier():
         return short, "made inside a function or a class, where no other process can import it"
     if module == "__main__":
         return _in_script(sys.modules[module], name)
@@ -205,6 +209,8 @@ def _in_script(script: ModuleType, name: str) -> tuple[str, str]:
         return name, "defined in a session, which has no file"
     if not has_guard(Path(file)):
         return name, f"defined in a script that trains when it is imported; put `if __name__ == '__main__':` in {file}"
+    if script.__spec__ is not None:  # python -m package.module
+        return f"{script.__spec__.name}:{name}", ""
     return absolute(f"{Path(file).resolve()}:{name}"), ""
 
 

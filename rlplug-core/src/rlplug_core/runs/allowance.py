@@ -6,18 +6,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.presets import is_known
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.listing import records
 from rlplug_core.seeds import untouched
 
 #: Episodes of an evaluation, and fewest of the final one.
 MOST, FEWEST_FINAL = 100, 10
-#: The share of a run's time that evaluations may take, and the seconds of each that nobody minds anyway.
-SHARE, FREE, FREE_FINAL = 0.1, 0.5, 60.0
+#: The share of a run's time that evaluations may take, and the seconds of each that nobody minds anyway: more of them
+#: where a preset names the environment, so that runs which others compare with play a hundred.
+SHARE, FREE, FREE_NAMED, FREE_FINAL = 0.1, 0.05, 1.0, 30.0
 #: Environments and steps that are timed, and the seconds after which enough is seen.
 ROWS, STEPS, ENOUGH = 8, 50, 0.5
 #: The record in the journal, by which a resumed run plays as many.
@@ -53,7 +55,9 @@ class Allowance:
         )
 
 
-def allowance(step: float, length: int, spent: float, steps: int, every: int, total: int) -> Allowance:
+def allowance(
+    step: float, length: int, spent: float, steps: int, every: int, total: int, free: float = FREE
+) -> Allowance:  # fmt: skip
     """The episodes that evaluations may play.
 
     Args:
@@ -61,9 +65,10 @@ def allowance(step: float, length: int, spent: float, steps: int, every: int, to
         length: steps of a long episode.
         spent: seconds of training so far, in `steps` env steps.
         every: env steps between evaluations. total: env steps of the whole run.
+        free: seconds that each evaluation may take anyway.
     """
     episode, pace = step * length, spent / max(1, steps)
-    each = max(FREE, SHARE * pace * every) / episode
+    each = max(free, SHARE * pace * every) / episode
     final = max(FREE_FINAL, SHARE * pace * total) / episode
     return Allowance(_within(each, 1), _within(final, FEWEST_FINAL), episode)
 
@@ -82,11 +87,12 @@ def measured(
     finally:
         env.close()
     length = env.spec.limit or max(lengths, default=max(1, clock.steps // plan.options.num_envs))
-    return allowance(step, length, spent, clock.steps, every, clock.total)
+    free = FREE_NAMED if is_known(plan.algorithm, plan.env) else FREE
+    return allowance(step, length, spent, clock.steps, every, clock.total, free)
 
 
 def step_seconds(agent: Agent, env: Env, seed: int, clock: Clock) -> float:
-    """The median time of a step of one of `env`'s environments with its action."""
+    """The time of a step of one of `env`'s environments with its action."""
     with untouched():
         memory, now = agent.initial(env.spec.num_envs), env.reset(seed)
         found: list[float] = []
@@ -95,7 +101,7 @@ def step_seconds(agent: Agent, env: Env, seed: int, clock: Clock) -> float:
             act = agent.act(now.obs, now.is_first, memory, clock, explore=False)
             memory, now = act.recurrent_state, env.step(act.action)
             found.append(time.perf_counter() - began)
-        return median(found[1:]) / env.spec.num_envs  # the first one warms up
+        return mean(found[1:]) / env.spec.num_envs  # the first one warms up
 
 
 def _within(episodes: float, fewest: int) -> int:

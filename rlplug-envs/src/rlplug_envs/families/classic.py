@@ -9,12 +9,15 @@ from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
-from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
+from rlplug_core.config.targets import describe, import_quietly
+from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
 from rlplug_core.plugins.foreign import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter, MakeVector
@@ -40,6 +43,9 @@ INSTALL = {
 LIMIT = "max_episode_steps"
 #: Why a run in an environment that was handed over cannot resume exactly.
 HELD = "the environment was handed over as an object, which a resumed run is given anew"
+#: Packages that register environments without a namespace of their own, or with several, and where others declare it.
+REGISTRARS = ("gymnasium_robotics", "highway_env", "shimmy")
+GROUP = "gymnasium.envs"
 #: Packages that register their environments only once they are imported: by namespace, or by how an id ends or begins.
 IMPORTS = {
     "ALE/*": "ale_py", "MinAtar/*": "minatar.gym", "MiniGrid-*": "minigrid", "BabyAI-*": "minigrid",
@@ -160,10 +166,32 @@ def find(id: str) -> EnvSpec:
                 f"'{id}' needs the Python module '{error.name}', which is not installed; "
                 f"install it: python -m pip install {package}"
             ) from error
+    if name not in gymnasium.registry:
+        import_registrars()
     spec = gymnasium.registry.get(name)
     if spec is None or _is_gone(spec):
         raise UnknownEnv(_unknown(name))
     return spec
+
+
+@cache
+def import_registrars() -> None:
+    """Import the installed packages that are known to register environments; each may hold the id that is looked for.
+
+    Gymnasium does so no more. A package that cannot be imported has no environments, and says so.
+    """
+    declared = [
+        point.module
+        for group in entry_points().groups
+        if group.startswith(GROUP)
+        for point in entry_points(group=group)
+    ]
+    known = [module for module in REGISTRARS if find_spec(module) is not None]
+    for module in dict.fromkeys([*declared, *known]):
+        try:
+            import_quietly(module)
+        except Exception as error:  # noqa: BLE001 - a foreign package may raise anything while it is imported
+            warn(f"the environments of '{module}' are left out: {describe(error)}")
 
 
 def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:

@@ -1,0 +1,88 @@
+"""Environments that nobody here wrote, from their id to a learning curve without a line of glue.
+
+Packages that are not installed are skipped, and so is what does not run with this version of MuJoCo. All of them:
+
+    python -m pip install highway-env 'shimmy[dm-control]' gymnasium-robotics dm-control==1.0.41 mujoco==3.8.1
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from rlplug_core import open_run
+from rlplug_core.testing.distributions import write_distribution
+from rlplug_envs.families import classic
+from tests.cli.conftest import Done
+
+#: The options of a run that takes a moment, evaluated twice.
+WORDS = ("--total-timesteps", "120", "--eval-every", "60", "--eval-episodes", "1", "--final-eval-episodes", "1")
+SHORTER = ("--env.config.duration", "5", "--env.config.lanes_count", "2")
+ENVS = [
+    ("highway_env", "dqn", "highway-fast-v0", SHORTER),
+    ("highway_env", "sac", "parking-v0", ("--env.config.duration", "5")),
+    ("dm_control", "sac", "dm_control/cartpole-balance-v0", ("--wrap", "time-limit:steps=50")),
+    ("gymnasium_robotics", "sac", "FetchReach-v4", ()),
+    ("gymnasium_robotics", "ppo", "PointMaze_UMaze-v3", ("--env.max_episode_steps", "50")),
+]
+#: What the packages say where MuJoCo is newer than they know.
+NEWER = ("flex_vertedge", "set_joint_qpos", "AssertionError")
+
+
+@pytest.mark.parametrize(("module", "algorithm", "env", "words"), ENVS, ids=[env for _, _, env, _ in ENVS])
+@pytest.mark.filterwarnings("ignore")  # foreign packages warn of much
+def test_an_id_is_enough(
+    module: str, algorithm: str, env: str, words: tuple[str, ...], process: Callable[..., Done], place: Path
+) -> None:
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    quiet = {"RLPLUG_DISABLED_PLUGINS": "mlflow", "MUJOCO_GL": "egl", "OMP_NUM_THREADS": "1"}
+    done = process("run", algorithm, env, *WORDS, *words, "--name", "one", **quiet)
+    if any(word in done.err for word in NEWER):
+        pytest.skip(f"{module} does not run with this version of MuJoCo: {done.err.splitlines()[-1]}")
+    assert done.code == 0, done.err
+    assert f"environment  {env}: sees " in done.out
+    assert "steps/s by itself" in done.out
+    steps, returns = open_run("one").curve()
+    assert len(steps) == len(returns) >= 2
+
+
+CODE = """
+import gymnasium
+def register():
+    if "FromAfar-v0" not in gymnasium.registry:
+        gymnasium.register("FromAfar-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=7)
+register()
+"""
+
+
+@pytest.fixture
+def afar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package that registers an environment when it is imported, and says so as highway-env does."""
+    write_distribution(
+        tmp_path, "from-afar", {"gymnasium.envs.__root__": {"afar": "from_afar:register"}}, {"from_afar.py": CODE}
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    classic.import_registrars.cache_clear()
+    yield
+    gymnasium.registry.pop("FromAfar-v0", None)
+    sys.modules.pop("from_afar", None)
+    classic.import_registrars.cache_clear()
+
+
+def test_a_package_that_says_that_it_registers_is_found_by_its_ids(afar: None) -> None:
+    assert classic.find("FromAfar-v0").max_episode_steps == 7
+
+
+def test_one_that_cannot_be_imported_is_left_out(
+    afar: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "from_afar.py").write_text("raise OSError('no display')")
+    with pytest.raises(classic.UnknownEnv, match="FromAfar-v0"):
+        classic.find("FromAfar-v0")
+    assert "the environments of 'from_afar' are left out: OSError: no display" in capsys.readouterr().err
