@@ -17,6 +17,7 @@ from rlplug_core.algorithm import Context
 from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
@@ -171,3 +172,28 @@ def test_learners_say_why_they_stay_with_autograd() -> None:
     shared = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True)))
     shared.update(rollout("box"), Clock(100))
     assert shared.gradients == "autograd: a shared trunk has no rule"
+
+
+class Doubled(PolicyNetwork):
+    """An author's policy with a forward pass of its own, in torch."""
+
+    def forward(self, obs: Any) -> torch.Tensor:
+        return 2 * super().forward(obs)
+
+
+class Bare:
+    """An author's pair, which knows nothing of rules."""
+
+    def __init__(self, made: Any) -> None:
+        self.policy, self.critic = made.policy, made.critic
+
+    def __call__(self, obs: Any) -> Any:
+        return self.policy(obs), self.critic(obs)
+
+
+def test_networks_of_an_author_stay_with_autograd() -> None:
+    made = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6))
+    assert Doubled(made.spec, Net()).why_not() == "Doubled has no rule"
+    made.networks = Bare(made)
+    made.update(rollout("box"), Clock(100))
+    assert made.gradients == "autograd: Bare has no rule"

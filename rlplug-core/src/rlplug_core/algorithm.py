@@ -148,7 +148,7 @@ class Algorithm(nn.Module, Generic[B]):
     def in_numpy(self, batch: D, *networks: object) -> D:
         """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.
 
-        `gradients` says which, and why not.
+        `gradients` says which, and why not. Networks that are not `SupportsRules` have no rule.
         """
         reasons = [self._no_rules(batch), *map(why_not, networks)]
         reason = next(filter(None, reasons), "")

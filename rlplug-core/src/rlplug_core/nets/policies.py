@@ -53,6 +53,8 @@ class PolicyNetwork(nn.Module):
 
     def why_not(self) -> str:
         """Return what keeps it from going by rules now, or nothing."""
+        if type(self) is not PolicyNetwork:
+            return f"{type(self).__name__} has no rule"
         if type(self.head) not in (Categorical, Gaussian):
             return f"{type(self.head).__name__} has no rule"
         return self.by_rules.why_not()
@@ -110,7 +112,7 @@ class Critic(Valued):
 
     def why_not(self) -> str:
         """Return what keeps it from going by rules now, or nothing."""
-        return self.by_rules.why_not()
+        return self.by_rules.why_not() if type(self) is Critic else f"{type(self).__name__} has no rule"
 
 
 def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
