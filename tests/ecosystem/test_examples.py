@@ -64,9 +64,9 @@ def code_lines(path: Path) -> int:
     return len(lines)
 
 
-def test_an_algorithm_is_62_lines_and_its_packaging_15() -> None:
+def test_an_algorithm_is_60_lines_and_its_packaging_15() -> None:
     home = EXAMPLES / "rlplug-cem"
-    assert sum(code_lines(path) for path in home.glob("src/**/*.py")) <= 62
+    assert sum(code_lines(path) for path in home.glob("src/**/*.py")) <= 60
     assert len((home / "pyproject.toml").read_text(encoding="utf-8").splitlines()) <= 15
 
 

@@ -33,10 +33,8 @@ class Perturbed:
         if explore and is_first.any():
             drawn = self.mean + self.std * self.generator.standard_normal(recurrent_state.shape, np.float32)
             recurrent_state = np.where(is_first[:, None, None], drawn, recurrent_state)
-        # A 1 before each observation is for the bias.
-        outputs = (
-            np.insert(obs.reshape(len(obs), 1, -1), 0, 1, -1) @ (recurrent_state if explore else self.mean[None])
-        )[:, 0]
+        inputs = np.insert(obs.reshape(len(obs), 1, -1), 0, 1, -1)  # the 1 is for the bias
+        outputs = (inputs @ (recurrent_state if explore else self.mean[None]))[:, 0]
         action = outputs.reshape(-1, *shape) if (shape := self.spec.action.shape) else outputs.argmax(-1)
         return rl.Act(action, recurrent_state, {"played": recurrent_state})
 
@@ -55,7 +53,7 @@ class CEM:
     def __init__(self, spec: rl.Spec, config: CEMConfig, context: rl.Context) -> None:
         if not isinstance(spec.obs, spaces.Box) or not isinstance(spec.action, spaces.Discrete | spaces.Box):
             raise rl.UsageError(
-                f"cem needs Box observations and Discrete or Box actions, not {spec.obs}, {spec.action}"
+                f"cem needs Box observations and Discrete or Box actions, not {spec.obs} and {spec.action}"
             )
         self.spec, self.config, self.seeds = spec, config, context.seeds
         self.mean = np.zeros((spaces.flatdim(spec.obs) + 1, spaces.flatdim(spec.action)), np.float32)
