@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if traceback:
             raise
         return _say(str(error), error.exit_code)
-    except Exception as error:
+    except Exception as error:  # the last resort: environments and plugins may raise anything while a run is on
         if traceback:
             raise
         said = " ".join(f"{type(error).__name__}: {error}".split())

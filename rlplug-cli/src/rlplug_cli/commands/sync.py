@@ -25,7 +25,7 @@ def command(run: str) -> None:
             mirror.conclude()
     except RlplugError:
         raise
-    except Exception as error:
+    except Exception as error:  # a store is SQLAlchemy's, requests' or a plugin's: each has errors of its own
         said = " ".join(str(error).split())[:300]
         uri = mirror.state.tracking_uri
         raise RlplugError(f"MLflow at {uri} takes nothing: {said}; repeat 'rlplug sync {run}' later") from error

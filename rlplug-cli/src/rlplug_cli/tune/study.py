@@ -39,7 +39,7 @@ def opened(directory: Path, storage: str | None, seed: int, pruned: bool, warmup
             storage=url, study_name=directory.name, direction="maximize", load_if_exists=True, pruner=pruner,
             sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP),
         )  # fmt: skip
-    except Exception as error:
+    except Exception as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
         raise RlplugError(f"the storage {url} cannot be used: {' '.join(str(error).split())[:200]}") from error
     _claim(study, directory)
     # A sampler begins with its seed; after a restart it must not draw again what it drew before.
