@@ -47,7 +47,10 @@ def step(obs: Array, after: Array, terminated: Array, truncated: Array) -> Step:
     rows = len(obs)
     zeros, ones = np.zeros(rows, np.int64), np.ones(rows, np.float32)
     valid = np.ones(rows, bool)
-    return Step(obs, zeros, ones, after, terminated, truncated, ~valid, valid, bool(truncated.any()), {}, None)
+    return Step(
+        obs=obs, action=zeros, reward=ones, next_obs=after, terminated=terminated, truncated=truncated,
+        is_first=~valid, valid=valid, ended=bool(truncated.any()), extras={}, recurrent_state=None,
+    )  # fmt: skip
 
 
 def median(action: Callable[[], object], repeats: int) -> float:

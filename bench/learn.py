@@ -212,7 +212,10 @@ def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION
     curve = [(step, round(mean, 2)) for step, mean in means]
     trained = by.read_text(encoding="utf-8") if by.exists() else "unknown"
-    return Outcome(goal.name, seed, round(verdict, 3), reached, round(seconds, 1), trained, curve)
+    return Outcome(
+        goal.name, seed, verdict=round(verdict, 3), reached=reached, seconds=round(seconds, 1), revision=trained,
+        curve=curve,
+    )  # fmt: skip
 
 
 def outcomes() -> dict[str, dict[int, Outcome]]:

@@ -207,8 +207,9 @@ def batches() -> list[Transitions]:
         weight, discount = torch.ones(BATCH), torch.full((BATCH,), GAMMA)
         obs, action = (normal(BATCH, OBS), normal(BATCH, OBS)), normal(BATCH, ACTION).tanh()
         return Transitions(
-            weight, weight / BATCH, obs[0], action, normal(BATCH), discount, obs[1], torch.arange(BATCH), {}
-        )
+            weight=weight, share=weight / BATCH, obs=obs[0], action=action, reward=normal(BATCH), discount=discount,
+            next_obs=obs[1], index=torch.arange(BATCH), extras={},
+        )  # fmt: skip
 
     return [made() for _ in range(BATCHES)]
 

@@ -126,7 +126,9 @@ def main() -> None:
     assert 0 < watch.own.value < setting["warmup"], "one worker alone made the warm-up"
     after = mean_return(agent, make_env(99, True))
     seconds = watch.times[1] - watch.times[0]
-    measure.report("a3c", "pfrl", setting["steps"], seconds, after, ["pfrl", "gymnasium", "torch", "numpy"])
+    measure.report(
+        "a3c", "pfrl", setting["steps"], seconds, mean_return=after, packages=["pfrl", "gymnasium", "torch", "numpy"]
+    )
 
 
 if __name__ == "__main__":

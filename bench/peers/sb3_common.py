@@ -50,7 +50,7 @@ def train(setting: dict[str, Any], model: BaseAlgorithm) -> None:
     mean, _ = evaluate_policy(model, Monitor(gym.make(setting["env"])), n_eval_episodes=20)
     steps, seconds = watch.ended[1] - watch.started[1], watch.ended[0] - watch.started[0]
     packages = ["stable-baselines3", "gymnasium", "torch", "numpy"]
-    measure.report(setting["pair"], "stable-baselines3", steps, seconds, float(mean), packages)
+    measure.report(setting["pair"], "stable-baselines3", steps, seconds, mean_return=float(mean), packages=packages)
 
 
 def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -> dict[str, Any]:

@@ -99,7 +99,10 @@ class DQN(rl.Algorithm[rl.Transitions]):
 
     def buffer(self) -> rl.ReplayBuffer:
         c = self.config
-        return rl.ReplayBuffer(c.buffer_size, self.pace(), c.n_step, c.gamma, self.seeds.child("buffer"), self.device)
+        return rl.ReplayBuffer(
+            c.buffer_size, self.pace(), n_step=c.n_step, gamma=c.gamma, seeds=self.seeds.child("buffer"),
+            device=self.device,
+        )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: DQNConfig, clock: rl.Clock) -> rl.Result:
         loss, metrics, error = self.loss(batch)

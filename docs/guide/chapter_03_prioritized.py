@@ -47,7 +47,10 @@ class PrioritizedDQN(DoubleDQN):
     def buffer(self) -> rl.PrioritizedReplay:
         c, seeds = self.config, self.seeds.child("buffer")
         priority = rl.Priority(c.alpha, rl.linear(c.beta, 1.0))
-        return rl.PrioritizedReplay(c.buffer_size, self.pace(), c.n_step, c.gamma, seeds, self.device, priority)
+        return rl.PrioritizedReplay(
+            c.buffer_size, self.pace(), n_step=c.n_step, gamma=c.gamma, seeds=seeds, device=self.device,
+            priority=priority,
+        )  # fmt: skip
 
 
 # %% [markdown]

@@ -31,7 +31,10 @@ class GridWorld:
         self._begin(range(num_envs))
         obs = self.one_hot[self.cell]
         reward = np.zeros(num_envs, np.float32)
-        return Timestep(obs, obs, reward, self.never, self.never, self.always, self.never, (), False, 0)
+        return Timestep(
+            obs=obs, final_obs=obs, reward=reward, terminated=self.never, truncated=self.never, is_first=self.always,
+            valid=self.never, episodes=(), ended=False, count=0,
+        )  # fmt: skip
 
     def step(self, action: Array) -> Timestep:
         num_envs = self.spec.num_envs
@@ -47,7 +50,8 @@ class GridWorld:
             obs = self.one_hot[self.cell]
         reward = np.full(num_envs, -1, np.float32)
         return Timestep(
-            obs, final_obs, reward, terminated, truncated, over, self.always, episodes, bool(episodes), num_envs
+            obs=obs, final_obs=final_obs, reward=reward, terminated=terminated, truncated=truncated, is_first=over,
+            valid=self.always, episodes=episodes, ended=bool(episodes), count=num_envs,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         today = np.take_along_axis(self.predict_probs(obs), action, 1)
         q = np.take_along_axis(self.predict_q(obs), action, 1).reshape(value.shape)
         ratio = (today / np.maximum(then, TINY)).reshape(value.shape)
-        target = rl.retrace(batch, value, next_value, q, ratio, now.gamma)
+        target = rl.retrace(batch, value, next_value, chosen=q, ratio=ratio, gamma=now.gamma)
         return batch.samples(target - value, target, self.device)
 
     def predict_probs(self, obs: rl.Obs) -> rl.Array:

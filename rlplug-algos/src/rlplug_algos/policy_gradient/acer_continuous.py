@@ -95,8 +95,8 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
         inputs = {"obs": obs, "action": action, "others": np.ascontiguousarray(drawn[:, 1:])}
         q = value + self.predict_advantage(inputs).reshape(value.shape)
         ratio = np.exp(head.host_log_prob(outputs, action) - head.host_log_prob(then, action)).reshape(value.shape)
-        target = rl.retrace(batch, value, next_value, q, ratio ** (1 / head.dims), now.gamma)
-        uncut = rl.retrace(batch, value, next_value, q, np.ones_like(ratio), now.gamma)
+        target = rl.retrace(batch, value, next_value, chosen=q, ratio=ratio ** (1 / head.dims), gamma=now.gamma)
+        uncut = rl.retrace(batch, value, next_value, chosen=q, ratio=np.ones_like(ratio), gamma=now.gamma)
         samples = batch.samples(uncut - value, target, self.device)
         extras = rl.to_tensors({"drawn": np.ascontiguousarray(drawn[:, 0]), "others": inputs["others"]}, self.device)
         return replace(samples, share=None, extras={**samples.extras, **extras})

@@ -68,8 +68,9 @@ class C51(rl.Algorithm[rl.Transitions]):
     def build(self) -> None:
         c = self.config
         self.q_network = rl.CategoricalQ(
-            self.spec, c.net, c.v_min, c.v_max, c.n_atoms, c.dueling, c.noisy, c.noisy_sigma
-        ).to(self.device)
+            self.spec, c.net, low=c.v_min, high=c.v_max, atoms=c.n_atoms, dueling=c.dueling, noisy=c.noisy,
+            sigma=c.noisy_sigma,
+        ).to(self.device)  # fmt: skip
         self.target_network = rl.target_network(self.q_network)
         self.q_optimizer = self.optimizer(
             "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),

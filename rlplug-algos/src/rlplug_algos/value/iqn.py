@@ -69,9 +69,9 @@ class IQN(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.ImplicitQ(self.spec, c.net, c.n_acting_quantiles, c.dueling, c.noisy, c.noisy_sigma).to(
-            self.device
-        )
+        self.q_network = rl.ImplicitQ(
+            self.spec, c.net, shares=c.n_acting_quantiles, dueling=c.dueling, noisy=c.noisy, sigma=c.noisy_sigma
+        ).to(self.device)
         self.target_network = rl.target_network(self.q_network)
         self.q_optimizer = self.optimizer(
             "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),

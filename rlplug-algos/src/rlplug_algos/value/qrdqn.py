@@ -65,9 +65,9 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
     def build(self) -> None:
         c = self.config
-        self.q_network = rl.QuantileQ(self.spec, c.net, c.dueling, c.noisy, c.noisy_sigma, c.n_quantiles).to(
-            self.device
-        )
+        self.q_network = rl.QuantileQ(
+            self.spec, c.net, dueling=c.dueling, noisy=c.noisy, sigma=c.noisy_sigma, atoms=c.n_quantiles
+        ).to(self.device)
         self.target_network = rl.target_network(self.q_network)
         self.q_optimizer = self.optimizer(
             "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),

@@ -80,7 +80,10 @@ def command(
     from rlplug_cli.compare.lines import Settings
     from rlplug_cli.compare.report import report
 
-    wanted = Settings(center, confidence, reps, axis, points, smooth, checkpoint, goals(targets), bounds(normalize))
+    wanted = Settings(
+        center=center, confidence=confidence, reps=reps, axis=axis, points=points, smooth=smooth,
+        checkpoint=checkpoint, targets=goals(targets), bounds=bounds(normalize),
+    )  # fmt: skip
     found = report(runs, out, (metric,), named(label), wanted)
     _write(found, " ".join(runs), image, html, csv)
     _say(found, csv, json)

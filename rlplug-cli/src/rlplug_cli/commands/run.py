@@ -102,7 +102,10 @@ class AlgorithmCommand(click.Command):
         if given["seeds"] is not None:
             from rlplug_cli.sweep.seeds import seeded
 
-            seeded(self.algorithm, env, self.chosen(context), values, given["seeds"], name, out, given["jobs"], json)
+            seeded(
+                self.algorithm, env, self.chosen(context), values, text=given["seeds"], name=name, out=out,
+                jobs=given["jobs"], as_json=json,
+            )  # fmt: skip
             return
         from rlplug_cli.training import trained
 
@@ -117,7 +120,9 @@ class AlgorithmCommand(click.Command):
         given = context.params
         typed = {name: value for name, value in given.items() if context.get_parameter_source(name) in _BY_USER}
         options = (*self.own, *self.run_options)
-        values, origins = gathered(typed, given["set"], given["config"], options, self.algorithm, given.get("net"))
+        values, origins = gathered(
+            typed, pairs=given["set"], file=given["config"], options=options, owner=self.algorithm, net=given.get("net")
+        )
         return resolve(self.algorithm, given["env"], values, origins)
 
     def chosen(self, context: click.Context) -> list[str]:

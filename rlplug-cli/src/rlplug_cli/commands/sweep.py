@@ -57,8 +57,9 @@ def command(
     stem = "-".join(["+".join(part.rpartition(":")[2] for part in part) for part in (those, there)])
     directory = out / (name or f"sweep-{stem[:60]}-{digest([*those, *there, *pairs, *words])}".replace("/", "-"))
     swept(
-        "sweep", directory, found, lambda task: resolved(task.algorithm, task.env, task.words),
-        lambda task: cost(task.algorithm, resolved(task.algorithm, task.env, task.words)), jobs, json,
+        "sweep", directory, found, resolved=lambda task: resolved(task.algorithm, task.env, task.words),
+        costs=lambda task: cost(task.algorithm, resolved(task.algorithm, task.env, task.words)), jobs=jobs,
+        as_json=json,
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def command(
     directory = out / (name or f"{stem}-{digest(parts)}")
     from rlplug_cli.tune.outcome import tuned
 
-    found = tuned(directory, goal, options, storage, chosen, as_json=json)
+    found = tuned(directory, goal, fixed=options, storage=storage, chosen=chosen, as_json=json)
     _write(found, env, export, export_preset)
     click.echo(json_module.dumps(found.as_json(), indent=1) if json else found.text())
 
@@ -92,8 +92,9 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
     options = {name: value for name, value in values.items() if origins[name] != "preset" and name not in space}
     whole = complete(values)
     goal = Goal(
-        algorithm, env, known, tuple(fixed), whole, space, tuple(seeds(chosen["numbers"])), chosen["trials"],
-        chosen["objective"], 1 if chosen["jobs"] else cost(algorithm, whole),
+        algorithm, env, options=known, words=tuple(fixed), values=whole, space=space,
+        seeds=tuple(seeds(chosen["numbers"])), trials=chosen["trials"], objective=chosen["objective"],
+        cores=1 if chosen["jobs"] else cost(algorithm, whole),
     )  # fmt: skip
     return goal, options
 

@@ -74,7 +74,9 @@ def envs(arms: Sequence[Arm]) -> list[str]:
 def _line(env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings) -> Line:
     x, values = on_one_grid([(at, smoothed(value, settings.smooth)) for at, value in curves], settings.points)
     (drawn,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
-    return Line(env, metric, label, len(values), x, band(values, settings.center, drawn, settings.confidence))
+    return Line(
+        env, metric, label, seeds=len(values), x=x, band=band(values, settings.center, drawn, settings.confidence)
+    )
 
 
 def smoothed(values: Floats, window: int) -> Floats:

@@ -48,9 +48,9 @@ def report(words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence
             f"none of these runs has recorded {' or '.join(metrics)}; they have {', '.join(names) or 'nothing'}"
         )
     return Report(
-        tuple(found), tuple(drawn), (*scores(found, settings), *overall(found, settings)),
-        tuple(improvements(found, settings)), tuple(costs(found, settings)),
-        (*remarks, *_remarks(found, drawn)), settings,
+        arms=tuple(found), lines=tuple(drawn), scores=(*scores(found, settings), *overall(found, settings)),
+        improvements=tuple(improvements(found, settings)), costs=tuple(costs(found, settings)),
+        remarks=(*remarks, *_remarks(found, drawn)), settings=settings,
     )  # fmt: skip
 
 

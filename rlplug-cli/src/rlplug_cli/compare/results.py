@@ -83,7 +83,8 @@ def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
         for checkpoint in CHECKPOINTS:
             values = [_between(final(arm.on(env), checkpoint), *bounds[env]) for env in tasks]
             if all(len(task) for task in values):
-                found.append(_score(ALL, arm.label, checkpoint, values, settings, (*AGGREGATES, "median")))
+                aggregates = (*AGGREGATES, "median")
+                found.append(_score(ALL, arm.label, checkpoint, tasks=values, settings=settings, aggregates=aggregates))
     return found
 
 
@@ -141,7 +142,10 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
             if runs and target is not None:
                 spent = np.array([reached(run, target) for run in runs])
                 count = int(np.isfinite(spent[:, 0]).sum())
-                found.append(Cost(env, arm.label, target, len(runs), count, _spread(spent[:, 0]), _spread(spent[:, 1])))
+                found.append(Cost(
+                    env, arm.label, target=target, seeds=len(runs), reached=count, steps=_spread(spent[:, 0]),
+                    seconds=_spread(spent[:, 1]),
+                ))  # fmt: skip
     return found
 
 

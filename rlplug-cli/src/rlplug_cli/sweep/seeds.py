@@ -30,7 +30,7 @@ def seeded(
     stem = found[0].name.rpartition("-s")[0]
     directory = out / (name or f"{stem}-{digest([algorithm, env, *words])}")
     cores = cost(algorithm, whole)
-    swept("seeds", directory, found, lambda task: whole, lambda task: cores, jobs, as_json)
+    swept("seeds", directory, found, resolved=lambda task: whole, costs=lambda task: cores, jobs=jobs, as_json=as_json)
 
 
 def complete(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, Any], search: Sear
         pictures.importance(drawn[-1], importances)
     options = {**fixed, **search.typed(best.params)} if best is not None else {}
     told = next((one for one in trials if best is not None and one["number"] == best.number), None)
-    return Outcome(directory, trials, told, options, importances, tuple(drawn))
+    return Outcome(directory, trials=trials, best=told, options=options, importances=importances, pictures=tuple(drawn))
 
 
 def _said(value: Any) -> str:

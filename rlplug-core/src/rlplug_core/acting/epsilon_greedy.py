@@ -106,7 +106,9 @@ class Softmax(EpsilonGreedy):
         warmup: int = 0, evaluation: float = 0.0,
     ) -> None:  # fmt: skip
         self.temperature = throughout(temperature)
-        super().__init__(network, constant(0.0), seeds, inference_backend, warmup, evaluation)
+        super().__init__(
+            network, constant(0.0), seeds, inference_backend=inference_backend, warmup=warmup, evaluation=evaluation
+        )
 
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
         # In double precision: uniform * total stays below total, so that no action of probability 0 is taken.
@@ -139,7 +141,9 @@ class NoisyGreedy(EpsilonGreedy):
         self, network: nn.Module, draw: Callable[[np.random.Generator], Array], seeds: Seeds,
         inference_backend: str = "auto", warmup: int = 0, evaluation: float = 0.0,
     ) -> None:  # fmt: skip
-        super().__init__(network, constant(0.0), seeds, inference_backend, warmup, evaluation)
+        super().__init__(
+            network, constant(0.0), seeds, inference_backend=inference_backend, warmup=warmup, evaluation=evaluation
+        )
         self.draw, self.noisy = draw, TorchForward(network)
         self.generator = seeds.child("weights").generator()
 

@@ -32,10 +32,18 @@ def explorer(
         eval_eps: the chance of a random action in evaluation.
     """
     if q_network.noisy:
-        return NoisyGreedy(q_network, q_network.draw, seeds, inference_backend, random_steps, eval_eps)
+        return NoisyGreedy(
+            q_network, q_network.draw, seeds, inference_backend=inference_backend, warmup=random_steps,
+            evaluation=eval_eps,
+        )  # fmt: skip
     if softmax_temperature is not None:
-        return Softmax(q_network, softmax_temperature, seeds, inference_backend, random_steps, eval_eps)
-    return EpsilonGreedy(q_network, epsilon, seeds, inference_backend, random_steps, eval_eps)
+        return Softmax(
+            q_network, softmax_temperature, seeds, inference_backend=inference_backend, warmup=random_steps,
+            evaluation=eval_eps,
+        )  # fmt: skip
+    return EpsilonGreedy(
+        q_network, epsilon, seeds, inference_backend=inference_backend, warmup=random_steps, evaluation=eval_eps
+    )
 
 
 def epsilon_schedule(initial: float, final: float, fraction: float, points: Sequence[float] = ()) -> Schedule:

@@ -103,8 +103,9 @@ def sequences(rollout: Rollout, advantage: Array, target: Array, device: torch.d
         to_tensors(rollout.recurrent_state, device),
     )
     return Sequences(
-        flat.weight, flat.counts, flat.obs, flat.action, flat.advantage, flat.target, flat.extras, first,
-        recurrent_state, None if rollout.whole else flat.weight > 0,
+        weight=flat.weight, share=flat.counts, obs=flat.obs, action=flat.action, advantage=flat.advantage,
+        target=flat.target, extras=flat.extras, is_first=first, recurrent_state=recurrent_state,
+        valid=None if rollout.whole else flat.weight > 0,
     )  # fmt: skip
 
 

@@ -56,9 +56,11 @@ def replay_buffer(
         UsageError: the storage is not available, or sampled eviction meets a schedule of `gamma`.
     """
     if priority.alpha == 0:
-        return ReplayBuffer(buffer_size, pace, n_step, gamma, seeds, device, storage)
+        return ReplayBuffer(buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=storage)
     if priority.eviction == "sampled" and callable(gamma) and gamma(0.0) != gamma(1.0):
         raise UsageError("priority.eviction sampled keeps discounted sums; leave it at oldest, or give gamma a number")
     kind = SampledReplay if priority.eviction == "sampled" else PrioritizedReplay
     preference = Priority(priority.alpha, beta or linear(priority.beta, 1.0), priority.eps)
-    return kind(buffer_size, pace, n_step, gamma, seeds, device, preference, storage)
+    return kind(
+        buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, priority=preference, store=storage
+    )

@@ -48,7 +48,7 @@ class PrioritizedReplay(ReplayBuffer):
         device: torch.device | None = None,
         priority: Priority = Priority(), store: Store = "memory",
     ) -> None:  # fmt: skip
-        super().__init__(capacity, pace, n_step, gamma, seeds, device, store)
+        super().__init__(capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=store)
         self.priority = priority
         self.largest = 1.0  # the mass p^alpha of new transitions
         self.tree = SumTree(0)

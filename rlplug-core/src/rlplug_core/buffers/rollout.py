@@ -98,9 +98,9 @@ class RolloutBuffer:
         t = self.steps
         cuts = Cuts(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(
-            space(t + 1, step.obs), space(t, step.action), space(t, step.reward, np.float32), space(t, step.terminated),
-            space(t, step.truncated), space(t, step.is_first), space(t, step.valid, np.float32), cuts,
-            space(t, step.extras), None,
+            obs=space(t + 1, step.obs), action=space(t, step.action), reward=space(t, step.reward, np.float32),
+            terminated=space(t, step.terminated), truncated=space(t, step.truncated), is_first=space(t, step.is_first),
+            weight=space(t, step.valid, np.float32), cuts=cuts, extras=space(t, step.extras), recurrent_state=None,
         )  # fmt: skip
 
     def _begin(self, data: Rollout, step: Step) -> None:

@@ -114,7 +114,8 @@ def _option(name: str, hint: Any, default: Any, help: str, search: Range | None)
     scheduled = Follows in notes
     kind, choices = (marked[0], ()) if marked else _kind(name, hint)
     return Option(
-        name, kind, default, help, choices, minimum, maximum, is_open, optional, search, scheduled
+        name, kind, default, help, choices=choices, minimum=minimum, maximum=maximum, open_minimum=is_open,
+        optional=optional, search=search, scheduled=scheduled,
     )  # fmt: skip
 
 

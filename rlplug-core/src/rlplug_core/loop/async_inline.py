@@ -120,7 +120,9 @@ class Inline:
         self.shared = share(self.master, lambda tensor: tensor)
         self.slots = [0] * plan.options.workers
         envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
-        self.workers = [Worker(plan, self.shared, self.slots, clock, rank, env) for rank, env in enumerate(envs)]
+        self.workers = [
+            Worker(plan, self.shared, self.slots, signals=clock, rank=rank, env=env) for rank, env in enumerate(envs)
+        ]
         self.next = 0
 
     def run(self, poll: Callable[[], None]) -> None:

@@ -87,7 +87,16 @@ class Processes:
         self.reported: dict[int, list[Mapping[str, float]]] = {}
         self.saved: Sequence[State] = ()
         tasks = [
-            Task(plan.algorithm, plan.env, plan.flat, rank, shared, self.slots, self.flags, self.scales)
+            Task(
+                algorithm=plan.algorithm,
+                env=plan.env,
+                values=plan.flat,
+                rank=rank,
+                shared=shared,
+                slots=self.slots,
+                flags=self.flags,
+                scales=self.scales,
+            )
             for rank in range(plan.options.workers)
         ]
         self.remotes = [Remote(task, context) for task in tasks]

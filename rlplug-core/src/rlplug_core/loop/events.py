@@ -230,7 +230,10 @@ class Events:
         if phase == "training" and steps:
             self.marks.append((self.now(), steps))
         mean = sum(self.returns) / len(self.returns) if self.returns else None
-        return Progress(steps, self.clock.limit, self.speed(), self.episodes, mean, self.last, self.best, phase)
+        return Progress(
+            steps=steps, total=self.clock.limit, steps_per_second=self.speed(), episodes=self.episodes,
+            return_mean=mean, evaluation=self.last, best=self.best, phase=phase,
+        )  # fmt: skip
 
     def speed(self) -> float:
         """Env steps per second over the last few seconds, evaluations included; 0 before there are two looks."""

@@ -31,7 +31,7 @@ class CategoricalQ(QNetwork):
         self, spec: Spec, net: Net, low: float, high: float, atoms: int, dueling: bool = False,
         noisy: Noise | None = None, sigma: float | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(spec, net, dueling, noisy, sigma, atoms)
+        super().__init__(spec, net, dueling=dueling, noisy=noisy, sigma=sigma, atoms=atoms)
         self.register_buffer("support", torch.linspace(low, high, atoms), persistent=False)
 
     def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
@@ -50,7 +50,7 @@ class QuantileQ(QNetwork):
         self, spec: Spec, net: Net, dueling: bool = False, noisy: Noise | None = None, sigma: float | None = None,
         atoms: int = 1,
     ) -> None:  # fmt: skip
-        super().__init__(spec, net, dueling, noisy, sigma, atoms)
+        super().__init__(spec, net, dueling=dueling, noisy=noisy, sigma=sigma, atoms=atoms)
         self.register_buffer("middles", middles(atoms), persistent=False)
 
     def expected(self, distribution: Tensor) -> Tensor:

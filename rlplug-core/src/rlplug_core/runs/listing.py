@@ -113,11 +113,12 @@ def _summary(path: Path) -> Summary:
     journal = records(path)
     means = [record.data["eval/return_mean"] for record in journal if record.kind == "evaluation"]
     return Summary(
-        _name(path), str(path), "running" if directory.running() else ending(journal),
-        str(config["algorithm"]), str(config["env"]), config["options"].get("seed"),
-        max((record.step for record in journal), default=0), config["options"].get("total_timesteps"),
-        max(means, default=None), means[-1] if means else None, final_evaluation(journal),
-        str(config["group"]), float(config["created"]), _seconds(journal),
+        name=_name(path), path=str(path), status="running" if directory.running() else ending(journal),
+        algorithm=str(config["algorithm"]), env=str(config["env"]), seed=config["options"].get("seed"),
+        steps=max((record.step for record in journal), default=0),
+        total_timesteps=config["options"].get("total_timesteps"), best=max(means, default=None),
+        last=means[-1] if means else None, final_eval=final_evaluation(journal), group=str(config["group"]),
+        created=float(config["created"]), seconds=_seconds(journal),
     )  # fmt: skip
 
 

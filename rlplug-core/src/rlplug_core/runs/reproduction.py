@@ -60,7 +60,7 @@ def reproduce(
     _, manifest = read(saved.path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
     algorithm, env, options = names(old.path, old.config, warn)
-    new = again(algorithm, env, options, old.path.parent, name or f"{old.name}-again", watch)
+    new = again(algorithm, env, options, out=old.path.parent, name=name or f"{old.name}-again", watch=watch)
     return Reproduction(new, compared(old.directory, new.directory), surroundings)
 
 

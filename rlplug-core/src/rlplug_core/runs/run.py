@@ -70,7 +70,7 @@ def train(
     probe = plan.make_env(1)  # what cannot be made is refused before anything is written
     plan.make_learner(probe.spec)
     probe.close()
-    run = _created(plan, word, env, Path(out), name, origins)
+    run = _created(plan, word, env, out=Path(out), name=name, origins=origins)
     Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
     return run
 

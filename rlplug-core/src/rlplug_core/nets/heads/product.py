@@ -57,7 +57,10 @@ class Product:
             outputs = slice(self.size, self.size + head.size)
             noise = slice(width, width + head.noise(nothing, (0,)).shape[-1])
             chosen = isinstance(part.space, spaces.Discrete | spaces.MultiDiscrete)
-            self.members.append(Member(head, outputs, noise, part.columns, part.space.shape or (), chosen))
+            shape = part.space.shape or ()
+            self.members.append(
+                Member(head, outputs=outputs, noise=noise, action=part.columns, shape=shape, chosen=chosen)
+            )
             columns += range(outputs.start, outputs.stop) if chosen else ()
             self.size, width = outputs.stop, noise.stop
         self.columns = torch.tensor(columns, dtype=torch.int64)
