@@ -165,6 +165,14 @@ def test_every_module_says_what_it_is_for(package: str) -> None:
         assert not text or ast.get_docstring(ast.parse(text)), path.relative_to(ROOT)
 
 
+def test_any_is_rare() -> None:
+    """`Any` switches the type checker off: what is only looked at is an `object`, what has a type says it."""
+    texts = [path.read_text(encoding="utf-8") for package in PACKAGES for path in modules(package)]
+    names = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)]
+    found, lines = sum(name.id == "Any" for name in names), sum(len(text.splitlines()) for text in texts)
+    assert 1000 * found / lines < 19, f"{found} in {lines:,} lines"
+
+
 #: Words that make a fragment of a sentence where a docstring begins with them.
 FRAGMENTS = {"As", "How", "Of", "What", "When", "Where", "Whether", "Which", "Whoever", "Whose", "Why"}
 

@@ -48,7 +48,7 @@ class Value(_ParamType):
         self.option, self.owner, self.complete = option, owner, complete
         self.name = "|".join(option.choices) or TYPES[option.type]
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return parsed(self.option, value, self.owner) if isinstance(value, str) else value
 
     def shell_complete(
@@ -89,7 +89,7 @@ class SchemaOption(click.Option):
             names, type=kind, default=None, multiple=several, help=described(option), metavar=kind and kind.name
         )
 
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+    def type_cast_value(self, ctx: click.Context, value: object) -> Any:
         """The values of an option that is typed several times, one after the other."""
         cast = super().type_cast_value(ctx, value)
         return [text for texts in cast for text in texts] if self.multiple and cast is not None else cast
@@ -110,7 +110,7 @@ def described(option: Option) -> str:
     return f"{option.help}  [{shown(option.default)}]".strip()
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as one would type it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -152,7 +152,7 @@ def parsed(option: Option, text: str, owner: str) -> Any:
     return value
 
 
-def _wrong(option: Option, value: Any) -> str:
+def _wrong(option: Option, value: object) -> str:
     """Return what was expected instead of a value, or an empty string; sequences are left to the configuration."""
     if value is None and option.optional:
         return ""
@@ -167,7 +167,7 @@ def _wrong(option: Option, value: Any) -> str:
     return ""
 
 
-def _wrong_items(option: Option, value: Any) -> str:
+def _wrong_items(option: Option, value: object) -> str:
     kind = _PYTHON.get(option.type[:-1], str)
     if isinstance(value, list) and all(isinstance(item, kind) and not isinstance(item, bool) for item in value):
         return ""
@@ -240,7 +240,7 @@ def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str
     return found
 
 
-def _check_network(file: str, name: str, value: Any, known: Mapping[str, Option], owner: str) -> None:
+def _check_network(file: str, name: str, value: object, known: Mapping[str, Option], owner: str) -> None:
     if name not in known:
         near = nearest(name, known)
         raise BadConfig(f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)")
@@ -262,7 +262,7 @@ def _toml(path: Path, noun: str) -> dict[str, Any]:
 
 
 def gathered(
-    given: Mapping[str, Any], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str,
+    given: Mapping[str, object], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str,
     net: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, str]]:  # fmt: skip
     """Return what the user set and where: an option wins over `--set`, that over `--net` and that over the file.

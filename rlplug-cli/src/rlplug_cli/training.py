@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def trained(
-    algorithm: str, env: str, values: Mapping[str, Any], origins: Mapping[str, str], *, name: str | None, out: Path,
+    algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str], *, name: str | None, out: Path,
     as_json: bool, quiet: bool = False,
 ) -> None:  # fmt: skip
     """Train a new run and say what came of it."""
@@ -72,7 +72,7 @@ def conclusion(run: Run) -> str:
     return "\n".join(lines)
 
 
-def said(found: Mapping[str, Any]) -> str:
+def said(found: Mapping[str, object]) -> str:
     """A final evaluation as a sentence."""
     return (
         f"mean return {found['return_mean']:,.1f} ± {found['return_std']:,.1f} over {found['episodes']} greedy "

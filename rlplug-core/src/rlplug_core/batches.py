@@ -211,7 +211,7 @@ def rows_of(obs: Obs) -> int:
     return int(first_leaf(obs).shape[0])
 
 
-def to_tensors(tree: Any, device: torch.device) -> Any:
+def to_tensors(tree: object, device: torch.device) -> Any:
     """Arrays to tensors; on the CPU they share memory."""
     if device.type == "cpu":
         return tree_map(torch.from_numpy, tree)

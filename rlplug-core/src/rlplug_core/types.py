@@ -142,7 +142,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
-def tree_where(rows: Array, one: Any, other: Any) -> Any:
+def tree_where(rows: Array, one: object, other: object) -> Any:
     """Nested dictionaries of arrays [N, ...]: the rows of the mask `rows` [N] from `one`, the others from `other`."""
 
     def chosen(a: Array, b: Array) -> Array:
@@ -152,7 +152,7 @@ def tree_where(rows: Array, one: Any, other: Any) -> Any:
     return tree_map(chosen, one, other)
 
 
-def first_leaf(tree: Any) -> Any:
+def first_leaf(tree: object) -> Any:
     """The first array or tensor of a nested dictionary."""
     while isinstance(tree, dict):
         tree = next(iter(tree.values()))

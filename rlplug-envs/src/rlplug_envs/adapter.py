@@ -126,7 +126,7 @@ class Adapter:
             return self._never
         return (self._time - self._begun >= self._limit) & ~over
 
-    def _next_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
+    def _next_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
         """Rows that ended in the last call were reset in this one, and hold no transition."""
         opened, valid = self._resetting, ~self._resetting
         reward[opened], self._totals[opened], self._begun[opened] = 0, 0, self._time
@@ -136,7 +136,7 @@ class Adapter:
         self._resetting, self._loud = ended, bool(ended.any())
         return self._timestep(obs, final, reward, terminated & valid, ended | due, opened | due, valid)
 
-    def _same_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
+    def _same_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
         """Rows that ended are reset already; their true successors are in `info`."""
         due = self._due(ended)
         final = self._restart(obs, due) if due.any() else tree_map(np.copy, obs)
@@ -159,7 +159,7 @@ class Adapter:
             masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final_obs[MASK].shape)
             merge(final_obs[MASK], ended, masks)
 
-    def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: Any) -> Timestep:
+    def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
         """Rows that ended are reset by us."""
         over = ended | self._due(ended)
         return self._timestep(obs, self._restart(obs, over), reward, terminated, over, over, self._always)
@@ -212,7 +212,7 @@ class Adapter:
             int(np.count_nonzero(valid)),
         )
 
-    def _write(self, obs: Obs, value: Any, info: Any, ended: bool) -> None:
+    def _write(self, obs: Obs, value: object, info: object, ended: bool) -> None:
         write(self._view.body(obs), ..., value)
         if self._view.masked:
             obs[MASK][...] = self._mask(info, ended)

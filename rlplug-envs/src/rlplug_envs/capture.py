@@ -53,7 +53,7 @@ class Uncapturable(Exception):
     """A value cannot be captured or restored; the message names it."""
 
 
-def capture(root: Any) -> Any:
+def capture(root: object) -> Any:
     """The state of an environment, a vector environment or a list of them, through all their wrappers.
 
     Objects that occur twice, such as a generator shared by wrapper and environment, are shared again after `restore`.
@@ -62,7 +62,7 @@ def capture(root: Any) -> Any:
     return _Encoder().encode(root, ())
 
 
-def restore(root: Any, state: Any) -> None:
+def restore(root: object, state: object) -> None:
     """Put `root`, built as the captured environment was, into the captured state; raises Uncapturable if it differs."""
     _Decoder().decode(state, root, ())
 
@@ -164,7 +164,7 @@ class _Decoder:
     def __init__(self) -> None:
         self.made: dict[Path, Any] = {}
 
-    def decode(self, state: Any, current: Any, path: Path) -> Any:
+    def decode(self, state: object, current: object, path: Path) -> Any:
         if isinstance(state, list):
             values: list[Any] = []
             self.made[path] = values
@@ -185,7 +185,7 @@ class _Decoder:
             for number, state in enumerate(states)
         ]
 
-    def _decode_dict(self, state: State, current: Any, path: Path) -> Any:
+    def _decode_dict(self, state: State, current: object, path: Path) -> Any:
         values: dict[str, Any] = {}
         self.made[path] = values
         known = current if isinstance(current, dict) else {}
@@ -193,7 +193,7 @@ class _Decoder:
             values[key] = self.decode(inner, known.get(key), (*path, key))
         return values
 
-    def _decode_record(self, state: State, current: Any, path: Path) -> Any:
+    def _decode_record(self, state: State, current: object, path: Path) -> Any:
         """A marked dictionary; in the order of the encoder."""
         kind = state[KIND]
         if kind == "float":
@@ -216,7 +216,7 @@ class _Decoder:
             return self.made[tuple(state["path"])]
         return self._decode_object(kind, state, current, path)
 
-    def _decode_object(self, kind: str, state: State, current: Any, path: Path) -> Any:
+    def _decode_object(self, kind: str, state: State, current: object, path: Path) -> Any:
         """Decode an object with an identity, and remember it for a second occurrence."""
         if kind == "object":
             return self._fill(state, current, path)
@@ -244,7 +244,7 @@ class _Decoder:
         self.made[path] = made
         return made
 
-    def _fill(self, state: State, current: Any, path: Path) -> Any:
+    def _fill(self, state: State, current: object, path: Path) -> Any:
         if _name(type(current)) != state["type"]:
             raise Uncapturable(f"{_where(path)} was a {state['type']}, here it is a {_name(type(current))}")
         self.made[path] = current
@@ -255,7 +255,7 @@ class _Decoder:
         attributes.update(values)
         return current
 
-    def _fill_space(self, state: State, current: Any, path: Path) -> Any:
+    def _fill_space(self, state: State, current: object, path: Path) -> Any:
         if not isinstance(current, spaces.Space):
             raise Uncapturable(f"{_where(path)} was a space, here it is a {_name(type(current))}")
         self.made[path] = current
@@ -264,7 +264,7 @@ class _Decoder:
             self.decode(part, inner, (*path, str(number)))
         return current
 
-    def _fill_mujoco(self, kind: str, state: State, current: Any, path: Path) -> Any:
+    def _fill_mujoco(self, kind: str, state: State, current: object, path: Path) -> Any:
         if _name(type(current)) != (mujoco.DATA if kind == "simulation" else mujoco.MODEL):
             raise Uncapturable(f"{_where(path)} was a MuJoCo {kind}, here it is a {_name(type(current))}")
         if kind == "simulation":
@@ -274,7 +274,7 @@ class _Decoder:
         self.made[path] = current
         return current
 
-    def _decode_keys(self, state: State, current: Any, path: Path) -> Any:
+    def _decode_keys(self, state: State, current: object, path: Path) -> Any:
         values: dict[Any, Any] = {}
         self.made[path] = values
         known = current if isinstance(current, dict) else {}
@@ -283,7 +283,7 @@ class _Decoder:
             values[key] = self.decode(inner, known.get(key), (*path, str(number)))
         return values
 
-    def _array(self, state: Any) -> Array:
+    def _array(self, state: object) -> Array:
         if isinstance(state, dict):
             data = np.asarray(state["data"], np.uint8).tobytes()
             return np.frombuffer(data, np.dtype(state["dtype"])).reshape(state["shape"], order=state["order"]).copy("K")

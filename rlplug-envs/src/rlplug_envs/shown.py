@@ -27,7 +27,7 @@ class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.show(True, self.frame)
         return found
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         found = self.env.step(action)
         self.show(False, self.frame)
         return found

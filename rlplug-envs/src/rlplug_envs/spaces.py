@@ -41,7 +41,7 @@ class View:
         masked: whether the mask comes from `info`.
     """
 
-    def __init__(self, obs: Space, action: Space, info: Mapping[str, Any], id: str, batched: bool = False) -> None:
+    def __init__(self, obs: Space, action: Space, info: Mapping[str, object], id: str, batched: bool = False) -> None:
         self.id = id
         self.obs = canonical_obs(obs, id)
         self.action, self.to_env = canonical_action(action, id)
@@ -53,7 +53,7 @@ class View:
             inner = dict(self.obs.spaces) if isinstance(self.obs, spaces.Dict) else {"obs": self.obs}
             self.obs = spaces.Dict({**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])})
 
-    def _mask_shape(self, info: Mapping[str, Any], batched: bool) -> tuple[int, ...]:
+    def _mask_shape(self, info: Mapping[str, object], batched: bool) -> tuple[int, ...]:
         """Return the shape of one environment's mask."""
         try:
             mask = np.asarray(info[MASK])
@@ -75,7 +75,7 @@ class View:
             return obs["obs"]
         return {name: inner for name, inner in obs.items() if name != MASK} if self.masked else obs
 
-    def mask(self, info: Mapping[str, Any], ended: bool) -> Any:
+    def mask(self, info: Mapping[str, object], ended: bool) -> Any:
         """The mask in `info`; where an episode has ended it may be absent, and all actions are allowed."""
         if MASK not in info and not ended:
             raise BadEnv(f"{self.id}: info has no '{MASK}' in the middle of an episode, though its reset gave one")
@@ -127,7 +127,7 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], An
 class Apart:
     """Canonical actions [N, k] to the dictionaries or tuples of arrays [N, ...] that an environment takes."""
 
-    def __init__(self, space: spaces.Dict | spaces.Tuple[Any], id: str) -> None:
+    def __init__(self, space: spaces.Dict | spaces.Tuple[object], id: str) -> None:
         self.tuples = isinstance(space, spaces.Tuple)
         inner = enumerate(space.spaces) if isinstance(space, spaces.Tuple) else space.spaces.items()
         made = {str(name): canonical_action(part, id) for name, part in inner}
@@ -190,7 +190,7 @@ def part(value: Any, name: str) -> Any:
     return value[int(name)] if isinstance(value, tuple) else value[name]
 
 
-def write(target: Obs, row: Any, value: Any) -> None:
+def write(target: Obs, row: object, value: object) -> None:
     """Put one observation into the row `row` of `target` [N, ...]; with `...` as the row, one for each row."""
     if isinstance(target, dict):
         for name, inner in target.items():

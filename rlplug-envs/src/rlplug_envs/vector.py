@@ -150,12 +150,12 @@ class Rows:
             obs, final, reward, terminated, first & ~terminated, first, self._always, episodes, True, num_envs
         )
 
-    def _open(self, obs: Obs, row: int, value: Any, info: dict[str, Any]) -> None:
+    def _open(self, obs: Obs, row: int, value: object, info: dict[str, Any]) -> None:
         """Write a first observation; here, off the step path, wrong shapes are noticed."""
         check_shape(self._view.body(obs), value, self.spec.id)
         self._write(obs, row, value, info, False)
 
-    def _write(self, obs: Obs, row: int, value: Any, info: dict[str, Any], ended: bool) -> None:
+    def _write(self, obs: Obs, row: int, value: object, info: dict[str, Any], ended: bool) -> None:
         write(self._view.body(obs), row, value)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, ended)

@@ -48,7 +48,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION RANGE]…")
 def command(
     algorithm: str, env: str, words: tuple[str, ...], name: str | None, out: Path, storage: str | None, json: bool,
-    export: Path | None, export_preset: Path | None, **chosen: Any,
+    export: Path | None, export_preset: Path | None, **chosen: object,
 ) -> None:  # fmt: skip
     """Search for the best options of ALGORITHM on ENV; typed again, the same command goes on.
 

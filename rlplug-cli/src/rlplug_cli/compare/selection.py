@@ -135,7 +135,7 @@ def _values(run: History) -> Mapping[str, Any]:
     return {"algorithm": _short(run.config["algorithm"]), "env": run.env, **run.config["options"]}
 
 
-def _said(name: str, value: Any) -> str:
+def _said(name: str, value: object) -> str:
     if name in ("algorithm", "env"):
         return str(value)
     text = ",".join(map(str, value)) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else value

@@ -268,7 +268,7 @@ def _key(name: str) -> str:
     return re.sub(r"[^\w\-. /:]", "_", name)[:250]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """MLflow refuses parameters over 6,000 characters."""
     return (value if isinstance(value, str) else json.dumps(value))[:6000]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rlplug_core.config.schema import Option
 
@@ -12,7 +11,7 @@ from rlplug_core.config.schema import Option
 WORDS = {"option": "typed", "set": "--set", "net": "--net", "config": "--config", "preset": "preset"}
 
 
-def written_out(values: Mapping[str, Any], origins: Mapping[str, str], options: Iterable[Option]) -> str:
+def written_out(values: Mapping[str, object], origins: Mapping[str, str], options: Iterable[Option]) -> str:
     """A line for each option, those that are not set by anyone with their defaults.
 
     An option that is none has a line of comment: TOML has no null, and `"none"` says it.
@@ -24,7 +23,7 @@ def written_out(values: Mapping[str, Any], origins: Mapping[str, str], options: 
     return "\n".join(f"{text:<{width}}  # {word}" for text, word in zip(texts, words, strict=True))
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     if value is None:
         return '"none"'
     if isinstance(value, list | tuple):

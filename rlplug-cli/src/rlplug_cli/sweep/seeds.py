@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def seeded(
-    algorithm: str, env: str, words: Sequence[str], values: Mapping[str, Any], text: str, name: str | None, out: Path,
-    jobs: int | None, as_json: bool,
+    algorithm: str, env: str, words: Sequence[str], values: Mapping[str, object], text: str, name: str | None,
+    out: Path, jobs: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Train the seeds that `text` means, each as a run of its own; `words` say the options again that are `values`."""
     whole = complete(values)
@@ -33,7 +33,7 @@ def seeded(
     swept("seeds", directory, found, resolved=lambda task: whole, costs=lambda task: cores, jobs=jobs, as_json=as_json)
 
 
-def complete(values: Mapping[str, Any]) -> dict[str, Any]:
+def complete(values: Mapping[str, object]) -> dict[str, Any]:
     """Option values over the defaults of those of every run."""
     return {option.name: option.default for option in schema(RunOptions)} | dict(values)
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 
-def as_config(options: Mapping[str, Any], comment: str) -> str:
+def as_config(options: Mapping[str, object], comment: str) -> str:
     """Return what `--config` takes."""
     return f"# {comment}\n{_lines(options)}"
 
 
-def as_preset(options: Mapping[str, Any], env: str, comment: str) -> str:
+def as_preset(options: Mapping[str, object], env: str, comment: str) -> str:
     """A table to be put into `presets/<algorithm>.toml`."""
     return f"# {comment}\n[{json.dumps(env)}]\n{_lines(options)}"
 
 
-def _lines(options: Mapping[str, Any]) -> str:
+def _lines(options: Mapping[str, object]) -> str:
     return "".join(f"{name} = {_value(value)}\n" for name, value in options.items())
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """TOML has no null: as in every configuration, a text says it."""
     if value is None:
         return '"none"'

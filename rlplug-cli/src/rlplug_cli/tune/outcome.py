@@ -110,7 +110,7 @@ def _carried_on(search: Search, crew: Crew, title: str, stream: Any) -> Interrup
     return None
 
 
-def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, Any], search: Search) -> Outcome:
+def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: Search) -> Outcome:
     trials, best = studies.summary(search.study), studies.best(search.study)
     importances = studies.importances(search.study, goal.space)
     drawn = []
@@ -125,5 +125,5 @@ def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, Any], search: Sear
     return Outcome(directory, trials=trials, best=told, options=options, importances=importances, pictures=tuple(drawn))
 
 
-def _said(value: Any) -> str:
+def _said(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else shown(value)

@@ -33,7 +33,7 @@ class Search:
         """Return whether every trial has been told."""
         return not self.running and studies.began(self.study) >= self.goal.trials
 
-    def typed(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def typed(self, params: Mapping[str, object]) -> dict[str, Any]:
         """The options of a trial in their own types; Optuna keeps lists as texts."""
         known = {option.name: option for option in self.goal.options}
         return {
@@ -126,12 +126,12 @@ class Search:
             self.study.tell(one.trial, state=TrialState.FAIL)
 
 
-def said(value: Any) -> str:
+def said(value: object) -> str:
     """A value as `--set` takes it."""
     return repr(value) if isinstance(value, float) else shown(value)
 
 
-def titles(trials: Sequence[Mapping[str, Any]]) -> str:
+def titles(trials: Sequence[Mapping[str, object]]) -> str:
     """Return how many trials are how far, in a few words."""
     states = [one["state"] for one in trials]
     return ", ".join(

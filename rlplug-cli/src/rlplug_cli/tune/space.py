@@ -74,7 +74,7 @@ def from_file(path: Path, options: Iterable[Option], owner: str) -> tuple[dict[s
     return ranges, fixed
 
 
-def _text(value: Any, between: str) -> str:
+def _text(value: object, between: str) -> str:
     if isinstance(value, list):
         return between.join(_text(item, ",") for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -94,7 +94,7 @@ def _suggested(trial: Trial, name: str, range: Range) -> Any:
     return trial.suggest_float(name, low, high, log=range.kind == "log")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A choice as Optuna can store it: lists and nothing are written as on the command line."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))

@@ -68,7 +68,7 @@ class EpisodeBuffer:
         self.length = 0 if self.open is None else len(self.open["weight"])
         self.finished = list(state["finished"])
 
-    def _finish(self, fields: State, row: int, next_obs: Any) -> None:
+    def _finish(self, fields: State, row: int, next_obs: object) -> None:
         episode = tree_map(lambda array: array[self.begin[row] : self.length, row].copy(), fields)
         self.finished.append({**episode, "successor": tree_map(lambda array: np.array(array[row]), next_obs)})
         self.begin[row] = self.length

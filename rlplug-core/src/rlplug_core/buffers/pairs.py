@@ -44,5 +44,5 @@ def _parts(step: Step) -> State:
     return {field.name: getattr(step, field.name) for field in fields(step)}
 
 
-def _copy(part: Any) -> Any:
+def _copy(part: object) -> Any:
     return part if isinstance(part, bool) else tree_map(np.copy, part)

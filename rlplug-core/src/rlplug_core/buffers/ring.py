@@ -23,7 +23,7 @@ class Ring:
 
     FIELDS = ("action", "reward", "terminated", "ended", "valid", "extras")
 
-    def __init__(self, slots: int, fields: dict[str, Any], obs: Any, store: Store) -> None:
+    def __init__(self, slots: int, fields: dict[str, Any], obs: object, store: Store) -> None:
         self.slots, self.obs, self.count = slots, obs, 0
         self.action, self.reward, self.extras = fields["action"], fields["reward"], fields["extras"]
         self.terminated, self.ended, self.valid = fields["terminated"], fields["ended"], fields["valid"]
@@ -38,7 +38,7 @@ class Ring:
     def like(cls, step: Step, slots: int, store: Store) -> Ring:
         """An empty ring for steps such as this one."""
 
-        def space(like: Any) -> Any:
+        def space(like: object) -> Any:
             return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)
 
         fields = {
@@ -86,7 +86,7 @@ class Ring:
             self.ended[time % self.slots] = True
             self._newest = None
 
-    def _finish(self, time: int, rows: Array, next_obs: Any) -> None:
+    def _finish(self, time: int, rows: Array, next_obs: object) -> None:
         for row in rows.tolist():
             successor = tree_map(operator.itemgetter(row), next_obs)
             number = time * self.num_envs + row

@@ -92,7 +92,7 @@ class RolloutBuffer:
     def _allocate(self, step: Step) -> Rollout:
         num_envs = rows_of(step.obs)
 
-        def space(length: int, like: Any, dtype: Any = None) -> Any:
+        def space(length: int, like: object, dtype: object = None) -> Any:
             return tree_map(lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like)
 
         t = self.steps

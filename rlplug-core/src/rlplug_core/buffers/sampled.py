@@ -81,7 +81,7 @@ class SampledReplay(PrioritizedReplay):
     def _stored(self, rows: State) -> State:
         """Storage that begins with these rows; what is no observation lies in memory."""
 
-        def made(tree: Any, store: str) -> Any:
+        def made(tree: object, store: str) -> Any:
             return tree_map(lambda array: refilled(array, self.capacity, store), tree)
 
         return {name: made(tree, "memory" if name == "rest" else self.store) for name, tree in rows.items()}

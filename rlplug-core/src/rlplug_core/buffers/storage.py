@@ -57,7 +57,7 @@ def host(rows: Any) -> Array:
     return rows.cpu().numpy() if isinstance(rows, Tensor) else rows
 
 
-def to_device(rows: Any, device: torch.device) -> Tensor:
+def to_device(rows: object, device: torch.device) -> Tensor:
     """Rows as a tensor on the device; on the CPU it shares their memory.
 
     A copy to a GPU may still be under way, since what reads it there comes after it; one to the host has ended.

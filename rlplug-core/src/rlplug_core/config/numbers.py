@@ -29,7 +29,7 @@ def whole(text: str) -> int:
         return int(number)
 
 
-def plain(value: Any, kind: str) -> Any:
+def plain(value: object, kind: str) -> Any:
     """A value of an option of this type, numpy's numbers and 1e6 for a whole number among them, as Python's own.
 
     Whatever is of another type stays, to be refused by who checks it.

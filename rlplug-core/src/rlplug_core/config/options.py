@@ -70,7 +70,7 @@ def integer(low: int, high: int) -> Range:
     return Range("integer", (low, high))
 
 
-def choice(*values: Any) -> Range:
+def choice(*values: object) -> Range:
     """One of the values."""
     return Range("choice", values)
 

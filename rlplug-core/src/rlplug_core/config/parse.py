@@ -18,7 +18,7 @@ from rlplug_core.errors import BadConfig
 C = TypeVar("C")
 
 
-def convert(config: type[C], values: Mapping[str, Any], where: str) -> C:
+def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     """Build a configuration from dotted or nested `values`; missing ones take the dataclass's defaults.
 
     An option of the type `Scheduled` may be written as a schedule: the configuration holds its value at the beginning,
@@ -62,7 +62,7 @@ def _following(made: C, found: Mapping[str, Written], where: str) -> C:
         raise BadConfig(f"{where}: {error}") from error
 
 
-def schedules(config: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Written]:
+def schedules(config: type[Any], values: Mapping[str, object], where: str) -> dict[str, Written]:
     """The schedules among `values`, by dotted name.
 
     Raises:
@@ -109,7 +109,7 @@ def parse(option: Option, text: str) -> Any:
         return text
 
 
-def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+def _nest(values: Mapping[str, object]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in flat(values).items():
         *parents, leaf = name.split(".")

@@ -51,7 +51,7 @@ def schema(config: type[Any]) -> tuple[Option, ...]:
     return tuple(_options(config, None, "", getattr(config, "search", {})))
 
 
-def flatten(config: Any) -> dict[str, Any]:
+def flatten(config: object) -> dict[str, Any]:
     """Dotted names to plain values (tuples become lists), the inverse of `convert`."""
     return dict(flat(_plain(config)))
 
@@ -62,13 +62,13 @@ def _plain(config: Any) -> dict[str, Any]:
     return {name: _plain_value(value) for name, value in values.items()}
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: object) -> Any:
     if dataclasses.is_dataclass(value):
         return _plain(value)
     return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     """Nested tables as dotted names."""
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -79,7 +79,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _options(config: type[Any], held: Any, prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
+def _options(config: type[Any], held: object, prefix: str, search: Mapping[str, Range]) -> Iterator[Option]:
     """The options of a dataclass; their defaults are those of `held`, the one that another holds, if it is nested."""
     hints = typing.get_type_hints(config, include_extras=True)
     helps = _helps(config)  # type: ignore[arg-type]  # a class is hashable, whatever it is
@@ -101,7 +101,7 @@ def _default(config: type[Any], field: dataclasses.Field[Any]) -> Any:
     raise BadConfig(f"{config.__name__}.{field.name} has no default; every option needs one")
 
 
-def _option(name: str, hint: Any, default: Any, help: str, search: Range | None) -> Option:
+def _option(name: str, hint: object, default: object, help: str, search: Range | None) -> Option:
     hint, optional = _strip_optional(hint)
     minimum = maximum = None
     is_open, notes = False, []
@@ -119,7 +119,7 @@ def _option(name: str, hint: Any, default: Any, help: str, search: Range | None)
     )  # fmt: skip
 
 
-def _strip_optional(hint: Any) -> tuple[Any, bool]:
+def _strip_optional(hint: object) -> tuple[Any, bool]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         rest = [part for part in typing.get_args(hint) if part is not type(None)]
         if len(rest) == 1:
@@ -127,7 +127,7 @@ def _strip_optional(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-def _kind(name: str, hint: Any) -> tuple[str, tuple[str, ...]]:
+def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
     if typing.get_origin(hint) is Literal:
         return "choice", tuple(str(value) for value in typing.get_args(hint))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):

@@ -30,7 +30,7 @@ FORMAT = 1
 JSON, TENSORS = "policy.json", "policy.safetensors"
 
 
-def write(directory: Path, agent: Agent, env: Env, about: Mapping[str, Any], onnx: bool = False) -> Path:
+def write(directory: Path, agent: Agent, env: Env, about: Mapping[str, object], onnx: bool = False) -> Path:
     """Write the policy that `agent` has in `env` into a new or empty directory; `about` goes into the JSON.
 
     Args:

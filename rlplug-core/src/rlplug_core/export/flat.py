@@ -40,7 +40,7 @@ class Flat(nn.Module):
         return [action, *(after[part] for part in self.memory)]
 
 
-def leaves(tree: Any, prefix: str = "obs") -> dict[str, Any]:
+def leaves(tree: object, prefix: str = "obs") -> dict[str, Any]:
     """The arrays of a tree of observations by name: `obs`, or `obs.hand.position`."""
     if not isinstance(tree, dict):
         return {prefix: tree}
@@ -56,5 +56,5 @@ def _zeros(spec: Spec) -> Obs:
     return _plain(made)
 
 
-def _plain(tree: Any) -> Any:
+def _plain(tree: object) -> Any:
     return {key: _plain(part) for key, part in tree.items()} if isinstance(tree, dict) else np.asarray(tree)

@@ -135,7 +135,7 @@ def _written(program: torch.export.ExportedProgram, names: list[str]) -> tuple[G
     return graph, {name: values[name].detach().cpu().contiguous().clone() for name in set(held.values())}
 
 
-def _label(target: Any) -> str:
+def _label(target: object) -> str:
     """The name of what a node calls, if a program may call it."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
@@ -156,7 +156,7 @@ def _plain_all(node: fx.Node, places: Mapping[str, str]) -> list[Any]:
     ]
 
 
-def _plain(value: Any, places: Mapping[str, str]) -> Any:
+def _plain(value: object, places: Mapping[str, str]) -> Any:
     """An argument as JSON."""
     if isinstance(value, fx.Node):
         return {"value": _name(value, places)}
@@ -171,7 +171,7 @@ def _plain(value: Any, places: Mapping[str, str]) -> Any:
     raise _Unknown(f"something with a {type(value).__name__}")
 
 
-def _read(value: Any, values: Mapping[str, Any]) -> Any:
+def _read(value: object, values: Mapping[str, object]) -> Any:
     """The inverse of `_plain`."""
     if isinstance(value, list):
         return [_read(item, values) for item in value]

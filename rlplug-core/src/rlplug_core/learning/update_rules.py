@@ -173,7 +173,7 @@ class OptimizerOptions:
     momentum: Fraction | None = None  # momentum of SGD
     nesterov: bool = False  # use Nesterov momentum
 
-    def rule(self, name: OptimizerName, **usual: Any) -> UpdateRule:
+    def rule(self, name: OptimizerName, **usual: object) -> UpdateRule:
         """The rule called `name`; `usual` are an algorithm's own values for what was not set.
 
         Raises:

@@ -164,7 +164,7 @@ class Processes:
         self.clock.steps = int(self.slots.sum())
         self.clock.updates = sum(remote.updates for remote in self.remotes)
 
-    def _tell(self, remote: Remote, message: Any) -> None:
+    def _tell(self, remote: Remote, message: object) -> None:
         """Say what a waiting worker waits for; from now on it must give signs of life."""
         remote.waiting, remote.seen = False, time.monotonic()
         try:

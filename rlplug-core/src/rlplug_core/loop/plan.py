@@ -127,7 +127,7 @@ class Plan:
         return learner
 
 
-def targets(learner: type[Any], values: Mapping[str, Any]) -> tuple[str, ...]:
+def targets(learner: type[Any], values: Mapping[str, object]) -> tuple[str, ...]:
     """The options of an algorithm that name something to import, where one of `values` does."""
     named = [option.name for option in schema(learner.Config) if option.type == "target"]
     return tuple(name for name in named if isinstance(values.get(name), str))

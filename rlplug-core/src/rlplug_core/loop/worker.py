@@ -39,7 +39,7 @@ class Task:
     scales: Tensor
 
 
-def post(connection: Connection, message: Any) -> None:
+def post(connection: Connection, message: object) -> None:
     """Send a message by plain pickle: `Connection.send` would move every tensor in it to shared memory *in place*, away
     from under the numpy views that act on it."""
     connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))

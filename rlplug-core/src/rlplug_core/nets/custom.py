@@ -78,7 +78,7 @@ def zeros(space: spaces.Space[Any], num_envs: int) -> Any:
     return torch.from_numpy(np.zeros((num_envs, *(space.shape or ())), space.dtype))
 
 
-def describe_kind(value: Any) -> str:
+def describe_kind(value: object) -> str:
     """Describe the kind of an object in a few words."""
     if isinstance(value, tuple):
         return f"({', '.join(type(part).__name__ for part in value)})"

@@ -217,7 +217,7 @@ class Normalized(nn.Module):
         super().__init__()
         self.norm, self.encoder = norm, encoder
 
-    def forward(self, obs: Any) -> Tensor:
+    def forward(self, obs: object) -> Tensor:
         features: Tensor = self.encoder(self.norm(obs))
         return features
 

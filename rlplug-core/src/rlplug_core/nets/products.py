@@ -101,7 +101,7 @@ class _Product(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: object, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
         return _slopes(ctx, slope)
 
 

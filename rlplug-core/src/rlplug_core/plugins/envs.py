@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlplug_core.config.targets import describe, load_target
 from rlplug_core.errors import PluginError, RlplugError, UnknownEnv
@@ -111,7 +111,7 @@ def build(record: Record) -> Provider:
     return built
 
 
-def _made(code: Any, target: str, num_envs: int) -> Env:
+def _made(code: object, target: str, num_envs: int) -> Env:
     from gymnasium import Env as Single
 
     from rlplug_core.protocols import SupportsAdopt  # with torch and gymnasium, so only here

@@ -85,7 +85,7 @@ class Hooks:
         except (pluggy.PluginValidationError, ValueError) as error:
             self._fail(name, f"hook plugin '{name}': {' '.join(str(error).split())}")
 
-    def _call(self, hook: str, **arguments: Any) -> None:
+    def _call(self, hook: str, **arguments: object) -> None:
         """Call one hook of every plugin, the later registered first, as pluggy does."""
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             name, plugin = implementation.plugin_name, implementation.plugin

@@ -131,7 +131,7 @@ def _single_file(module: str) -> Path | None:
     return Path(spec.origin) if spec and spec.has_location and spec.origin else None
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> Any:
     """A foreign value as a terminal may show it: no text in it holds control characters."""
     if isinstance(value, str):
         return value if value.isprintable() else plain(value, 1000)
@@ -140,7 +140,7 @@ def _shown(value: Any) -> Any:
     return {name: _shown(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
-def _parse(data: Any) -> Index:
+def _parse(data: object) -> Index:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"format {FORMAT} expected")
     known = {field.name: field.type for field in fields(Index)}

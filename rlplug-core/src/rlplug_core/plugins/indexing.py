@@ -108,7 +108,7 @@ def _wrapper(record: Record) -> Index:
     return Index(FORMAT, record.group, record.id, about, _made_of(modules), options=options)
 
 
-def _documents(value: Any) -> list[str]:
+def _documents(value: object) -> list[str]:
     """The docstrings of a class's module and of the class."""
     module = sys.modules.get(getattr(value, "__module__", ""))
     return [doc for doc in (module and module.__doc__, getattr(value, "__doc__", None)) if doc]

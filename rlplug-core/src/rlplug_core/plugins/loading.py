@@ -53,7 +53,7 @@ def _missing(record: Record, module: str) -> str:
     return f"{sentence}, and {record.distribution} does not declare it; ask its author"
 
 
-def check_parts(value: Any, parts: tuple[str, ...], what: str, protocol: str) -> type:
+def check_parts(value: object, parts: tuple[str, ...], what: str, protocol: str) -> type:
     """`value` as a class that has all `parts`; a shallow check whose error comes before any training.
 
     Raises:

@@ -51,7 +51,7 @@ def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
 
 
 def resolve(
-    algorithm: str, env_id: str, options: Mapping[str, Any], origins: Mapping[str, str] | None = None
+    algorithm: str, env_id: str, options: Mapping[str, object], origins: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The given options over the preset, and where each value is from; `origins` says it for the given ones."""
     below, given = preset(algorithm, env_id), flat(options)
@@ -59,7 +59,7 @@ def resolve(
     return below | given, origin
 
 
-def merge(*layers: tuple[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, Any], dict[str, str]]:
     """Layers of options, each with the name of its origin, from the strongest to the weakest, as one mapping."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}

@@ -54,7 +54,7 @@ def _finite(saved: Saved) -> bool:
     return all(np.isfinite(array).all() for array in _arrays(components))
 
 
-def _arrays(tree: Any) -> Iterator[Any]:
+def _arrays(tree: object) -> Iterator[Any]:
     """The arrays of floating point numbers in a component."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())

@@ -97,7 +97,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "none"
     return "none" if value is None else str(value)

@@ -50,7 +50,7 @@ class Checkpoints:
     def __init__(self, directory: Path, keep: int = 3) -> None:
         self.directory, self.keep = directory, keep
 
-    def save(self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, Any]) -> Saved:
+    def save(self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, object]) -> Saved:
         """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest."""
         self.directory.mkdir(parents=True, exist_ok=True)
         final = self.directory / f"{kind}-{step:012d}"
@@ -130,7 +130,7 @@ class Checkpoints:
         return len(stale)
 
 
-def sealed(manifest: Mapping[str, Any]) -> bytes:
+def sealed(manifest: Mapping[str, object]) -> bytes:
     """A manifest as the bytes of its file, with their own hash in it."""
     plain = json.dumps(manifest, indent=1)
     return json.dumps({**manifest, "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1).encode()
@@ -204,7 +204,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     return {name: tensor.numpy() for name, tensor in load_file(path).items()}
 
 
-def _encode(value: Any, path: str, arrays: dict[str, Array]) -> Any:
+def _encode(value: object, path: str, arrays: dict[str, Array]) -> Any:
     """Plain JSON, with arrays and tensors moved to `arrays` and their place marked."""
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu()
@@ -236,7 +236,7 @@ def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
     return name
 
 
-def _decode(value: Any, arrays: dict[str, Array]) -> Any:
+def _decode(value: object, arrays: dict[str, Array]) -> Any:
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
     if not isinstance(value, dict):

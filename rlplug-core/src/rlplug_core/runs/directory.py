@@ -66,7 +66,7 @@ class RunDirectory:
         loaded: dict[str, Any] = json.loads(self.config_path.read_text(encoding="utf-8"))
         return loaded
 
-    def write_config(self, config: Mapping[str, Any]) -> None:
+    def write_config(self, config: Mapping[str, object]) -> None:
         temporary = self.config_path.with_suffix(".tmp")
         temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
         temporary.rename(self.config_path)
@@ -120,7 +120,7 @@ class RunDirectory:
         return str(status)
 
 
-def group_of(algorithm: str, env: str, options: Mapping[str, Any]) -> str:
+def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
     """The hash of a configuration without its seed: runs of one group differ in the seed alone."""
     rest = {name: value for name, value in options.items() if name != "seed"}
     text = json.dumps([algorithm, env, rest], sort_keys=True)

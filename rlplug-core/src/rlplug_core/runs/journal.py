@@ -49,7 +49,7 @@ class Journal:
         self._truncate_torn_line()
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # open as long as the run
 
-    def write(self, kind: str, step: int, data: Mapping[str, Any]) -> Record | None:
+    def write(self, kind: str, step: int, data: Mapping[str, object]) -> Record | None:
         """Append one record and hand it to the operating system; None where all of it was recorded before."""
         moment = int(time.time() * 1000)
         kept = dict(data)

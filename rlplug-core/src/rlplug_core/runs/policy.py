@@ -104,7 +104,7 @@ def policy_of(plan: Plan, directory: RunDirectory, checkpoint: str = "best", det
     return Policy(agent, env, clock, deterministic)
 
 
-def _canonical(space: spaces.Space[Any], obs: Any) -> Obs:
+def _canonical(space: spaces.Space[Any], obs: object) -> Obs:
     """Observations as agents know them: of a tuple a dictionary keyed "0", "1", …."""
     if not isinstance(space, spaces.Dict):
         return obs

@@ -36,7 +36,7 @@ __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
 def train(
     algorithm: str | type[Any],
     env: str,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     *,
     out: Path | str = "runs",
     name: str | None = None,
@@ -86,7 +86,7 @@ def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
 
 
 def again(
-    algorithm: str, env: str, options: Mapping[str, Any], out: Path, name: str, watch: Watch | None = None
+    algorithm: str, env: str, options: Mapping[str, object], out: Path, name: str, watch: Watch | None = None
 ) -> Run:  # fmt: skip
     """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
     origins = dict.fromkeys(options, "record")

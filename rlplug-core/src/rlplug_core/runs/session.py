@@ -51,7 +51,7 @@ class Session:
 
     def train(
         self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False,
-        buffer: Mapping[str, Any] | None = None,
+        buffer: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
         """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
 
@@ -108,7 +108,7 @@ class Session:
     @contextmanager
     def _started(
         self, resumed: tuple[int, Mapping[str, State]] | None, limit: int | None, rescale: bool,
-        buffer: Mapping[str, Any] | None,
+        buffer: Mapping[str, object] | None,
     ) -> Iterator[None]:  # fmt: skip
         """The runner and its events, ready to go; closed whatever happens from here on."""
         before = self.journal.seq > 0  # it has begun before, if only to be killed ahead of its first checkpoint
@@ -133,7 +133,7 @@ class Session:
         finally:
             self.runner.close()
 
-    def _fill(self, buffer: Mapping[str, Any]) -> None:
+    def _fill(self, buffer: Mapping[str, object]) -> None:
         """Give the runner another run's buffer.
 
         Raises:
@@ -205,7 +205,7 @@ class Session:
             yield
             return
 
-        def stop(number: int, frame: Any) -> None:
+        def stop(number: int, frame: object) -> None:
             if self.signal and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.signal, self.clock.stop = number, True
@@ -219,7 +219,7 @@ class Session:
 
     # What events ask for.
 
-    def record(self, kind: str, step: int, data: Mapping[str, Any]) -> None:
+    def record(self, kind: str, step: int, data: Mapping[str, object]) -> None:
         written = self.journal.write(kind, step, data)
         if written and kind in ("metrics", "evaluation"):
             self.hooks.run_log(self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)})

@@ -13,7 +13,7 @@ from rlplug_core.plugins.wrapping import joined, split
 FOLDER = "sources"
 
 
-def keep(run: Path, config: Mapping[str, Any], targets: Iterable[str] = ()) -> dict[str, Any]:
+def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -> dict[str, Any]:
     """Copy the files that a configuration names into the run directory.
 
     Args:

@@ -119,7 +119,7 @@ class WarmStart:
             raise UsageError("--init-parts optimizer and buffer go with --runner sync alone")
 
 
-def part_of(name: str, names: Mapping[str, Any]) -> str:
+def part_of(name: str, names: Mapping[str, object]) -> str:
     """Return the part of a learner that a tensor belongs to; what is neither policy nor optimizer is the critic's."""
     top = name.partition(".")[0]
     if "policy" in top:
@@ -128,7 +128,7 @@ def part_of(name: str, names: Mapping[str, Any]) -> str:
     return "policy" if alone and top.startswith(_VALUES) else "critic"
 
 
-def _difference(name: str, own: Tensor, saved: Any) -> str:
+def _difference(name: str, own: Tensor, saved: object) -> str:
     if not isinstance(saved, Tensor):
         return f"there is no {name}"
     return "" if saved.shape == own.shape else f"{name} is {[*saved.shape]} there and {[*own.shape]} here"

@@ -52,7 +52,7 @@ def restore_data(data: Any, state: State) -> None:
         offsets[kind] += array.size
 
 
-def _fixed(model: Any) -> list[str]:
+def _fixed(model: object) -> list[str]:
     """The arrays whose size the model decides: those that are not empty before anything is in contact."""
     import mujoco
 
@@ -61,7 +61,7 @@ def _fixed(model: Any) -> list[str]:
     return [name for name, array in arrays.items() if isinstance(array, np.ndarray) and array.size]
 
 
-def fingerprint(model: Any) -> str:
+def fingerprint(model: object) -> str:
     """A digest of an MjModel: environments that change their model as they go have no state that could be restored."""
     import mujoco
 

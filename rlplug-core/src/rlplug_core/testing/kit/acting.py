@@ -147,6 +147,6 @@ def _outside_parts(action: Array, space: gym.Dict) -> str:
     return ""
 
 
-def _check_rows(array: Any, num_envs: int, name: str, where: str) -> None:
+def _check_rows(array: object, num_envs: int, name: str, where: str) -> None:
     if not isinstance(array, np.ndarray) or array.shape[:1] != (num_envs,):
         raise Failed(f"{where}: '{name}' is no array that leads with {num_envs} rows")

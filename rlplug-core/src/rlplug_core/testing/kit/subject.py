@@ -57,7 +57,7 @@ class Subject:
             loaded.
     """
 
-    def __init__(self, name: str, record: Record | None, given: Mapping[str, Any], env: str | None) -> None:
+    def __init__(self, name: str, record: Record | None, given: Mapping[str, object], env: str | None) -> None:
         self.name, self.record, self.given, self.env = name, record, given, env
         self.cls: type[Any] = algorithm(name)
         self.notes: dict[Any, Any] = {}

@@ -13,7 +13,7 @@ import torch
 Leaves: TypeAlias = dict[str, Any]
 
 
-def leaves(tree: Any, path: str = "") -> Leaves:
+def leaves(tree: object, path: str = "") -> Leaves:
     """Copies of all leaves; lists and tuples, numpy and Python numbers, tensors and arrays are not told apart."""
     if isinstance(tree, Mapping):
         return {key: leaf for name, part in tree.items() for key, leaf in leaves(part, f"{path}/{name}").items()}
@@ -39,7 +39,7 @@ def digest(some: Leaves) -> str:
     return hashlib.sha256(repr([(path, _bits(leaf)) for path, leaf in sorted(some.items())]).encode()).hexdigest()
 
 
-def _bits(leaf: Any) -> Any:
+def _bits(leaf: object) -> Any:
     if isinstance(leaf, np.ndarray):
         return leaf.dtype.str, leaf.shape, leaf.tobytes()
     return repr(leaf)

@@ -124,5 +124,5 @@ class Trial:
         return leaves(self.learner.state_dict())
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
