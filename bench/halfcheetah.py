@@ -46,14 +46,14 @@ DRAWS = 20_000
 def rlplug(algorithm: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """Train with the presets, and read the final evaluation of the best weights from the journal."""
     run = {"seed": seed, "total_timesteps": given.steps, "threads": given.threads}
-    judging = {"eval_episodes": given.episodes, "final_eval_episodes": given.verdict}
+    judging = {"eval_episodes": given.episodes, "final_eval_episodes": given.final}
     values, _ = resolve(algorithm, ENV, {**run, **judging})
     check(algorithm, Plan.make(algorithm, ENV, values).flat)
     with tempfile.TemporaryDirectory() as directory:
         records = list(read(train(algorithm, ENV, values, out=directory, hooks=False).journal))
     means = [record.data["eval/return_mean"] for record in records if record.kind == "evaluation"]
     (found,) = [record.data["return_mean"] for record in records if record.kind == "final_eval"]
-    return {"verdict": found, "evaluations": means}
+    return {"final_return": found, "evaluations": means}
 
 
 def check(algorithm: str, mine: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def check(algorithm: str, mine: dict[str, Any]) -> None:
 def peer(algorithm: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """The other side, in an environment of its own."""
     script = [peer_python("sb3", given.cache), str(HERE / "peers" / "sb3_learn.py"), "--pair", algorithm]
-    numbers = {"seed": seed, "steps": given.steps, "episodes": given.episodes, "verdict": given.verdict}
+    numbers = {"seed": seed, "steps": given.steps, "episodes": given.episodes, "final": given.final}
     words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
     return measured(script + words, given.threads)
 
@@ -94,16 +94,23 @@ def section(records: Sequence[dict[str, Any]], settings: dict[str, int]) -> str:
         runs = {side: [r for r in records if (r["algorithm"], r["side"]) == (algorithm, side)] for side in SIDES}
         if not all(runs.values()):
             continue
-        scores = {side: np.array([run["verdict"] for run in runs[side]]) for side in SIDES}
+        scores = {side: np.array([run["final_return"] for run in runs[side]]) for side in SIDES}
         samples = {side: resampled(scores[side], number) for number, side in enumerate(SIDES)}
         for side in SIDES:
             ordered = sorted(runs[side], key=itemgetter("seed"))
-            found = ", ".join(f"{run['seed']}: {run['verdict']:,.0f}" for run in ordered)
+            found = ", ".join(f"{run['seed']}: {run['final_return']:,.0f}" for run in ordered)
             hours = np.median([run["seconds"] for run in runs[side]]) / 3600
             middle = f"**{interquartile_mean(scores[side]):,.0f}** ({interval(samples[side])})"
             rows.append([algorithm, side, found, middle, "", f"{hours:.2f}"])
         rows[-1][4] = interval(samples["rlplug"] - samples["stable-baselines3"])
-    header = ["algorithm", "side", "verdict by seed", "IQM (95 %)", "rlplug's less the other's (95 %)", "hours a run"]
+    header = [
+        "algorithm",
+        "side",
+        "final return by seed",
+        "IQM (95 %)",
+        "rlplug's less the other's (95 %)",
+        "hours a run",
+    ]
     return f"""## HalfCheetah-v5 beside Stable-Baselines3
 
 `python bench/halfcheetah.py`
@@ -112,8 +119,8 @@ def section(records: Sequence[dict[str, Any]], settings: dict[str, int]) -> str:
 
 {settings["steps"]:,} env steps with the same settings (rlplug's presets, which are checked against
 `bench/peers/settings.json`) and seeds on both sides; threads of torch: {settings["threads"]}. Twenty evaluations of
-{settings["episodes"]} greedy episodes find the best weights; the verdict is the mean return of these over
-{settings["verdict_episodes"]} greedy episodes on fresh seeds. Interquartile means over the seeds, with percentile
+{settings["episodes"]} greedy episodes find the best weights; the final return is the mean of these over
+{settings["final_episodes"]} greedy episodes on fresh seeds. Interquartile means over the seeds, with percentile
 bootstrap intervals of {DRAWS:,} samples. {machine()}; rlplug at {revisions}."""
 
 
@@ -125,7 +132,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100_000, help="env steps, for trying things out")
     # With a hundred episodes each, the twenty evaluations would take longer than the training.
     parser.add_argument("--episodes", type=int, default=10, help="of each evaluation on the way")
-    parser.add_argument("--verdict", type=int, default=100, help="episodes of the verdict")
+    parser.add_argument("--final", type=int, default=100, help="episodes of the final evaluation")
     parser.add_argument("--threads", type=int, default=1, help="of torch; with one, two halves can run side by side")
     parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for results and the other side")
     parser.add_argument("--report", action="store_true", help="train nothing")
@@ -134,7 +141,7 @@ def main() -> None:
     given.cache.mkdir(parents=True, exist_ok=True)
     path = given.cache / "halfcheetah.jsonl"
     settings = {
-        "steps": given.steps, "episodes": given.episodes, "verdict_episodes": given.verdict, "threads": given.threads,
+        "steps": given.steps, "episodes": given.episodes, "final_episodes": given.final, "threads": given.threads,
     }  # fmt: skip
     for what in [] if given.report else [(a, s, n) for n in given.seeds for a in given.only for s in given.sides]:
         key = dict(zip(("algorithm", "side", "seed"), what, strict=True)) | settings
@@ -144,7 +151,7 @@ def main() -> None:
             line = {**key, **result, "seconds": round(time.monotonic() - started), "revision": revision()}
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-            print(f"{what}: {result['verdict']:.0f} in {line['seconds']} s", file=sys.stderr, flush=True)
+            print(f"{what}: {result['final_return']:.0f} in {line['seconds']} s", file=sys.stderr, flush=True)
     text = section([record for record in finished(path) if settings.items() <= record.items()], settings)
     print(text)
     if given.write:

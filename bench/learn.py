@@ -1,4 +1,4 @@
-"""Does each algorithm learn? Trains with the presets on classic control and writes the verdicts to LEARNING.md.
+"""Does each algorithm learn? Trains with the presets on classic control and writes final returns to LEARNING.md.
 
     python bench/learn.py                                     # every goal, seeds 1 to 5: some hours
     python bench/learn.py --only dqn/CartPole-v1 --seeds 1 2  # some of it
@@ -29,19 +29,19 @@ from rlplug_core.runs.run import Run, resume, train
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
 OUTCOMES = Path(__file__).with_name("learning.jsonl")
-#: What is made of the seeds' verdicts before the bar is held against it.
+#: What is made of the seeds' final returns before the bar is held against it.
 Judge = Literal["every seed", "median", "interquartile mean"]
 #: The file in a run directory that says which commit trained it.
 REVISION = "revision"
 ABOUT = """# What the algorithms learn
 
 `python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with nothing but the presets. While it trains, the
-weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the verdict of a seed is the mean
-return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first evaluation
-that reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it. Asynchronous
-workers (`a3c`, `nstep-q`) are two processes, whose order nothing fixes: their numbers differ a little from run to run.
-A dash is a seed that has not been run. Two presets turn noisy weights off and explore by epsilon: of `rainbow` for
-Acrobot-v1 and of `rainbow-iqn` for CartPole-v1.
+weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the final return of a seed is the
+mean return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first
+evaluation that reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it.
+Asynchronous workers (`a3c`, `nstep-q`) are two processes, whose order nothing fixes: their numbers differ a little from
+run to run. A dash is a seed that has not been run. Two presets turn noisy weights off and explore by epsilon: of
+`rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1.
 
 {learning}
 
@@ -90,8 +90,8 @@ class Goal:
     """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps.
 
     Without a bar the preset is there to start from, and the table says how far it gets. `judge` makes one number of the
-    seeds' verdicts, `options` are given on top of the presets, `part` is the table it belongs to. With `at_most` no
-    seed may pass the bar, which says what cannot be had.
+    seeds' final returns, `options` are given on top of the presets, `part` is the table it belongs to. With `at_most`
+    no seed may pass the bar, which says what cannot be had.
     """
 
     algorithm: str
@@ -153,7 +153,7 @@ class Outcome:
 
     goal: str
     seed: int
-    verdict: float
+    final_return: float
     reached: int | None
     seconds: float
     revision: str
@@ -172,7 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             outcome = outcome_of(goal, seed, run_of(goal, seed, given.out))
             with OUTCOMES.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(outcome)) + "\n")
-            print(f"{goal.name} seed {seed}: {number(goal, outcome.verdict)} in {outcome.seconds:.0f} s", flush=True)
+            print(
+                f"{goal.name} seed {seed}: {number(goal, outcome.final_return)} in {outcome.seconds:.0f} s", flush=True
+            )
     write(outcomes())
 
 
@@ -206,14 +208,14 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
 
 def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     records = list(read(run.journal))
-    (verdict,) = [record.data["return_mean"] for record in records if record.kind == "final_eval"]
+    (final,) = [record.data["return_mean"] for record in records if record.kind == "final_eval"]
     means = [(record.step, record.data["eval/return_mean"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
     seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION
     curve = [(step, round(mean, 2)) for step, mean in means]
     trained = by.read_text(encoding="utf-8") if by.exists() else "unknown"
     return Outcome(
-        goal.name, seed, verdict=round(verdict, 3), reached=reached, seconds=round(seconds, 1), revision=trained,
+        goal.name, seed, final_return=round(final, 3), reached=reached, seconds=round(seconds, 1), revision=trained,
         curve=curve,
     )  # fmt: skip
 
@@ -240,8 +242,8 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
 
 
 def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
-    verdicts = [number(goal, found[seed].verdict) if seed in found else "-" for seed in SEEDS]
-    judged = judge(goal, [outcome.verdict for outcome in found.values()])
+    finals = [number(goal, found[seed].final_return) if seed in found else "-" for seed in SEEDS]
+    judged = judge(goal, [outcome.final_return for outcome in found.values()])
     steps = [outcome.reached for outcome in found.values() if outcome.reached is not None]
     reached = f"{statistics.median(steps):,.0f}" if len(steps) == len(found) else f"{len(steps)} of {len(found)}"
     seconds = statistics.median(outcome.seconds for outcome in found.values())
@@ -254,7 +256,7 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
         missed = judged > goal.bar if goal.at_most else judged < goal.bar
         passed = "no" if missed else "yes" if len(found) == len(SEEDS) else "so far"
         aim = [f"≤ {goal.bar:g}", passed, "-"] if goal.at_most else [f"{goal.bar:g}", passed, reached]
-    return [*what, *verdicts, f"{number(goal, judged)}{beside}", *aim, f"{seconds:.0f}", by]
+    return [*what, *finals, f"{number(goal, judged)}{beside}", *aim, f"{seconds:.0f}", by]
 
 
 def number(goal: Goal, value: float) -> str:
@@ -262,13 +264,13 @@ def number(goal: Goal, value: float) -> str:
     return f"{value:.2f}" if goal.part == "memory" else f"{value:.1f}"
 
 
-def judge(goal: Goal, verdicts: Sequence[float]) -> float:
-    """One number of the seeds' verdicts: the worst, the median, or their interquartile mean."""
+def judge(goal: Goal, finals: Sequence[float]) -> float:
+    """One number of the seeds' final returns: the worst, the median, or their interquartile mean."""
     if goal.judge == "every seed":
-        return max(verdicts) if goal.at_most else min(verdicts)
+        return max(finals) if goal.at_most else min(finals)
     if goal.judge == "median":
-        return statistics.median(verdicts)
-    return float(interquartile_mean(verdicts))
+        return statistics.median(finals)
+    return float(interquartile_mean(finals))
 
 
 if __name__ == "__main__":

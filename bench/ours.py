@@ -25,32 +25,19 @@ SPARE = 30_000
 QUIET = {
     "log_every": NEVER, "eval_every": NEVER, "checkpoint_every": NEVER, "final_eval_episodes": 0, "eval_episodes": 20,
 }  # fmt: skip
-#: How a pair's settings are called in rlplug's options: those of every pair, and those of some.
-EVERY = {"rows": "num_envs", "seed": "seed", "lr": "learning_rate", "gamma": "gamma"}
-NAMES = {
-    "a2c": {
-        "rollout": "n_steps", "gae_lambda": "gae_lambda", "entropy": "ent_coef", "value": "vf_coef",
-        "clip": "max_grad_norm",
-    },
-    "a3c": {
-        "rollout": "n_steps", "entropy": "ent_coef", "value": "vf_coef", "clip": "max_grad_norm", "workers": "workers",
-    },
-    "ppo": {
-        "rollout": "n_steps", "batch": "batch_size", "epochs": "n_epochs", "gae_lambda": "gae_lambda",
-        "entropy": "ent_coef", "value": "vf_coef", "clip": "max_grad_norm", "ratio_clip": "clip_range",
-    },
-    "dqn": {
-        "every": "train_freq", "gradient_steps": "gradient_steps", "batch": "batch_size", "replay": "buffer_size",
-        "learning_starts": "learning_starts", "exploration_fraction": "exploration_fraction",
-        "exploration_final": "exploration_final_eps", "clip": "max_grad_norm",
-    },
-}  # fmt: skip
-NAMES["qrdqn"] = {**NAMES["dqn"], "quantiles": "n_quantiles"}
-NAMES["sac"] = {
-    "every": "train_freq", "gradient_steps": "gradient_steps", "batch": "batch_size", "replay": "buffer_size",
-    "tau": "tau", "learning_starts": "learning_starts",
-}  # fmt: skip
-NAMES["td3"] = {**NAMES["sac"], "sigma": "noise_sigma", "delay": "policy_delay"}
+#: The settings of every pair that are rlplug's options, and those of some.
+SHARED = ("num_envs", "seed", "learning_rate", "gamma")
+ROLLOUT = ("n_steps", "ent_coef", "vf_coef", "max_grad_norm")
+REPLAY = ("train_freq", "gradient_steps", "batch_size", "buffer_size", "learning_starts")
+OWN: dict[str, tuple[str, ...]] = {
+    "a2c": (*ROLLOUT, "gae_lambda"),
+    "a3c": (*ROLLOUT, "workers"),
+    "ppo": (*ROLLOUT, "gae_lambda", "batch_size", "n_epochs", "clip_range"),
+    "dqn": (*REPLAY, "exploration_fraction", "exploration_final_eps", "max_grad_norm"),
+    "sac": (*REPLAY, "tau"),
+    "td3": (*REPLAY, "tau", "noise_sigma", "policy_delay"),
+}
+OWN["qrdqn"] = (*OWN["dqn"], "n_quantiles")
 #: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
 FIXED: dict[str, dict[str, Any]] = {
     "a2c": {"optimizer": "rmsprop", "normalize_advantage": False, "net.activation": "tanh", "runner": "sync"},
@@ -74,13 +61,12 @@ def algorithm(pair: str) -> str:
 def options(pair: str, setting: dict[str, Any]) -> dict[str, Any]:
     """The settings of a pair as rlplug's options; some more steps than are timed, as reports come by wall time."""
     name = algorithm(pair)
-    named = {ours: setting[theirs] for theirs, ours in NAMES[name].items()}
-    named |= {ours: setting[theirs] for theirs, ours in EVERY.items()}
+    named = {option: setting[option] for option in (*SHARED, *OWN[name])}
     if name in ("dqn", "qrdqn"):  # the other side counts in env steps
-        copies = setting["target_every"] * setting["gradient_steps"] // setting["every"]
-        named["target_update_interval"] = copies
+        updates = setting["target_update_interval"] * setting["gradient_steps"] // setting["train_freq"]
+        named["target_update_interval"] = updates
     if name in ("sac", "td3"):  # the other side has one number for both
-        named |= {"critic_learning_rate": setting["lr"], "random_steps": setting["learning_starts"]}
+        named |= {"critic_learning_rate": setting["learning_rate"], "random_steps": setting["learning_starts"]}
     total = setting["warmup"] + setting["steps"] + setting.get("spare", SPARE)
     named["threads"] = measure.THREADS
     return {

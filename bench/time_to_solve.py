@@ -1,4 +1,4 @@
-"""How long the first command takes to a policy that solves CartPole-v1, and whether its verdict holds, seed by seed.
+"""How long the first command takes to a policy that solves CartPole-v1, and whether the final evaluation confirms it.
 
     python bench/time_to_solve.py               # seeds 1 to 5, three repeats each: about a quarter of an hour
 
@@ -33,7 +33,7 @@ the evaluation, which takes 100 episodes. {machine}; rlplug at {revision}."""
 
 
 def solve(seed: int) -> dict[str, Any]:
-    """One run, from process start: seconds to the first passing evaluation and to the end, and the verdict."""
+    """One run, from process start: seconds to the first passing evaluation and to the end, and the final return."""
     rlplug = Path(sys.executable).with_name("rlplug")
     with tempfile.TemporaryDirectory() as directory:
         command = [str(rlplug), "run", "a3c", "CartPole-v1", "--seed", str(seed)]
@@ -50,12 +50,12 @@ def solve(seed: int) -> dict[str, Any]:
 def outcome(records: Sequence[Record], started: float) -> dict[str, Any]:
     """What a journal says of a run whose process started at `started` (seconds since the epoch)."""
     passing = [r for r in records if r.kind == "evaluation" and r.data["eval/return_mean"] >= SOLVED]
-    (verdict,) = [r for r in records if r.kind == "final_eval"]
+    (final,) = [r for r in records if r.kind == "final_eval"]
     first = passing[0] if passing else None
     return {
         "solved_s": first.time / 1000 - started if first else None,
         "solved_step": first.step if first else None,
-        "verdict": verdict.data["return_mean"],
+        "final": final.data["return_mean"],
     }
 
 
@@ -63,20 +63,20 @@ def row(seed: int, runs: Sequence[dict[str, Any]]) -> list[str]:
     """One line of the table: the repeats of a seed."""
     seconds = ", ".join("never" if run["solved_s"] is None else f"{run['solved_s']:.1f}" for run in runs)
     steps = ", ".join("never" if run["solved_step"] is None else f"{run['solved_step']:,}" for run in runs)
-    verdicts = ", ".join(f"{run['verdict']:.1f}" for run in runs)
+    finals = ", ".join(f"{run['final']:.1f}" for run in runs)
     walls = ", ".join(f"{run['wall_s']:.1f}" for run in runs)
-    return [str(seed), verdicts, f"**{min(run['verdict'] for run in runs):.1f}**", seconds, steps, walls]
+    return [str(seed), finals, f"**{min(run['final'] for run in runs):.1f}**", seconds, steps, walls]
 
 
 def section(runs: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
     """The text for RESULTS.md."""
-    header = ["seed", "verdicts", "lowest", "s to first ≥ 475", "env steps to it", "s to the end"]
+    header = ["seed", "final returns", "lowest", "s to first ≥ 475", "env steps to it", "s to the end"]
     rows = [row(seed, [run for run in runs if run["seed"] == seed]) for seed in seeds]
-    lowest = min(run["verdict"] for run in runs)
+    lowest = min(run["final"] for run in runs)
     times = [run["solved_s"] for run in runs if run["solved_s"] is not None]
     never = len(runs) - len(times)
     met = "✓" if lowest >= SOLVED else "✗ missed"
-    summary = f"Lowest verdict {lowest:.1f} (bar: ≥ {SOLVED:g} everywhere {met})."
+    summary = f"Lowest final return {lowest:.1f} (bar: ≥ {SOLVED:g} everywhere {met})."
     if times:
         summary += f" Seconds to the first passing evaluation: median {statistics.median(times):.1f}, "
         summary += f"longest {max(times):.1f} (aim: ≤ 30)."

@@ -33,7 +33,9 @@ def settings(default: str) -> dict[str, Any]:
     parser.add_argument("--warmup", type=int, default=values["warmup"], help="env steps before the clock starts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--episodes", type=int, default=20, help="greedy ones of an evaluation")
-    parser.add_argument("--verdict", type=int, default=100, help="greedy ones of the verdict, where there is one")
+    parser.add_argument(
+        "--final", type=int, default=100, help="greedy ones of the final evaluation, where there is one"
+    )
     parser.add_argument("--tuned", action="store_true", help="a peer with what a user could still speed up by hand")
     parser.set_defaults(pair=chosen.pair)
     return values | vars(parser.parse_args(rest))

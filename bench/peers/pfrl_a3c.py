@@ -103,17 +103,17 @@ def main() -> None:
 
     model = network(setting["hidden"], 4, 2, trunk=setting["tuned"])
     optimizer = SharedRMSpropEpsInsideSqrt(
-        model.parameters(), lr=setting["lr"], eps=setting["rms_epsilon"], alpha=setting["rms_decay"]
+        model.parameters(), lr=setting["learning_rate"], eps=setting["rms_epsilon"], alpha=setting["rms_decay"]
     )
     agent = A3C(
         model,
         optimizer,
-        t_max=setting["rollout"],
+        t_max=setting["n_steps"],
         gamma=setting["gamma"],
-        beta=setting["entropy"],
-        v_loss_coef=2 * setting["value"],  # PFRL halves the squared error
+        beta=setting["ent_coef"],
+        v_loss_coef=2 * setting["vf_coef"],  # PFRL halves the squared error
         normalize_grad_by_t_max=True,  # the mean over the rollout, as on the other side
-        max_grad_norm=setting["clip"],
+        max_grad_norm=setting["max_grad_norm"],
     )
     total = setting["warmup"] + setting["steps"]
     watch = Stopwatch(setting["warmup"], total)

@@ -19,7 +19,7 @@ torch.set_num_threads(measure.THREADS)
 
 def environments(setting: dict[str, Any]) -> DummyVecEnv:
     """The rows, as bare as Stable-Baselines3 takes them: no Monitor, no environment checker."""
-    return DummyVecEnv([lambda: gym.make(setting["env"], disable_env_checker=True)] * setting["rows"])
+    return DummyVecEnv([lambda: gym.make(setting["env"], disable_env_checker=True)] * setting["num_envs"])
 
 
 class Stopwatch(BaseCallback):
@@ -68,11 +68,12 @@ def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -
 def valuing(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
     """Keyword arguments that DQN and its kin share; `policy` are those of the network beside its layers."""
     return {
-        "learning_rate": setting["lr"], "buffer_size": setting["replay"], "learning_starts": setting["learning_starts"],
-        "batch_size": setting["batch"], "gamma": setting["gamma"], "train_freq": setting["every"],
-        "gradient_steps": setting["gradient_steps"], "target_update_interval": setting["target_every"],
+        "learning_rate": setting["learning_rate"], "buffer_size": setting["buffer_size"],
+        "learning_starts": setting["learning_starts"],
+        "batch_size": setting["batch_size"], "gamma": setting["gamma"], "train_freq": setting["train_freq"],
+        "gradient_steps": setting["gradient_steps"], "target_update_interval": setting["target_update_interval"],
         "exploration_fraction": setting["exploration_fraction"],
-        "exploration_final_eps": setting["exploration_final"], "max_grad_norm": setting["clip"],
+        "exploration_final_eps": setting["exploration_final_eps"], "max_grad_norm": setting["max_grad_norm"],
         "policy_kwargs": {"net_arch": setting["hidden"], **policy, **by_hand(setting)}, "seed": setting["seed"],
         "device": "cpu",
     }  # fmt: skip
@@ -81,9 +82,10 @@ def valuing(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
 def replaying(setting: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments that the algorithms for continuous actions share."""
     return {
-        "learning_rate": setting["lr"], "buffer_size": setting["replay"], "learning_starts": setting["learning_starts"],
-        "batch_size": setting["batch"], "tau": setting["tau"], "gamma": setting["gamma"],
-        "train_freq": setting["every"], "gradient_steps": setting["gradient_steps"],
+        "learning_rate": setting["learning_rate"], "buffer_size": setting["buffer_size"],
+        "learning_starts": setting["learning_starts"],
+        "batch_size": setting["batch_size"], "tau": setting["tau"], "gamma": setting["gamma"],
+        "train_freq": setting["train_freq"], "gradient_steps": setting["gradient_steps"],
         "policy_kwargs": {"net_arch": setting["hidden"], **by_hand(setting, epsilon=1e-8)}, "seed": setting["seed"],
         "device": "cpu",
     }  # fmt: skip

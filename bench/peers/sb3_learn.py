@@ -54,5 +54,5 @@ if __name__ == "__main__":
     best = Best(setting)
     model.learn(setting["steps"], callback=best, log_interval=None)
     model.policy.load_state_dict(best.weights)
-    verdict = judged(model, setting["env"], setting["verdict"], 1_000_000 * setting["seed"] + 999_999)
-    print(json.dumps({"verdict": verdict, "evaluations": best.means}), flush=True)
+    final = judged(model, setting["env"], setting["final"], 1_000_000 * setting["seed"] + 999_999)
+    print(json.dumps({"final_return": final, "evaluations": best.means}), flush=True)
