@@ -52,10 +52,13 @@ REPLAYING = "HalfCheetah-v5, a gradient step per env step, batch 256, 256-256 Re
 PAIRS = [
     Pair(
         "a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", bar=3.0,
-        what="2 processes x 1 row, t_max 20, 64-64 tanh, shared RMSProp", processes=2,
+        what="2 processes x 1 environment, t_max 20, 64-64 tanh, shared RMSProp", processes=2,
     ),
-    Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", bar=2.0, what="8 rows x 5 steps, 64-64 tanh, RMSProp"),
-    Pair("ppo", "sb3", "SB3 PPO", "sb3_ppo.py", bar=2.0, what="8 rows x 32 steps, batch 256, 20 epochs, 64-64 tanh"),
+    Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", bar=2.0, what="8 environments x 5 steps, 64-64 tanh, RMSProp"),
+    Pair(
+        "ppo", "sb3", "SB3 PPO", "sb3_ppo.py", bar=2.0,
+        what="8 environments x 32 steps, batch 256, 20 epochs, 64-64 tanh",
+    ),
     Pair(
         "dqn", "sb3", "SB3 DQN", "sb3_dqn.py", bar=1.5,
         what="128 gradient steps per 256 env steps, batch 64, 256-256 ReLU",
@@ -66,7 +69,7 @@ PAIRS = [
     ),
     Pair(
         "ppo-halfcheetah", "sb3", "SB3 PPO", "sb3_ppo.py", bar=1.5,
-        what="HalfCheetah-v5, 1 row x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
+        what="HalfCheetah-v5, 1 environment x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
     ),
     Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", bar=1.3, what=REPLAYING, threads=2),
     Pair("td3", "sb3", "SB3 TD3", "sb3_td3.py", bar=1.3, what=REPLAYING, threads=2),
