@@ -16,6 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
+from rlplug_cli.commands.ui import newest
+
 
 @pytest.fixture
 def served(place: Path, with_store: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
@@ -67,6 +69,17 @@ def test_it_is_the_mlflow_ui_on_loopback_alone(served: tuple[subprocess.Popen[st
     assert {(address.ip, address.port) for address in listening} == {("127.0.0.1", port)}
     assert len(descendants(process)) <= 3
     assert any(child.environ()["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false" for child in descendants(process))
+
+
+def test_the_newest_experiment_is_a_link(served: tuple[subprocess.Popen[str], int], with_store: str) -> None:
+    from mlflow import MlflowClient
+
+    _, port = served
+    assert newest(port) == ""
+    experiment = MlflowClient(with_store).create_experiment("CartPole-v1")
+    assert newest(port).startswith(
+        f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs?orderByKey=metrics.%60final"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

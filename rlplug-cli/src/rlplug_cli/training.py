@@ -64,7 +64,7 @@ def conclusion(run: Run) -> str:
     """The last lines of a run on a terminal."""
     lines = [f"run      {shortened(run.path)}"]
     if found := final_evaluation(run.path):
-        lines.insert(0, f"final evaluation  {said(found)}")
+        lines[:0] = said(found)
     if reason := ended(run.path):
         lines.insert(0, reason)
     if state := mirror.State.read(run.path):
@@ -72,12 +72,17 @@ def conclusion(run: Run) -> str:
     return "\n".join(lines)
 
 
-def said(found: Mapping[str, Any]) -> str:
-    """A final evaluation as a sentence."""
-    return (
-        f"mean return {found['return_mean']:,.1f} ± {found['return_std']:,.1f} over {found['episodes']} greedy "
-        f"episodes (min {found['return_min']:,.1f}, max {found['return_max']:,.1f}), checkpoint {found['checkpoint']}"
-    )
+def said(found: Mapping[str, Any]) -> list[str]:
+    """A final evaluation as two lines: the last weights, and the best checkpoint."""
+    lines = []
+    for of, title in (("last_", "final evaluation  last weights"), ("", "                  best checkpoint")):
+        if f"{of}checkpoint" in found:  # runs of older versions judged their best checkpoint alone
+            mean, spread, least, most = (found[f"{of}return_{name}"] for name in ("mean", "std", "min", "max"))
+            lines.append(
+                f"{title}  mean return {mean:,.1f} ± {spread:,.1f} over {found['episodes']} greedy episodes "
+                f"(min {least:,.1f}, max {most:,.1f}), {found[f'{of}checkpoint']}"
+            )
+    return lines
 
 
 def way_to(state: mirror.State) -> str:

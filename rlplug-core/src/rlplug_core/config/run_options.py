@@ -32,7 +32,7 @@ class RunOptions(Config):
     compile: bool = False  # compile the loss with torch.compile
     eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
     eval_episodes: Count = 100  # greedy episodes per evaluation
-    final_eval_episodes: Natural = 100  # greedy episodes of the best checkpoint at the end, on new seeds; 0 for none
+    final_eval_episodes: Natural = 100  # greedy episodes of the last and of the best weights at the end; 0 for none
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     keep_checkpoints: Count = 3  # number of periodic checkpoints to keep, besides the best and the final one
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total

@@ -25,7 +25,7 @@ from rlplug_core.protocols import Env, Learner, SupportsFinish, SupportsRestart
 from rlplug_core.runs.advice import advice
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import evaluate_checkpoint
+from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.journal import Journal
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
@@ -174,12 +174,8 @@ class Session:
     def _final_evaluation(self, steps: int) -> None:
         if not self.plan.options.final_eval_episodes:
             return
-        result = evaluate_checkpoint(self.plan, self.directory, self.plan.options.final_eval_episodes)
-        best = self.checkpoints.kept("best")[0]
-        self.record("final_eval", steps, {
-            "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
-            "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum,
-        })  # fmt: skip
+        found = final_evaluation(self.plan, self.directory, self.plan.options.final_eval_episodes)
+        self.record("final_eval", steps, found)
 
     def _failed(self, error: BaseException) -> None:
         path = self.directory.path / "error.txt"
