@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if traceback:
             raise
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
         said = " ".join(f"{type(error).__name__}: {error}".split())
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
 
