@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlplug_cli.lookup import ended, final_evaluation, shortened
+from rlplug_cli.lookup import ended, final_evaluation, shortened, untrained
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.render.live import display
 
@@ -65,8 +65,7 @@ def conclusion(run: Run) -> str:
     lines = [f"run      {shortened(run.path)}"]
     if found := final_evaluation(run.path):
         lines[:0] = said(found)
-    if reason := ended(run.path):
-        lines.insert(0, reason)
+    lines[:0] = [reason for reason in (ended(run.path), untrained(run.path)) if reason]
     if state := mirror.State.read(run.path):
         lines.append(f"mlflow   {way_to(state)}")
     return "\n".join(lines)
