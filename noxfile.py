@@ -127,6 +127,14 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
+def fuzz(session: nox.Session) -> None:
+    """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
+    install(session, PACKAGES, *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/cli/test_fuzz.py", *PARALLEL, env={"RLPLUG_FUZZ": "2000"})
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
 def learn(session: nox.Session) -> None:
     """Train every algorithm with its presets and write what it reaches to bench/LEARNING.md (an hour or more)."""
     install(session, (*PACKAGES[:2], "rlplug-envs[box2d]", PACKAGES[3]))

@@ -57,6 +57,12 @@ CASES = {
     "no config file": ("run a2c CartPole-v1 --config no.toml", 2, r"no.toml cannot be read: No such file"),
     "unknown option": ("run a2c CartPole-v1 --num-env 3", 2, r"no such option '--num-env'.*--num-envs"),
     "option too early": ("run --seed 1 a2c CartPole-v1", 2, r"option '--seed' belongs behind the algorithm"),
+    "a name of no path": ("evaluate " + "a" * 300, 2, r"'a{40}…' is too long for a path"),
+    "too many environments": (
+        "run a2c CartPole-v1 --num-envs 1e9",
+        2,
+        r"'num_envs': 1,000,000,000 environments would take .* or more, and this",
+    ),
     "no environment": ("run a2c", 2, r"missing argument 'ENV'"),
     "unknown command": ("runn a2c CartPole-v1", 2, r"no command 'runn'; did you mean 'run'"),
     "unsound runner": ("run dqn CartPole-v1 --runner async", 2, r"dqn does not run under 'async'.*use --runner sync"),

@@ -79,10 +79,15 @@ def test_numbers_of_other_libraries_are_taken() -> None:
         convert(RunOptions, {"total_timesteps": 1.5}, "run")
 
 
+def test_a_run_that_learned_nothing_says_so(rlplug: Callable[..., Done]) -> None:
+    done = rlplug("run", "dqn", CHAIN, *SHORT, "--learning-starts", "1000", "--quiet", "--name", "one")
+    assert done.out.startswith("no update was made: the run ended before its first batch was due")
+
+
 def test_a_quiet_run_says_what_came_of_it_alone(rlplug: Callable[..., Done]) -> None:
     done = rlplug("run", "a2c", CHAIN, *SHORT, "--total-timesteps", "0.06k", "--quiet", "--name", "one")
     assert (done.code, done.err) == (0, "")
-    assert [line.split()[0] for line in done.out.splitlines()] == ["final", "run"]
+    assert [line.split()[0] for line in done.out.splitlines()] == ["final", "best", "run"]
     done = rlplug("resume", "one", "--total-timesteps", "1e2", "-q")
     assert done.code == 0
     assert "steps/s" not in done.out

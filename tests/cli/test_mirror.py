@@ -69,6 +69,7 @@ def test_a_run_is_found_with_its_curves_complete(with_store: str, written: Calla
     assert len(written_points(run.path, "loss/policy")) == 2500
     assert found.data.metrics["eval/return_mean"] == 9.5
     assert found.data.metrics["final_eval/return_mean"] == 500.0
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
     params = {"algorithm": "a2c", "env": "CartPole-v1", "seed": "1", "learning_rate": "0.1", "net.hidden": "[64, 64]"}
     assert found.data.params == {**params, "total_timesteps": "10000"}
     tags = found.data.tags

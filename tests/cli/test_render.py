@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from rlplug_cli.render.live import Lines, Screen, duration, line
+from rlplug_cli.render.trace import WIDTH, Trace
 from rlplug_core.loop.events import Progress
 
 
@@ -30,7 +31,7 @@ def test_a_line_holds_every_figure() -> None:
 
 def test_what_is_not_known_is_a_dash() -> None:
     text = line(Progress(0, 10, 0.0, 0, None, None, None, "training"))
-    assert text == " 0/10 steps  0 steps/s  return -  evaluation - (best -)  - to go"
+    assert text == " 0/10 steps  - steps/s  return -  evaluation - (best -)  - to go"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3661, "1:01:01"), (math.inf, "-")])
@@ -71,6 +72,28 @@ def test_the_live_display_holds_every_figure() -> None:
     assert "final evaluation" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_lines_of_bars_show_return_and_loss() -> None:
+    console = Console(file=io.StringIO(), width=110, force_terminal=False)
+    screen = Screen("a2c")
+    for steps in range(0, 80, 10):
+        drawn = screen.draw(Progress(steps, 100, 1.0, 1, float(steps), None, None, "training", {"loss/value": -steps}))
+    console.print(drawn)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "return ▁▂▃▄▅▆▇█  0 to 70" in text
+    assert "loss   █▇▆▅▄▃▂▁  -70 to 0" in text
+
+
+def test_a_line_of_bars_covers_a_long_run() -> None:
+    trace = Trace()
+    for steps in range(10_000):
+        trace.add(steps, float(steps))
+    assert len(trace.values) < 2 * WIDTH
+    assert trace.values[0] < 1_000
+    assert trace.values[-1] > 9_000
+    trace.add(20_000, math.nan)
+    assert trace.values[-1] < 10_000
+
+
 def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) -> None:
     leader, follower = pty.openpty()
     words = [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *short, "--name", "one"]
@@ -81,7 +104,7 @@ def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) 
     assert process.wait(120) == 0, written
     assert "\x1b[" in written
     assert "600 / 600 steps" in written
-    assert "final evaluation  mean return" in written
+    assert "final evaluation  last weights  mean return" in written
     assert "run      runs/one" in written
 
 

@@ -53,10 +53,11 @@ def journal(run: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_says_its_final_evaluation_its_path_and_the_way_to_mlflow(here: Path) -> None:
-    *progress, judged, path, mlflow = (here / "out.txt").read_text().splitlines()
+    *progress, judged, best, path, mlflow = (here / "out.txt").read_text().splitlines()
     assert progress[0] == "a2c · CartPole-v1 · seed 1"
     assert any("600/600 steps" in line and "evaluation" in line for line in progress)
-    assert judged.startswith("final evaluation  mean return ")
+    assert judged.startswith("final evaluation  last weights  mean return ")
+    assert best.strip().startswith("best checkpoint  mean return ")
     assert "over 3 greedy episodes" in judged
     assert path == "run      runs/one"
     assert mlflow == "mlflow   rlplug ui"

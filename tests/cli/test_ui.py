@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from rlplug_cli.commands.ui import newest
 from tests.cli.planted import environment, plant, ran
 
 #: The token of the servers of these tests.
@@ -103,6 +104,17 @@ def test_the_address_with_the_token_sets_a_cookie(served: tuple[subprocess.Popen
     with opener.open(f"http://127.0.0.1:{port}/?token={KEY}", timeout=30) as answer:
         assert answer.url == f"http://127.0.0.1:{port}/"
         assert "<title>MLflow</title>" in answer.read().decode()
+
+
+def test_the_newest_experiment_is_a_link(served: tuple[subprocess.Popen[str], int], with_store: str) -> None:
+    from mlflow import MlflowClient
+
+    _, port = served
+    assert newest(port, KEY) == ""
+    experiment = MlflowClient(with_store).create_experiment("CartPole-v1")
+    assert newest(port, KEY).startswith(
+        f"http://127.0.0.1:{port}/?token={KEY}#/experiments/{experiment}/runs?orderByKey=metrics.%60final"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last resort: environments and plugins may raise anything while a run is on
         if traceback:
             raise
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
         said = plain(f"{type(error).__name__}: {error}", 1000)
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
     except SystemExit as error:

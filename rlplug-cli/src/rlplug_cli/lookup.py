@@ -9,7 +9,17 @@ from typing import Any
 from rlplug_core.runs import listing
 from rlplug_core.runs.listing import OUT, directories, records, summary
 
-__all__ = ["directories", "ended", "final_evaluation", "located", "one_thread", "records", "shortened", "summary"]
+__all__ = [
+    "directories",
+    "ended",
+    "final_evaluation",
+    "located",
+    "one_thread",
+    "records",
+    "shortened",
+    "summary",
+    "untrained",
+]
 
 
 def located(text: str, out: Path = OUT) -> Path:
@@ -30,6 +40,14 @@ def ended(run: Path) -> str:
     """Return why a run ended before its total, in words; empty where it did not."""
     ends = [record.data for record in records(run) if record.kind == "end"]
     return str(ends[-1].get("reason", "")) if ends else ""
+
+
+def untrained(run: Path) -> str:
+    """Return in words that a run has made no update; empty where it has."""
+    counts = [record.data["perf/updates"] for record in records(run) if "perf/updates" in record.data]
+    if not counts or counts[-1]:
+        return ""
+    return "no update was made: the run ended before its first batch was due, and its weights are those it began with"
 
 
 def shortened(path: Path) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.lookup import ended, final_evaluation, shortened
+from rlplug_cli.lookup import ended, final_evaluation, shortened, untrained
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
@@ -68,21 +68,25 @@ def conclusion(run: Run) -> str:
     """The last lines of a run on a terminal."""
     lines = [f"run      {shortened(run.path)}"]
     if found := final_evaluation(run.path):
-        lines.insert(0, f"final evaluation  {said(found)}")
-    if reason := ended(run.path):
-        lines.insert(0, reason)
+        lines[:0] = said(found)
+    lines[:0] = [reason for reason in (ended(run.path), untrained(run.path)) if reason]
     if state := mirror.State.read(run.path):
         lines.append(f"mlflow   {way_to(state)}")
     return "\n".join(lines)
 
 
-def said(found: Mapping[str, object]) -> str:
-    """A final evaluation as a sentence."""
-    spread, least, most = (found.get(f"return_{name}", math.nan) for name in ("std", "min", "max"))
-    return (
-        f"mean return {found['return_mean']:,.1f} ± {spread:,.1f} over {found.get('episodes', 0)} greedy "
-        f"episodes (min {least:,.1f}, max {most:,.1f}), checkpoint {found['checkpoint']}"
-    )
+def said(found: Mapping[str, Any]) -> list[str]:
+    """A final evaluation as two lines: the last weights, and the best checkpoint."""
+    lines = []
+    for of, title in (("last_", "final evaluation  last weights"), ("", "                  best checkpoint")):
+        if f"{of}checkpoint" in found:  # runs of older versions judged their best checkpoint alone
+            spread, least, most = (found.get(f"{of}return_{name}", math.nan) for name in ("std", "min", "max"))
+            lines.append(
+                f"{title}  mean return {found[f'{of}return_mean']:,.1f} ± {spread:,.1f} over "
+                f"{found.get('episodes', 0)} greedy episodes (min {least:,.1f}, max {most:,.1f}), "
+                f"{found[f'{of}checkpoint']}"
+            )
+    return lines
 
 
 def way_to(state: mirror.State) -> str:

@@ -80,6 +80,8 @@ def test_a_run_tells_its_story_in_order(done: Run) -> None:
     assert start["options"]["n_steps"] == 4
     assert not start["resumed"]
     assert verdict["episodes"] == 10
+    assert (verdict["checkpoint"][:4], verdict["last_checkpoint"]) == ("best", "final-000000000200")
+    assert verdict["last_return_min"] <= verdict["last_return_mean"] <= verdict["last_return_max"]
     assert verdict["return_min"] <= verdict["return_mean"] <= verdict["return_max"]
     assert end == {"status": "finished"}
     assert done.status == "finished"
@@ -138,6 +140,8 @@ def test_evaluation_repeats_and_depends_on_its_seed(done: Run) -> None:
     verdict = records(done, "final_eval")[0].data
     again = done.evaluate(10)
     assert (again.mean, again.std) == (verdict["return_mean"], verdict["return_std"])
+    last = done.evaluate(10, checkpoint="final")
+    assert (last.mean, last.std) == (verdict["last_return_mean"], verdict["last_return_std"])
     assert done.evaluate(20, seed=5) == done.evaluate(20, seed=5)
     assert done.evaluate(3, checkpoint="final").episodes == done.evaluate(3, checkpoint="latest").episodes == 3
     with pytest.raises(UsageError, match=r"no checkpoint 'worst' \(there is best, final, latest, "):

@@ -17,8 +17,9 @@ from rlplug_cli.trust import option as trust_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to  [RUN/export]")
 @click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]")
 @click.option("--onnx", is_flag=True, help="Also as policy.onnx (needs 'rlplug-cli[onnx]').")
+@click.option("--mlflow", is_flag=True, help="Also as an MLflow model, for 'mlflow models serve'.")
 @trust_option
-def command(run: str, out: Path | None, checkpoint: str, onnx: bool, trust: bool) -> None:
+def command(run: str, out: Path | None, checkpoint: str, onnx: bool, mlflow: bool, trust: bool) -> None:
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
     path = located(run)
     one_thread()
@@ -26,7 +27,13 @@ def command(run: str, out: Path | None, checkpoint: str, onnx: bool, trust: bool
 
     found = Run(path, trust=given(path, trust))
     place = found.export(out or path / "export", checkpoint, onnx=onnx)
+    if mlflow:
+        from rlplug_cli.mlflow.model import save
+
+        save(place)
     echo(f"export   {shortened(place)}")
-    for file in sorted(place.iterdir()):
+    for file in sorted(path for path in place.iterdir() if path.is_file()):
         echo(f"         {file.name}  {file.stat().st_size:,} bytes")
+    if mlflow:
+        echo(f"serve    mlflow models serve --model-uri {shortened(place / 'mlflow')} --env-manager local")
     echo(f'python   rlplug_core.load("{shortened(place)}")')

@@ -16,7 +16,9 @@ from rlplug_cli.render.tables import table
 from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs.listing import Summary, remove
 
-HEADER = ("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "LAST", "BEST", "FINAL")
+HEADER = ("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "LAST", "BEST", "FINAL LAST/BEST")
+#: Where the final evaluation says what the last weights reached, and the best checkpoint.
+JUDGED = ("last_return_mean", "return_mean")
 #: What runs can be sorted by; what a run has not got comes last.
 KEYS: dict[str, Callable[[Summary], Any]] = {
     "created": lambda run: run.created, "name": lambda run: run.name, "status": lambda run: run.status,
@@ -97,7 +99,7 @@ def ordered(runs: list[Summary], key: str, reverse: bool) -> list[Summary]:
 
 
 def final(run: Summary) -> float | None:
-    """The mean return of the final evaluation."""
+    """The mean return of the best checkpoint in the final evaluation."""
     return None if run.final_eval is None else float(run.final_eval["return_mean"])
 
 
@@ -109,8 +111,9 @@ def _fits(run: Summary, wanted: dict[str, str | None]) -> bool:
 def _line(run: Summary) -> tuple[str, ...]:
     steps = f"{run.steps:,}" + (f"/{run.total_timesteps:,}" if run.total_timesteps else "")
     seed = "-" if run.seed is None else str(run.seed)
-    returns = (number(run.last), number(run.best), number(final(run)))
-    return run.name, run.status, run.algorithm or "-", run.env or "-", seed, steps, *returns
+    judged = "/".join(number(run.final_eval.get(key)) for key in JUDGED) if run.final_eval else "-"
+    shown = (number(run.last), number(run.best), judged)
+    return run.name, run.status, run.algorithm or "-", run.env or "-", seed, steps, *shown
 
 
 def _concluded(path: Path) -> str:

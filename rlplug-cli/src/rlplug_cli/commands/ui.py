@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -14,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from typing import IO
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 
@@ -24,6 +25,11 @@ from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, UsageError
 
 HOST = "127.0.0.1"
+#: How the page of an experiment sorts its runs.
+SORTED = {
+    "orderByKey": "metrics.`final_eval/return_mean`", "orderByAsc": "false", "startTime": "ALL",
+    "lifecycleFilter": "Active",
+}  # fmt: skip
 #: Seconds in which the server must answer.
 START = 120.0
 #: Seconds that the server has to end by itself.
@@ -69,6 +75,8 @@ def _attend(server: subprocess.Popen[bytes], port: int, token: str, said: IO[byt
     try:
         _wait(server, port, token, said)
         echo(f"MLflow UI: http://{HOST}:{port}/?token={token}  (Ctrl-C ends it)")
+        if link := newest(port, token):
+            echo(f"newest runs, best first: {link}")
         server.wait()
         raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
     except KeyboardInterrupt:
@@ -76,6 +84,19 @@ def _attend(server: subprocess.Popen[bytes], port: int, token: str, said: IO[byt
     finally:
         signal.signal(signal.SIGTERM, before)
         _end(server)
+
+
+def newest(port: int, token: str) -> str:
+    """The page of the experiment that was changed last, sorted by final evaluations; empty where there is none."""
+    asked = {"max_results": 2, "order_by": ["last_update_time DESC"]}
+    request = urllib.request.Request(
+        f"http://{HOST}:{port}/api/2.0/mlflow/experiments/search", json.dumps(asked).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
+    )  # fmt: skip
+    with urllib.request.urlopen(request, timeout=START) as answer:
+        found = json.load(answer).get("experiments", [])
+    ids = [one["experiment_id"] for one in found if one["name"] != "Default"]
+    return f"http://{HOST}:{port}/?token={token}#/experiments/{ids[0]}/runs?{urlencode(SORTED)}" if ids else ""
 
 
 def _stop(number: int, frame: object) -> None:

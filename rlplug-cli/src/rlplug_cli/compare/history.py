@@ -57,6 +57,8 @@ class History:
             if record.kind == "final_eval":
                 kind = str(record.data["checkpoint"]).rpartition("-")[0]
                 found["best" if kind == "best" else "last"] = float(record.data["return_mean"])
+                if "last_return_mean" in record.data:
+                    found["last"] = float(record.data["last_return_mean"])
         return found
 
     def points(self, metric: str, axis: str) -> tuple[Floats, Floats]:

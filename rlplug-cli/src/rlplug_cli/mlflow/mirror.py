@@ -131,7 +131,7 @@ class Mirror:
     def _create(self, client: MlflowClient) -> None:
         """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
         config = RunDirectory(self.run).config
-        experiment = _experiment(client, config["env"], store.artifact_root(self.state.tracking_uri))
+        experiment = _experiment(client, _shown(config["env"]), store.artifact_root(self.state.tracking_uri))
         found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'", max_results=1)
         if found:
             run = found[0]
@@ -148,8 +148,7 @@ class Mirror:
         """Parameters are write-once in MLflow, so only those that are not there yet."""
         from mlflow.entities import Param
 
-        flat = {"algorithm": config["algorithm"], "env": config["env"], **config["options"]}
-        new = [Param(_key(name), _text(value)) for name, value in flat.items() if _key(name) not in there]
+        new = [Param(_key(name), _text(value)) for name, value in _said(config).items() if _key(name) not in there]
         client.log_batch(self.state.run_id, params=new)
 
     def _log(self, client: MlflowClient, batch: Batch) -> None:
@@ -187,6 +186,13 @@ class Mirror:
         return batch, position
 
 
+def _said(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's parameters: algorithm, environment, options that say something, and the runner that it took."""
+    options = {name: value for name, value in config["options"].items() if value not in (None, "", [])}
+    taken = {name: config["environment"][name] for name in ("runner",) if name in config.get("environment", {})}
+    return {"algorithm": config["algorithm"], "env": config["env"], **options, **taken}
+
+
 def _metrics(record: Record) -> list[tuple[str, float, int, int]]:
     prefix = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}.get(record.kind)
     if prefix is None:
@@ -211,7 +217,11 @@ def _record_tags(record: Record) -> dict[str, str]:
     if record.kind == "final_eval":
         spread, count = data.get("return_std", math.nan), data.get("episodes", 0)
         said = f"{data['return_mean']:.6g} ± {spread:.3g} over {count} episodes"
-        return {"rlplug.final_eval": said, "rlplug.final_eval.checkpoint": _text(data["checkpoint"])}
+        tags = {"rlplug.final_eval": said, "rlplug.final_eval.checkpoint": _text(data["checkpoint"])}
+        if "last_return_mean" in data:
+            last = data.get("last_return_std", math.nan)
+            tags["rlplug.final_eval.last"] = f"{data['last_return_mean']:.6g} ± {last:.3g}"
+        return tags
     return {}
 
 
@@ -258,6 +268,7 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
 
     tags = {"mlflow.experiment.primaryMetric.name": "eval/return_mean"}
     tags["mlflow.experiment.primaryMetric.greaterIsBetter"] = "True"
+    tags["mlflow.experimentKind"] = "custom_model_development"  # or the UI opens it as one of prompts and traces
     found = client.get_experiment_by_name(name)
     if found is None:
         location = None if artifacts is None else f"{artifacts}/{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
@@ -268,6 +279,11 @@ def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
             if found is None:
                 raise
     return str(found.experiment_id)
+
+
+def _shown(env: str) -> str:
+    """The name of an experiment: an environment's id, or its file's name without the folder."""
+    return env.rpartition("/")[2] if ".py:" in env else env
 
 
 def _tags(config: Mapping[str, Any], run: Path) -> dict[str, str]:

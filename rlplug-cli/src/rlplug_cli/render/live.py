@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rlplug_cli.render.trace import Trace
 from rlplug_core.errors import plain
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from rlplug_core.loop.events import Progress
 
 PHASES = {"training": "training", "evaluating": "evaluating", "final_eval": "final evaluation"}
+
+
+#: The loss that is drawn: the first that there is.
+LOSSES = ("loss/value", "loss/policy")
 
 
 @contextmanager
@@ -51,12 +56,17 @@ def line(progress: Progress) -> str:
     """A run's progress in one line."""
     parts = [
         f"{progress.steps:>{len(f'{progress.total:,}')},}/{progress.total:,} steps",
-        f"{progress.steps_per_second:,.0f} steps/s",
+        f"{speed(progress.steps_per_second)} steps/s",
         f"return {number(progress.return_mean)}",
         f"evaluation {number(progress.evaluation)} (best {number(progress.best)})",
         f"{duration(progress.eta_s)} to go",
     ]
     return "  ".join(parts)
+
+
+def speed(value: float) -> str:
+    """A speed; a dash before it is known."""
+    return f"{value:,.0f}" if value > 0 else "-"
 
 
 def number(value: float | None) -> str:
@@ -92,6 +102,7 @@ class Screen:
     def __init__(self, title: str) -> None:
         self.title = title
         self.began = time.monotonic()
+        self.traces = {"return": Trace(), "loss": Trace()}
 
     def starting(self) -> Any:
         from rich.text import Text
@@ -111,7 +122,7 @@ class Screen:
         bar.add_row(
             ProgressBar(progress.total, progress.steps),
             f"{progress.steps:,} / {progress.total:,} steps",
-            f"{progress.steps_per_second:,.0f} steps/s",
+            f"{speed(progress.steps_per_second)} steps/s",
             f"{duration(progress.eta_s)} to go",
         )
         figures = Table.grid(padding=(0, 3))
@@ -120,6 +131,13 @@ class Screen:
             Text.assemble("evaluation ", (number(progress.evaluation), "bold")),
             Text.assemble("best ", (number(progress.best), "bold green")),
         )
+        self._note(progress)
+        lines = [Text.assemble((f"{name:<7}", "dim"), one.drawn()) for name, one in self.traces.items() if one.values]
         phase = PHASES.get(progress.phase, progress.phase)
         passed = duration(time.monotonic() - self.began)
-        return Group(Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim")), bar, figures)
+        return Group(Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim")), bar, figures, *lines)
+
+    def _note(self, progress: Progress) -> None:
+        self.traces["return"].add(progress.steps, progress.return_mean)
+        loss = next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
+        self.traces["loss"].add(progress.steps, loss)

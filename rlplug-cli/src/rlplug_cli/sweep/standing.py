@@ -68,6 +68,8 @@ class Standing:
             self.evaluations[record.step] = data["eval/return_mean"]
         elif record.kind == "final_eval":
             self.finals["best" if str(data["checkpoint"]).startswith("best") else "last"] = data["return_mean"]
+            if "last_return_mean" in data:
+                self.finals["last"] = data["last_return_mean"]
         elif record.kind == "start":
             self.steps, self.status = record.step, "running"
             self.evaluations = {step: value for step, value in self.evaluations.items() if step <= record.step}

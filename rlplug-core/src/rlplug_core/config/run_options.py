@@ -38,7 +38,7 @@ class RunOptions(Config):
     eval_env: str = ""  # evaluate in this environment, which has the same spaces, instead of the one for training
     eval_episodes: Count | None = None  # greedy episodes per evaluation; none is 100, or what a tenth of the run allows
     final_eval_episodes: Natural | None = (
-        None  # greedy episodes of the best checkpoint at the end, on new seeds; none is 100, fewer if slow; 0 for none
+        None  # greedy episodes of the last and of the best weights at the end; none is 100, fewer if slow; 0 for none
     )
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     keep_checkpoints: Count = 3  # number of periodic checkpoints to keep, besides the best and the final one

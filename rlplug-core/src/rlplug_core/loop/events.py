@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -26,7 +26,10 @@ WINDOW = 25
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a run, for display; `phase` is `training`, `evaluating` or `final_eval`."""
+    """The progress of a run, for display; `phase` is `training`, `evaluating` or `final_eval`.
+
+    `losses` are the metrics `loss/…` of the last log record.
+    """
 
     steps: int
     total: int
@@ -36,6 +39,7 @@ class Progress:
     evaluation: float | None
     best: float | None
     phase: str
+    losses: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def eta_s(self) -> float:
@@ -141,6 +145,7 @@ class Events:
         self.returns: deque[float] = deque(maxlen=100)
         self.lengths: deque[int] = deque(maxlen=100)
         self.pending: list[tuple[int, int, Episode]] = []
+        self.losses: dict[str, float] = {}
         self.began = self.wake = now()
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self._schedule()
@@ -185,6 +190,7 @@ class Events:
             )
             self.pending = []
         metrics = {"rollout/episodes": float(self.episodes), **self.runner.metrics()}
+        self.losses = {name: value for name, value in metrics.items() if name.startswith("loss/")}
         if self.returns:
             metrics["rollout/return_mean"] = sum(self.returns) / len(self.returns)
             metrics["rollout/length_mean"] = sum(self.lengths) / len(self.lengths)
@@ -232,7 +238,7 @@ class Events:
         mean = sum(self.returns) / len(self.returns) if self.returns else None
         return Progress(
             steps=steps, total=self.clock.limit, steps_per_second=self.speed(), episodes=self.episodes,
-            return_mean=mean, evaluation=self.last, best=self.best, phase=phase,
+            return_mean=mean, evaluation=self.last, best=self.best, phase=phase, losses=self.losses,
         )  # fmt: skip
 
     def speed(self) -> float:

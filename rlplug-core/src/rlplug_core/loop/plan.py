@@ -16,6 +16,7 @@ from rlplug_core.config.schema import flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
+from rlplug_core.loop.sizes import check_sizes
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
@@ -182,7 +183,12 @@ class Plan:
     def make_learner(
         self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1
     ) -> Learner[Any]:
-        """Make a learner with freshly initialized networks, the same for every rank."""
+        """Make a learner with freshly initialized networks, the same for every rank.
+
+        Raises:
+            BadConfig: it, or the environments it is to learn from, would not fit into this machine's memory.
+        """
+        check_sizes(self.flat, spec.obs)
         o = self.options
         device = torch.device(o.device)
         context = Context(

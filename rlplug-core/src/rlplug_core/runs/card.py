@@ -77,8 +77,10 @@ def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], sp
 def _scores(found: Summary) -> str:
     scores = [("last evaluation in training", _number(found.last)), ("best evaluation", _number(found.best))]
     if final := found.final_eval:
-        said = f"{final['return_mean']:,.1f} ± {final['return_std']:,.1f} over {final['episodes']} episodes"
-        scores.append((f"final evaluation of {final['checkpoint']}", said))
+        for of in ("last_", "") if "last_checkpoint" in final else ("",):
+            mean, spread = final[f"{of}return_mean"], final[f"{of}return_std"]
+            said = f"{mean:,.1f} ± {spread:,.1f} over {final['episodes']} episodes"
+            scores.append((f"final evaluation of {final[f'{of}checkpoint']}", said))
     return _rows(scores)
 
 

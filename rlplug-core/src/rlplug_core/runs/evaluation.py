@@ -76,6 +76,28 @@ def evaluate_checkpoint(
         env.close()
 
 
+def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict[str, Any]:
+    """The best checkpoint's returns, and under `last_…` those of the last weights, over greedy episodes of new seeds.
+
+    Where both are of the same step they have the same weights, which play once.
+    """
+    checkpoints = Checkpoints(directory.checkpoints_path)
+    best, final = (checkpoints.kept(kind)[0] for kind in ("best", "final"))
+    best_returns = _returns(evaluate_checkpoint(plan, directory, episodes))
+    same = best.step == final.step
+    last = best_returns if same else _returns(evaluate_checkpoint(plan, directory, episodes, None, Conditions("final")))
+    return {
+        "checkpoint": best.path.name, "episodes": episodes, **best_returns,
+        "last_checkpoint": final.path.name, **{f"last_{name}": value for name, value in last.items()},
+    }  # fmt: skip
+
+
+def _returns(result: Evaluation) -> dict[str, float]:
+    return {
+        "return_mean": result.mean, "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum
+    }  # fmt: skip
+
+
 def final_seed(plan: Plan) -> int:
     """The seed of a run's final evaluation, which no evaluation while it trained used."""
     return plan.seeds().child("final_eval").integer()

@@ -25,7 +25,7 @@ class Summary:
     """One run; `problem` says why it cannot be read, and the rest is empty then.
 
     `best` is the highest mean return of an evaluation, `last` that of the last one; `final_eval` is what the final
-    evaluation said.
+    evaluation said of the best checkpoint, and under `last_…` of the last weights.
     """
 
     name: str

@@ -25,6 +25,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         "cpu": _cpu(),
         "threads": plan.options.threads,
         "device": plan.options.device,
+        "runner": plan.runner,
         "inference_backend": plan.options.inference_backend,
     }
 

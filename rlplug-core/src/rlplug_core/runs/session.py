@@ -29,7 +29,7 @@ from rlplug_core.runs.advice import advice
 from rlplug_core.runs.allowance import KIND, Allowance, measured
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import evaluate_checkpoint
+from rlplug_core.runs.evaluation import final_evaluation
 from rlplug_core.runs.journal import Journal
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
@@ -184,12 +184,8 @@ class Session:
         episodes = self.plan.options.final_eval_episodes
         if episodes == 0:
             return
-        result = evaluate_checkpoint(self.plan, self.directory, episodes or self._allowance().final)
-        best = self.checkpoints.kept("best")[0]
-        self.record("final_eval", steps, {
-            "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
-            "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum,
-        })  # fmt: skip
+        found = final_evaluation(self.plan, self.directory, episodes or self._allowance().final)
+        self.record("final_eval", steps, found)
 
     def _failed(self, error: BaseException) -> None:
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []

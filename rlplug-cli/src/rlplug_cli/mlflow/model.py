@@ -1,0 +1,71 @@
+"""An exported policy as an MLflow model, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
+
+MLflow loads it through this module: the files of the export lie beside the model's description, and no pickle does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlplug_core import Policy, load
+from rlplug_core.errors import UsageError
+from rlplug_core.types import Array
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+    from mlflow.models import ModelSignature
+
+#: The directory of the model within that of an export.
+NAME = "mlflow"
+
+
+def save(export: Path) -> Path:
+    """Write the policy of an export as an MLflow model below it; returns its directory.
+
+    Raises:
+        UsageError: observations or actions have parts, for which MLflow's requests have no form.
+    """
+    policy, beside = load(export), export.with_name(f".{export.name}.{NAME}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # on its own type hints, and on a missing example
+        from mlflow.pyfunc import save_model
+
+        save_model(
+            str(beside), loader_module=__name__, data_path=str(export), signature=signature(policy),
+            pip_requirements=["rlplug-cli"],
+        )  # fmt: skip
+    return beside.rename(export / NAME)  # it holds a copy of the export, so it was not made in there
+
+
+def signature(policy: Policy) -> ModelSignature:
+    """The form of a request and its answer: observations and actions `[B, ...]` in the environment's own units."""
+    from mlflow.models import ModelSignature
+    from mlflow.types import Schema, TensorSpec
+
+    def schema(space: Space[Any]) -> Schema:
+        if space.shape is None or space.dtype is None:
+            raise UsageError(f"{space} has parts, for which MLflow's requests have no form; use policy.json or --onnx")
+        return Schema([TensorSpec(np.dtype(space.dtype), (-1, *space.shape))])
+
+    return ModelSignature(inputs=schema(policy.observation_space), outputs=schema(policy.action_space))
+
+
+class Served:
+    """A policy as MLflow asks it; each request begins an episode, for policies with memory."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def predict(self, model_input: Array, params: dict[str, Any] | None = None) -> Any:
+        """The greedy actions for observations `[B, ...]`, an array or a table with a column for each number."""
+        self.policy.reset()
+        return self.policy(np.asarray(model_input, self.policy.observation_space.dtype))
+
+
+def _load_pyfunc(path: str) -> Served:
+    """MLflow's way in."""
+    return Served(load(path))

@@ -1,0 +1,83 @@
+"""Refuse options whose arrays do not fit into this machine's memory, before anything of that size is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from rlplug_core.errors import BadConfig
+
+#: Bytes that an environment takes at the very least.
+ENVIRONMENT = 2_000
+#: Copies of a parameter: itself, its gradient, two moments of Adam; bytes of each.
+COPIES, FLOAT = 4, 4
+
+
+def check_sizes(options: Mapping[str, Any], obs: Space[Any], memory: int | None = None) -> None:
+    """Compare the least that each option makes with the machine's memory, or with `memory` bytes.
+
+    Args:
+        options: all options of a run, by dotted name.
+        obs: the space of one environment's observations.
+
+    Raises:
+        BadConfig: something is larger; names the option, its size and the memory.
+    """
+    there = physical() if memory is None else memory
+    for option, what, size in sizes(options, step_bytes(obs)):
+        if size > there:
+            raise BadConfig(
+                f"option '{option}': {what} would take {written(size)} or more, and this machine has {written(there)} "
+                f"of memory; choose a smaller {option}"
+            )
+
+
+def sizes(options: Mapping[str, Any], step: int) -> Iterator[tuple[str, str, int]]:
+    """For each option that makes something large: its name, what it makes, and the least bytes of that."""
+    num_envs = number(options.get("num_envs"))
+    yield "num_envs", f"{num_envs:,} environments", num_envs * max(ENVIRONMENT, step)
+    buffer = number(options.get("buffer_size"))
+    yield "buffer_size", f"a buffer of {buffer:,} steps", buffer * step
+    rollout = number(options.get("n_steps")) * num_envs
+    yield "n_steps", f"a rollout of {rollout:,} steps", rollout * step
+    for name, value in options.items():
+        if name.rpartition(".")[2] == "hidden" and isinstance(value, list | tuple):
+            weights = sum(wide * deep for wide, deep in pairwise(map(number, value)))
+            yield name, f"a network of {weights:,} weights", weights * FLOAT * COPIES
+
+
+def step_bytes(obs: Space[Any]) -> int:
+    """The least bytes that a stored step takes: its observation, of stacked pictures one alone, and a reward."""
+    parts = obs.spaces.values() if isinstance(obs, spaces.Dict) else [obs]
+    return FLOAT + sum(_bytes(part) for part in parts)
+
+
+def _bytes(part: Space[Any]) -> int:
+    shape = part.shape or ()
+    size = int(np.prod(shape, dtype=object)) * (part.dtype.itemsize if part.dtype is not None else 1)
+    return size // min(shape) if len(shape) > 2 and min(shape) else size
+
+
+def number(value: object) -> int:
+    """A size that an option says; 1 where it says none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
+
+
+def physical() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def written(size: int) -> str:
+    """A size as people write it: `728 TiB`."""
+    value, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024 or unit == "PiB":
+            break
+        value /= 1024
+    return f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"

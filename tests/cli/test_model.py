@@ -1,0 +1,59 @@
+"""An exported policy as an MLflow model: loaded and asked as MLflow does, it acts as the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlplug_cli.mlflow.model import signature
+from rlplug_core import Policy, load
+from rlplug_core.errors import UsageError
+from tests.cli.conftest import Done
+
+FEW = ("--total-timesteps", "300", "--eval-episodes", "1", "--final-eval-episodes", "1", "--name", "one")
+
+
+@pytest.fixture
+def exported(place: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An export with its model."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    assert rlplug("run", "a2c", "CartPole-v1", *FEW).code == 0
+    done = rlplug("export", "one", "--out", "policy", "--mlflow")
+    assert done.code == 0, done.err
+    assert "mlflow models serve --model-uri policy/mlflow" in done.out
+    return place / "policy"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_model_acts_as_the_policy(exported: Path) -> None:
+    from mlflow.pyfunc import load_model
+    from mlflow.pyfunc.scoring_server import infer_and_parse_data
+
+    model, policy = load_model(str(exported / "mlflow")), load(exported)
+    observations = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+    answer = model.predict(observations)
+    assert answer.dtype == np.int64
+    assert answer.tolist() == policy(observations).tolist()
+    assert set(answer) == {0, 1}
+    asked = {"inputs": observations[:5].tolist()}  # the body of a request to /invocations
+    request = infer_and_parse_data(asked, schema=model.metadata.get_input_schema())
+    assert model.predict(request).tolist() == answer[:5].tolist()
+
+
+def test_nothing_is_pickled(exported: Path) -> None:
+    kinds = {path.suffix for path in (exported / "mlflow").rglob("*") if path.is_file()}
+    assert kinds <= {"", ".json", ".safetensors", ".md", ".yaml", ".txt"}
+
+
+def test_spaces_with_parts_are_refused() -> None:
+    class Parts(Policy):
+        def __init__(self) -> None:
+            self.observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+            self.action_space = spaces.Discrete(2)
+
+    with pytest.raises(UsageError, match="has parts, for which MLflow's requests have no form"):
+        signature(Parts())
