@@ -2,6 +2,8 @@
 
 A judge looks at each: no code ran, nothing outside was opened, and the answer is one sentence (or the damage does not
 matter to the command). `test_hostile_files.py` counts more than a thousand; the default tests take a slice.
+
+python -m tests.faults.hostile      judges all of them and writes the table of `docs/reliability.md` anew
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -351,3 +356,39 @@ def tomls(draw: random.Random) -> Iterator[tuple[str, bytes]]:
              'optimizer = "\\u009b1m"', "wrap = [[]]", "net = 3", 'net.hidden = "x"')  # fmt: skip
     for text in texts:
         yield f"toml: {text:.30}", text.encode()
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+
+def main_table() -> int:
+    """Judge every case and write the table; the number of wrong answers."""
+    os.environ |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = str(Path(folder, "state"))
+        world = World(Path(folder))
+        files, answers, wrong = Counter[str](), Counter[str](), Counter[str]()
+        for case in world.cases(random.Random(1)):
+            kind = case.name.partition(":")[0]
+            kind = kind if kind in NAMES else "other"
+            files[kind] += 1
+            answers[kind] += len(case.commands)
+            wrong[kind] += len(world.judged(case))
+    rows = [f"| {NAMES[kind]} | {files[kind]} | {answers[kind]} | {wrong[kind] or 'none'} |" for kind in NAMES]
+    counts = f"{files.total():,} files, {answers.total():,} answers, {wrong.total()} wrong"
+    whole = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {counts}."
+    table = ["<!-- hostile -->", whole, "", "| what is spoiled | files | answers | wrong |", "|---|---|---|---|", *rows]
+    marked = re.compile("<!-- hostile -->.*?(?=<!-- /hostile -->)", re.DOTALL)
+    PAGE.write_text(marked.sub(lambda _: "\n".join([*table, ""]), PAGE.read_text()))
+    return wrong.total()
+
+
+#: What the table calls the kinds of cases.
+NAMES = {
+    "config": "`config.json`", "journal": "`journal.jsonl`", "checkpoint": "files of checkpoints",
+    "state": "parts of checkpoints, with all hashes made to fit", "mlflow.json": "`mlflow.json`",
+    "other": "links, pipes, directories, devices, holes",
+}  # fmt: skip
+
+if __name__ == "__main__":
+    sys.exit(min(1, main_table()))

@@ -61,9 +61,11 @@ def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], sp
         about: what the export says of itself: `checkpoint`, `step`, `wrap`.
         spec: what the policy sees and answers.
     """
-    chosen = {name: value for name, value in config["options"].items() if config["origins"].get(name) != "default"}
-    typed = {name: value for name, value in chosen.items() if config["origins"].get(name) != "preset"}
-    versions = config["environment"]["versions"]
+    chosen = {
+        name: value for name, value in config["options"].items() if config.get("origins", {}).get(name) != "default"
+    }
+    typed = {name: value for name, value in chosen.items() if config.get("origins", {}).get(name) != "preset"}
+    versions = (config.get("environment") or {"versions": {}})["versions"]
     return _CARD.format(
         algorithm=found.algorithm, env=found.env, step=f"{about['step']:,}", total=f"{found.total_timesteps:,}",
         seed=found.seed, scores=_scores(found), obs=spec.obs, action=spec.action,

@@ -9,6 +9,7 @@ import msgspec
 
 from rlplug_core.config.files import as_type, from_json
 from rlplug_core.errors import BadFile
+from rlplug_core.runs.states import Environment
 
 _REMEDY = "bring back the file, or delete the run with 'rlplug runs rm'"
 #: What numbers may be that are put into seconds, steps and columns.
@@ -35,7 +36,8 @@ class Config(msgspec.Struct):
     options: dict[str, Any]
     created: _Moment
     sources: dict[str, Source] = {}
-    origins: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    environment: Environment | None = None
     seal: str = ""
 
 
