@@ -303,7 +303,7 @@ class _Decoder:
         self.made[path] = current
         return current
 
-    def _fill_closure(self, state: State, current: object, path: Path) -> Any:
+    def _fill_closure(self, state: State, current: Any, path: Path) -> Any:
         """A function keeps its code, and gets back what it holds of the function around it."""
         if getattr(current, "__qualname__", None) != state["name"]:
             raise Uncapturable(f"{_where(path)} was the function {state['name']}, here it is {current!r}")
