@@ -272,7 +272,8 @@ def test_presets_name_existing_options_with_fitting_values(path: Path) -> None:
     config, run = ALGORITHMS[path.stem].Config, {option.name for option in schema(RunOptions)}
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     assert content
-    for table in (table for name, table in content.items() if name not in ("extends", "summary")):
+    tables = {**content.pop("kind", {}), **content}
+    for table in (table for name, table in tables.items() if name not in ("extends", "summary")):
         values = flat(table)
         assert values
         convert(RunOptions, {name: value for name, value in values.items() if name in run}, path.stem)

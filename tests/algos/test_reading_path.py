@@ -133,6 +133,7 @@ def test_from_train_to_the_weights_the_stack_is_short(tmp_path: Path) -> None:
 
     options = {
         "total_timesteps": 64,
+        "num_envs": 1,
         "n_steps": 16,
         "n_epochs": 1,
         "batch_size": 16,

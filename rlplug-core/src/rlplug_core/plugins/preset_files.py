@@ -33,6 +33,11 @@ class Presets:
     summary: str = ""
     kinds: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @property
+    def all(self) -> dict[str, dict[str, Any]]:
+        """Every table by its heading."""
+        return {**{f"kind.{name}": table for name, table in self.kinds.items()}, **self.tables}
+
 
 def read(record: Record) -> Presets:
     """The preset file of an algorithm.

@@ -95,7 +95,7 @@ def presets(subject: Subject) -> None:
     if not files:
         raise Skipped("it has no presets")
     every = {option.name for option in schema(RunOptions)}
-    for path, name, table in ((file.path, name, table) for file in files for name, table in file.tables.items()):
+    for path, name, table in ((file.path, name, table) for file in files for name, table in file.all.items()):
         values = flat(table)
         try:
             convert(RunOptions, {key: value for key, value in values.items() if key in every}, record.id)
