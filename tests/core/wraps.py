@@ -12,6 +12,7 @@ from gymnasium import spaces
 from rlplug_core.config.options import Config, Positive
 from rlplug_core.plugins.transform import Transform, with_obs, with_reward
 from rlplug_core.protocols import Env
+from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Obs, State, Timestep
 
 HERE = Path(__file__).resolve()
@@ -136,3 +137,16 @@ class Centered(Transform):
 
     def _centered(self, obs: Array) -> Array:
         return (obs - self.sum / max(1, self.count)).astype(np.float32)
+
+
+class Winning(Transform):
+    """Says of each episode whether it won."""
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        return replace(now, episodes=[replace(one, success=one.total > 0) for one in now.episodes])
+
+
+def winning(num_envs: int) -> Env:
+    """A chain that says which episodes succeeded."""
+    return Winning(Chain(num_envs))

@@ -21,6 +21,7 @@ from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.testing.distributions import write_distribution
 from tests.core.fakes import ENVS, TINY
+from tests.core.wraps import HERE as WRAPS
 
 PAGES = Path(__file__).parents[3] / "docs" / "plugins"
 
@@ -205,6 +206,14 @@ def test_every_hook_has_a_test() -> None:
 def test_a_hook_is_called_as_documented(hook: str, witness: Witness) -> None:
     TESTS[hook](witness)
     assert hook in witness.names
+
+
+def test_an_evaluation_records_how_often_episodes_succeed(witness: Witness) -> None:
+    made = run(f"{WRAPS}:winning")
+    shares = [one.data["eval/success_rate"] for one in recorded(made, "evaluation")]
+    means = [one.data["eval/return_mean"] for one in recorded(made, "evaluation")]
+    assert shares == means  # leaving at the right is 1, and a success
+    assert all("eval/success_rate" not in one.data for one in recorded(run(), "evaluation"))
 
 
 def test_an_interrupted_run_says_so_and_is_no_error(witness: Witness) -> None:

@@ -207,9 +207,10 @@ class Events:
         result = self.sink.evaluate(learner)
         self.last = result.mean
         is_best = self.best is None or result.mean > self.best
+        success = {} if result.success_rate is None else {"eval/success_rate": result.success_rate}
         self.sink.record("evaluation", self._point(self.eval_every, at_end), {
             "eval/return_mean": result.mean, "eval/return_std": result.std, "eval/return_min": result.minimum,
-            "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, "best": is_best,
+            "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, **success, "best": is_best,
         })  # fmt: skip
         if is_best:
             self.best = result.mean

@@ -49,32 +49,35 @@ class Tempting(envs.Vector):
     """See one of four cues, act once: 1 for its own action. With the other, the row's next episode pays 3 for nothing.
 
     All episodes have one step, which terminates in even rows and is cut in odd ones; what it leads to looks like
-    nothing. Who counts the next episode in has 3γ for the wrong action.
+    nothing. Who counts the next episode in has 3γ for the wrong action: by values, where the present can be seen (after
+    the first two cues), by rewards, where it cannot (no value is taken from them).
     """
 
-    obs = spaces.Box(0, 1, (6,), np.float32)
-    #: The action that each cue pays for, and where a present and an empty episode stand behind the cues.
-    right: ClassVar[Array] = np.array([0, 1, 1, 0, -1, -1])
-    present, empty, nothing = 4, 5, 6
+    obs = spaces.Box(0, 1, (7,), np.float32)
+    #: The action that each cue pays for; presents and empty episodes, seen and unseen, stand behind the cues.
+    right: ClassVar[Array] = np.array([0, 1, 1, 0, -1, -1, -1, -1])
+    looks: ClassVar[Array] = np.eye(8, dtype=np.float32)[[0, 1, 2, 3, 4, 5, 6, 6, 7], :7]
+    cues, nothing = 4, 8
 
     def open(self, rows: Array) -> None:
         place = self.state.setdefault("place", np.zeros(self.num_envs, np.int64))
         upcoming = self.state.setdefault("upcoming", np.full(self.num_envs, self.nothing))
-        cue = self.generator.integers(0, self.present, self.num_envs)
+        cue = self.generator.integers(0, self.cues, self.num_envs)
         place[rows] = np.where(upcoming == self.nothing, cue, upcoming)[rows]
 
     def observe(self) -> Array:
-        return np.eye(7, dtype=np.float32)[self.state["place"], :6]
+        found: Array = self.looks[self.state["place"]]
+        return found
 
     def move(self, action: Array) -> tuple[Array, Array, Array]:
         place = self.state["place"].copy()
         right = action == self.right[place]
-        self.state["upcoming"] = np.where(
-            place >= self.present, self.nothing, np.where(right, self.empty, self.present)
-        )
+        following = self.cues + 2 * (place >= 2) + right  # a present, seen or unseen, or the empty one beside it
+        self.state["upcoming"] = np.where(place >= self.cues, self.nothing, following)
         self.state["place"][:] = self.nothing
         cut = np.arange(self.num_envs) % 2 == 1
-        return np.where(place == self.present, 3.0, right), ~cut, cut
+        present = (place == 4) | (place == 6)
+        return np.where(present, 3.0, right), ~cut, cut
 
 
 def chain(subject: Subject) -> None:
