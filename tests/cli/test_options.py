@@ -113,6 +113,13 @@ def test_info_shows_options_and_presets(rlplug: Callable[..., Any]) -> None:
     assert isinstance(data["preset"], dict)
 
 
+def test_info_says_that_it_does_not_know_an_environment(rlplug: Callable[..., Any]) -> None:
+    done = rlplug("info", "ppo", "CartPol-v1")
+    assert done.code == 0
+    assert "no environment 'CartPol-v1' is known here; did you mean 'CartPole-v1'" in done.err
+    assert rlplug("info", "ppo", "CartPole-v1").err == ""
+
+
 def test_list_shows_every_algorithm_and_provider(rlplug: Callable[..., Any]) -> None:
     found = json.loads(rlplug("list", "--json").out)
     assert [row["id"] for row in found["algorithms"]] == sorted(KNOWN["algorithms"])

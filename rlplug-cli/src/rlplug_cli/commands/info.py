@@ -15,7 +15,7 @@ from rlplug_core import plugins
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import Option, schema
 from rlplug_core.config.targets import is_target, load_target
-from rlplug_core.errors import did_you_mean
+from rlplug_core.errors import did_you_mean, warn
 from rlplug_core.plugins import index
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.presets import preset, usual
@@ -34,6 +34,8 @@ def command(name: str, env: str | None, json: bool) -> None:
     own, every = usual(name, declared("algorithms", name)), usual(name, schema(RunOptions))
     about = _about(name)
     values = preset(name, env) if env else {}
+    if env and not is_target(env) and env not in (known := list(plugins.env_ids())):
+        warn(f"no environment '{env}' is known here{did_you_mean(env, known)}")
     if json:
         options = {"options": [asdict(one) for one in own], "run_options": [asdict(one) for one in every]}
         echo_json({**about, **options, "preset": values})
