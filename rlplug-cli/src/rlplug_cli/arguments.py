@@ -87,7 +87,7 @@ def parsed(text: str) -> Any:
     return value if isinstance(value, bool | int | float | str | list | dict) else text
 
 
-def spelled(values: Mapping[str, Any]) -> Iterator[str]:
+def spelled(values: Mapping[str, object]) -> Iterator[str]:
     """The words that say arguments again."""
     for name, value in values.items():
         option, _, rest = name.partition(".")

@@ -75,7 +75,7 @@ def conclusion(run: Run) -> str:
     return "\n".join(lines)
 
 
-def said(found: Mapping[str, Any]) -> list[str]:
+def said(found: Mapping[str, object]) -> list[str]:
     """A final evaluation as two lines: the last weights, and the best checkpoint."""
     lines = []
     for of, title in (("last_", "final evaluation  last weights"), ("", "                  best checkpoint")):

@@ -185,7 +185,7 @@ class SupportsHold(Protocol):
 class SupportsArguments(Protocol):
     """A provider whose environments take keyword arguments."""
 
-    def with_arguments(self, arguments: Mapping[str, Any]) -> Provider:
+    def with_arguments(self, arguments: Mapping[str, object]) -> Provider:
         """A provider of the same environments, made with these arguments.
 
         It raises `errors.UsageError` where an environment has no such argument.

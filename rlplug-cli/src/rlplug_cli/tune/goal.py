@@ -40,7 +40,7 @@ class Goal:
     env: str
     options: tuple[Option, ...]
     words: tuple[str, ...]
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     space: Mapping[str, Range]
     seeds: tuple[int, ...]
     trials: int

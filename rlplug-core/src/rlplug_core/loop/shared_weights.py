@@ -29,20 +29,20 @@ class SharedWeights:
     versions: Tensor
 
     @classmethod
-    def like(cls, weights: Mapping[str, Any]) -> SharedWeights:
+    def like(cls, weights: Mapping[str, object]) -> SharedWeights:
         """Room for the version 0 of such weights."""
         make = Places()
         places = tree_map(lambda tensor: make(tuple(tensor.shape), tensor.cpu().numpy().dtype), dict(weights))
         memory = torch.zeros(make.size, dtype=torch.uint8).share_memory_()
         return cls(places, memory, torch.zeros(2, dtype=torch.int64).share_memory_())
 
-    def put(self, weights: Mapping[str, Any], version: int) -> None:
+    def put(self, weights: Mapping[str, object], version: int) -> None:
         """Make `weights` the version that others get."""
         self.versions[BEGUN] = version
         tree_map(lambda there, tensor: there.copy_(tensor.detach()), self._tensors(), weights)
         self.versions[DONE] = version
 
-    def get(self, weights: Mapping[str, Any]) -> int:
+    def get(self, weights: Mapping[str, object]) -> int:
         """Copy the newest version into `weights`, in place, and return which it is."""
         while True:
             version = int(self.versions[DONE])

@@ -18,7 +18,7 @@ ENVIRONMENT = 2_000
 COPIES, FLOAT = 4, 4
 
 
-def check_sizes(options: Mapping[str, Any], obs: Space[Any], memory: int | None = None) -> None:
+def check_sizes(options: Mapping[str, object], obs: Space[Any], memory: int | None = None) -> None:
     """Compare the least that each option makes with the machine's memory, or with `memory` bytes.
 
     Args:
@@ -37,7 +37,7 @@ def check_sizes(options: Mapping[str, Any], obs: Space[Any], memory: int | None 
             )
 
 
-def sizes(options: Mapping[str, Any], step: int) -> Iterator[tuple[str, str, int]]:
+def sizes(options: Mapping[str, object], step: int) -> Iterator[tuple[str, str, int]]:
     """For each option that makes something large: its name, what it makes, and the least bytes of that."""
     num_envs = number(options.get("num_envs"))
     yield "num_envs", f"{num_envs:,} environments", num_envs * max(ENVIRONMENT, step)

@@ -46,7 +46,7 @@ class EnvSource:
     """
 
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
     given: Any = None
     unnamed: str = ""
     copied: Any = None
@@ -104,7 +104,7 @@ class EnvSource:
             )
         return replace(self, given=_Copies(self.copied, self.name), copied=None)
 
-    def with_arguments(self, arguments: Mapping[str, Any]) -> EnvSource:
+    def with_arguments(self, arguments: Mapping[str, object]) -> EnvSource:
         """The same with these arguments over its own.
 
         Raises:
@@ -134,7 +134,7 @@ class _Copies:
         return adopted_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()
 
 
-def source_of(env: Any, arguments: Mapping[str, Any] | None = None) -> EnvSource:
+def source_of(env: Any, arguments: Mapping[str, object] | None = None) -> EnvSource:
     """The source of environments, from any form.
 
     Raises:
@@ -158,7 +158,7 @@ def source_of(env: Any, arguments: Mapping[str, Any] | None = None) -> EnvSource
     return found.with_arguments(arguments)
 
 
-def parted(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def parted(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Options without the arguments of environments, those of the environment, those of the one for evaluation."""
     every = flat(values)
     rest = {name: value for name, value in every.items() if not name.startswith((TRAIN, EVAL))}
@@ -214,7 +214,7 @@ def _in_script(script: ModuleType, name: str) -> tuple[str, str]:
     return absolute(f"{Path(file).resolve()}:{name}"), ""
 
 
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(arguments: Mapping[str, object]) -> dict[str, Any]:
     for name, value in arguments.items():
         if not _is_plain(value):
             raise UsageError(

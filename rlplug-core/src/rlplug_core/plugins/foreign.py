@@ -23,7 +23,7 @@ ROWS = "num_envs"
 _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def made(code: Any, name: str, num_envs: int, arguments: Mapping[str, Any]) -> Env:
+def made(code: Any, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
     """`num_envs` environments of what a user's `name` stands for.
 
     Args:
@@ -57,7 +57,7 @@ def made(code: Any, name: str, num_envs: int, arguments: Mapping[str, Any]) -> E
     return checked(first, name, num_envs)
 
 
-def _call(code: Any, num_envs: int, arguments: Mapping[str, Any]) -> tuple[Callable[[], Any], bool]:
+def _call(code: Any, num_envs: int, arguments: Mapping[str, object]) -> tuple[Callable[[], Any], bool]:
     """The call of a function, and whether it is told how many environments to return."""
     parameters = _parameters(code)
     if ROWS in parameters and parameters[ROWS].kind is not inspect.Parameter.POSITIONAL_ONLY:
@@ -81,7 +81,7 @@ def takes(code: Any, word: str) -> bool:
     return word in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-def check_arguments(code: Any, name: str, arguments: Mapping[str, Any]) -> None:
+def check_arguments(code: Any, name: str, arguments: Mapping[str, object]) -> None:
     """Raise UsageError where a class or a function takes no such keyword."""
     parameters = _parameters(code)
     if ROWS in arguments:

@@ -22,7 +22,7 @@ def kind_of(spec: Spec) -> str:
     return "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
 
 
-def kind_for(algorithm: str, env: Any, values: Mapping[str, Any]) -> str:
+def kind_for(algorithm: str, env: Any, values: Mapping[str, object]) -> str:
     """The kind whose preset an algorithm takes for an environment inside the wrappers among `values`.
 
     It is empty where a table names the environment's id, or the algorithm has no table for kinds: then no environment

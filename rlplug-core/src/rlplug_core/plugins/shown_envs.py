@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RENDER_MODE = "render_mode"
 
 
-def make_shown(name: str, render_mode: str, arguments: Mapping[str, Any], given: Any = None) -> Env:
+def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], given: Any = None) -> Env:
     """One environment, `SupportsShow`: by id, by class or by function.
 
     A class or a function is given `render_mode` where it takes it; else what it makes must be able to show itself.

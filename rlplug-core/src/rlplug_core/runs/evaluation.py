@@ -40,7 +40,7 @@ class Conditions:
     stochastic: bool = False
     epsilon: float = 0.0
     env: Any = None
-    arguments: Mapping[str, Any] | None = None
+    arguments: Mapping[str, object] | None = None
     wrap: Sequence[str] | None = None
 
     def __post_init__(self) -> None:

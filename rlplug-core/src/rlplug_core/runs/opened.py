@@ -86,7 +86,7 @@ class Run:
 
     def evaluate(
         self, episodes: int = 100, seed: int | None = None, checkpoint: str = "best", *, stochastic: bool = False,
-        epsilon: float = 0.0, env: Any = None, arguments: Mapping[str, Any] | None = None,
+        epsilon: float = 0.0, env: Any = None, arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes with a checkpoint's weights, on fresh environments.
@@ -113,7 +113,7 @@ class Run:
         self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
         frames: Path | str | None = None, every: int = 1, fps: float | None = None, sheet: Path | str | None = None,
         stochastic: bool = False, epsilon: float = 0.0, env: Any = None,
-        arguments: Mapping[str, Any] | None = None, wrap: Sequence[str] | None = None,
+        arguments: Mapping[str, object] | None = None, wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes one after the other and let them be seen: in a window, unless something is to be written.
 

@@ -57,7 +57,7 @@ class Evaluation(msgspec.Struct, rename={"return_mean": "eval/return_mean"}):
 
 
 #: What records of a kind must hold; a kind that is not named may hold anything.
-KINDS: Mapping[str, Any] = {
+KINDS: Mapping[str, object] = {
     "evaluation": Evaluation,
     "episodes": Episodes,
     "final_eval": FinalEvaluation,

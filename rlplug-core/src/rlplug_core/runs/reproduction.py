@@ -69,7 +69,7 @@ def reproduce(
     return Reproduction(new, compared(old.directory, new.directory), surroundings)
 
 
-def _judged(old: Run, options: Mapping[str, Any]) -> dict[str, Any]:
+def _judged(old: Run, options: Mapping[str, object]) -> dict[str, Any]:
     """Options by which evaluations play as many episodes as those of a run that had to find out how many."""
     found = Allowance.recorded(old.path) or Allowance()
     numbers = {"eval_episodes": found.episodes, "final_eval_episodes": found.final}

@@ -52,7 +52,7 @@ def decoupled(subject: Subject) -> None:
     _run(subject, {"runner": "decoupled", "actors": 2})
 
 
-def _differs(subject: Subject, values: Mapping[str, Any]) -> str:
+def _differs(subject: Subject, values: Mapping[str, object]) -> str:
     """The path of a weight that is another than after the synchronous loop, if there is one."""
     turns = subject.horizon.turns
     trial = Trial(subject, subject.home_env(), env_seed=Seeds(0).child("env").integer(), total=turns * ROWS)
@@ -60,7 +60,7 @@ def _differs(subject: Subject, values: Mapping[str, Any]) -> str:
     return difference(leaves(alone.agent.weights()), leaves(_run(subject, values).snapshot().agent().weights()))
 
 
-def _run(subject: Subject, values: Mapping[str, Any]) -> Trainable:
+def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     """A runner, all of it in this process, after a run."""
     steps = subject.horizon.turns * ROWS
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
