@@ -107,7 +107,7 @@ def test_an_import_that_ends_well_says_nothing(place: Path, process: Callable[..
 @pytest.mark.parametrize("code", [0, 3])
 def test_an_environment_that_calls_sys_exit_has_failed(rlplug: Callable[..., Done], place: Path, code: int) -> None:
     env = spoiled(place, "leaving", f"sys.exit({code})")
-    done = rlplug("run", "a2c", env, *FEW, "--name", "left")
+    done = rlplug("run", "a2c", env, *FEW, "--name", "left", "--quiet")
     assert done.code == 1
     assert f"called sys.exit({code}) while it trained" in done.err
     assert json.loads((place / "runs/left/journal.jsonl").read_text().splitlines()[-1])["data"]["status"] == "failed"
@@ -132,7 +132,7 @@ def test_aside_gives_stdout_back(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_escape_codes_of_an_environment_do_not_reach_the_terminal(rlplug: Callable[..., Done], place: Path) -> None:
-    done = rlplug("run", "a2c", spoiled(place, "rude", f"raise ValueError({RED!r})"), *FEW, "--name", "rude")
+    done = rlplug("run", "a2c", spoiled(place, "rude", f"raise ValueError({RED!r})"), *FEW, "--name", "rude", "--quiet")
     assert done.code == 1
     assert "[31mred" in done.err
     assert "\x1b" not in done.err + done.out

@@ -11,7 +11,7 @@ import click
 from rlplug_cli.commands.run import declared
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import assigned
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import UsageError, clean
 from rlplug_core.testing import CONTRACT, Check, checks, env_checks, hook_checks, wrapper_checks
 from rlplug_core.testing.kit.outcome import Outcome
 
@@ -84,7 +84,7 @@ def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Ou
             level = check.level
             echo(level)
         status = click.style(f"{outcome.status:<8}", fg=COLORS[outcome.status])
-        echo(f"  {status} {check.name:<16} {outcome.message}".rstrip())
+        click.echo(f"  {status} {check.name:<16} {clean(outcome.message)}".rstrip())
         counts[outcome.status] += 1
         seconds += outcome.seconds
         yield check, outcome

@@ -50,7 +50,7 @@ class Events(msgspec.Struct):
 class Environment(msgspec.Struct):
     """The part of a manifest that a resume compares with what is here."""
 
-    versions: dict[str, str]
+    versions: dict[str, str] = {}
 
 
 class Manifest(msgspec.Struct):
