@@ -67,7 +67,8 @@ def test_what_is_written_is_what_the_schema_says(
 
 def test_an_outcome_of_a_check_is_what_its_schema_says() -> None:
     first = checks("a2c")[0]
-    jsonschema.validate(_report("a2c", [(first, Outcome("passed", "fine", 0.5))]), schema("check"))
+    for kind in ("algorithm", "env", "wrapper", "hooks"):
+        jsonschema.validate(_report(kind, "a2c", [(first, Outcome("passed", "fine", 0.5))]), schema("check"))
 
 
 def test_every_command_that_writes_json_has_a_schema() -> None:

@@ -21,12 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-import gymnasium
-import gymnasium.spaces as spaces
 from torch import nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.types import Act, Array, Chunk, Obs, RecurrentState, Result, Spec, State, Step, Timestep
+from rlplug_core.types import Act, Array, Chunk, GymEnv, Obs, RecurrentState, Result, Space, Spec, State, Step, Timestep
 
 B = TypeVar("B")
 #: Called with whether an episode opens, and what gives the frame [H, W, 3] uint8 to be seen now, if it is wanted.
@@ -241,7 +239,7 @@ class SupportsActionSpace(Protocol):
     """An environment that says which actions the bare one takes, as its documentation has them."""
 
     @property
-    def action_space(self) -> spaces.Space[Any]: ...
+    def action_space(self) -> Space: ...
 
 
 @runtime_checkable
@@ -289,7 +287,7 @@ class SupportsLimit(Protocol):
 class SupportsInside(Protocol):
     """An environment of single Gymnasium environments, each of which can be put inside a wrapper of Gymnasium."""
 
-    def inside(self, wrap: Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]) -> Env:
+    def inside(self, wrap: Callable[[GymEnv], GymEnv]) -> Env:
         """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
         ...
 

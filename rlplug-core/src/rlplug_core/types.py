@@ -10,12 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import gymnasium
 import gymnasium.spaces as spaces
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 Array: TypeAlias = npt.NDArray[Any]
+Space: TypeAlias = spaces.Space[Any]
+#: A plain environment of Gymnasium's.
+GymEnv: TypeAlias = gymnasium.Env[Any, Any]
+#: A wrapper of Gymnasium's, around one environment.
+GymWrapper: TypeAlias = gymnasium.Wrapper[Any, Any, Any, Any]
 #: An observation: one array, or a (nested) dictionary of arrays, each with a leading row dimension.
 Obs: TypeAlias = Any
 #: What an agent remembers between steps: an array, a (nested) dictionary of arrays, or None.
@@ -54,8 +60,8 @@ class Spec:
     steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any.
     """
 
-    obs: spaces.Space[Any]
-    action: spaces.Space[Any]
+    obs: Space
+    action: Space
     num_envs: int
     id: str
     inexact: str = ""

@@ -15,7 +15,8 @@ from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.spaces import MASK, View, merge, same, write
 from rlplug_envs.vector import check_numbers, check_state, declared, refusal, row_seed, two_sets
 
-MakeVector: TypeAlias = Callable[[], VectorEnv[Any, Any, Any]]
+GymVector: TypeAlias = VectorEnv[Any, Any, Any]
+MakeVector: TypeAlias = Callable[[], GymVector]
 
 
 class Adapter:

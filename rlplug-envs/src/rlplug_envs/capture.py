@@ -27,7 +27,7 @@ from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads import check_mask
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
-from rlplug_core.types import Array, Obs, State, Timestep, tree_map
+from rlplug_core.types import Array, Obs, Space, State, Timestep, tree_map
 from rlplug_envs.families import ale, mujoco
 from rlplug_envs.spaces import MASK
 
@@ -141,7 +141,7 @@ class _Encoder:
             return {key: self.encode(inner, (*path, key)) for key, inner in value.items()}
         return {KIND: "dict", "keys": self._items(value, (*path, "keys")), "values": self._items(value.values(), path)}
 
-    def _encode_space(self, space: spaces.Space[Any], path: Path) -> Any:
+    def _encode_space(self, space: Space, path: Path) -> Any:
         """A space is constant but for the generator it samples with, None until it is used."""
         parts = [self._encode_space(part, (*path, str(number))) for number, part in enumerate(_parts(space))]
         generator = self.encode(space._np_random, (*path, "random"))
@@ -346,7 +346,7 @@ def _generator(state: State, path: Path) -> np.random.Generator:
     return np.random.Generator(bits)
 
 
-def _parts(space: spaces.Space[Any]) -> list[spaces.Space[Any]]:
+def _parts(space: Space) -> list[Space]:
     if isinstance(space, spaces.Dict):
         return list(space.spaces.values())
     return list(space.spaces) if isinstance(space, spaces.Tuple) else []

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.types import Array, Goals
+from rlplug_core.types import Array, Goals, GymEnv
 
 
 @runtime_checkable
@@ -47,7 +46,7 @@ class Each:
         return np.array(each, self.dtype).reshape(len(each))
 
 
-def goals_of(env: gymnasium.Env[Any, Any], id: str) -> Goals | None:
+def goals_of(env: GymEnv, id: str) -> Goals | None:
     """Return what goals of the environment give, or None where it has no goals.
 
     Raises:

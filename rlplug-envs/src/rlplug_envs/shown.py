@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.protocols import Show
-from rlplug_core.types import Array
+from rlplug_core.types import Array, GymEnv, GymWrapper
 
 #: Where environments say in `info` whether an episode succeeded.
 SUCCESS = ("is_success", "success")
 
 
-class Shown(gymnasium.Wrapper[Any, Any, Any, Any]):
+class Shown(GymWrapper):
     """An environment that calls `show` after each reset and each step; what it costs to draw is up to `show`."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], show: Show) -> None:
+    def __init__(self, env: GymEnv, show: Show) -> None:
         super().__init__(env)
         self.show = show
 

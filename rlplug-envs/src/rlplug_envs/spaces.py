@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import dtype_of, shape_of
-from rlplug_core.types import Array, Obs
+from rlplug_core.types import Array, Obs, Space
 
-Space: TypeAlias = spaces.Space[Any]
 #: The name of a mask of allowed actions, in `info` and in a dictionary observation.
 MASK = "action_mask"
 #: A bound beyond this is "no bound", written as the largest float.

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from math import inf, isfinite
 from typing import Any, TypeAlias
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
@@ -18,15 +17,15 @@ from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.goals import goals_of
 from rlplug_envs.shown import Shown, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_result
 
-Make: TypeAlias = Callable[[], gymnasium.Env[Any, Any]]
-Wrap: TypeAlias = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
+Make: TypeAlias = Callable[[], GymEnv]
+Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 
 #: Why environments inside wrappers cannot be captured, by how they are made; tested once per process.
 _TESTED: dict[tuple[str, Wrap], str] = {}

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv, plain, warn
-from rlplug_core.types import Array, Obs
+from rlplug_core.types import Array, Obs, Space
 
 #: An observation further out than this many times its bounds is said to be so.
 FAR = 10.0
@@ -23,7 +23,7 @@ class Watch:
     A sum of squares tells in one product whether a part holds a NaN, or lies far outside finite bounds.
     """
 
-    def __init__(self, space: spaces.Space[Any], obs: Obs, id: str) -> None:
+    def __init__(self, space: Space, obs: Obs, id: str) -> None:
         self.id = id
         self.parts: list[tuple[Array, float]] = []
         self._spaces: list[tuple[str, spaces.Box, Array]] = []

@@ -13,10 +13,9 @@ import numpy as np
 
 from rlplug_core import Policy, load
 from rlplug_core.errors import UsageError
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Space
 
 if TYPE_CHECKING:
-    from gymnasium import Space
     from mlflow.models import ModelSignature
 
 #: The directory of the model within that of an export.
@@ -46,7 +45,7 @@ def signature(policy: Policy) -> ModelSignature:
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
-    def schema(space: Space[Any]) -> Schema:
+    def schema(space: Space) -> Schema:
         if space.shape is None or space.dtype is None:
             raise UsageError(f"{space} has parts, for which MLflow's requests have no form; use policy.json or --onnx")
         return Schema([TensorSpec(np.dtype(space.dtype), (-1, *space.shape))])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
 
-import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.clock import Clock
@@ -13,7 +11,7 @@ from rlplug_core.nets.actions import dtype_of, legal, sample
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Space, Spec, State
 
 
 class Deviating:
@@ -22,7 +20,7 @@ class Deviating:
     def __init__(self, agent: Agent, spec: Spec, epsilon: float, seeds: Seeds) -> None:
         self.agent, self.epsilon = agent, epsilon
         self.generator = seeds.child("deviating").generator()
-        self.space: spaces.Space[Any] = deepcopy(spec.action)  # which draws by a generator of its own
+        self.space: Space = deepcopy(spec.action)  # which draws by a generator of its own
         self.space.seed(seeds.child("actions").integer())
 
     def weights(self) -> State:

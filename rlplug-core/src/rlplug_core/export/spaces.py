@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.errors import UsageError
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Space
 
-Space: TypeAlias = spaces.Space[Any]
 #: A bound beyond this is none.
 UNBOUNDED = 1e30
 

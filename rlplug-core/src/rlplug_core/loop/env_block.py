@@ -12,7 +12,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.nets.actions import dtype_of, shape_of
-from rlplug_core.types import Array, Obs, Spec
+from rlplug_core.types import Array, Obs, Space, Spec
 
 #: Where files are memory, if this system has such a place.
 MEMORY = Path("/dev/shm")
@@ -47,7 +47,7 @@ class Block:
         """Remove the file's name, once every process has it open: what remains ends with them."""
         Path(self.path).unlink(missing_ok=True)
 
-    def _arrays(self, space: spaces.Space[Any], num_envs: int) -> Obs:
+    def _arrays(self, space: Space, num_envs: int) -> Obs:
         if isinstance(space, spaces.Dict):
             return {name: self._arrays(part, num_envs) for name, part in space.spaces.items()}
         return self._array((num_envs, *(space.shape or ())), np.dtype(space.dtype))
@@ -66,14 +66,14 @@ def _new(size: int) -> str:
     return path
 
 
-def _spaces(spec: Spec) -> list[spaces.Space[Any]]:
+def _spaces(spec: Spec) -> list[Space]:
     """Return what lies in the block, with a Box for each reward and each action."""
     reward = spaces.Box(-1, 1, (), np.float32)
     action = spaces.Box(-1, 1, shape_of(spec.action), np.dtype(dtype_of(spec.action)).type)
     return [spec.obs, spec.obs, reward, reward, spec.obs, action]
 
 
-def _size(space: spaces.Space[Any], spec: Spec) -> int:
+def _size(space: Space, spec: Spec) -> int:
     if isinstance(space, spaces.Dict):
         return sum(_size(part, spec) for part in space.spaces.values())
     return _rounded(spec.num_envs * int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 
 from rlplug_core.errors import BadConfig
+from rlplug_core.types import Space
 
 #: Bytes that an environment takes at the very least.
 ENVIRONMENT = 2_000
@@ -18,7 +18,7 @@ ENVIRONMENT = 2_000
 COPIES, FLOAT = 4, 4
 
 
-def check_sizes(options: Mapping[str, object], obs: Space[Any], memory: int | None = None) -> None:
+def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = None) -> None:
     """Compare the least that each option makes with the machine's memory, or with `memory` bytes.
 
     Args:
@@ -51,13 +51,13 @@ def sizes(options: Mapping[str, object], step: int) -> Iterator[tuple[str, str, 
             yield name, f"a network of {weights:,} weights", weights * FLOAT * COPIES
 
 
-def step_bytes(obs: Space[Any]) -> int:
+def step_bytes(obs: Space) -> int:
     """The least bytes that a stored step takes: its observation, of stacked pictures one alone, and a reward."""
     parts = obs.spaces.values() if isinstance(obs, spaces.Dict) else [obs]
     return FLOAT + sum(_bytes(part) for part in parts)
 
 
-def _bytes(part: Space[Any]) -> int:
+def _bytes(part: Space) -> int:
     shape = part.shape or ()
     size = int(np.prod(shape, dtype=object)) * (part.dtype.itemsize if part.dtype is not None else 1)
     return size // min(shape) if len(shape) > 2 and min(shape) else size

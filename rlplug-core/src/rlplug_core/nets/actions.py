@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import getitem
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
 
-from rlplug_core.types import Array, tree_map
-
-Space: TypeAlias = spaces.Space[Any]
+from rlplug_core.types import Array, Space, tree_map
 
 
 @dataclass(frozen=True, slots=True)

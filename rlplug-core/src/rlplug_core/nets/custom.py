@@ -21,9 +21,10 @@ from rlplug_core.config.targets import describe, load_target
 from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm
+from rlplug_core.types import Space
 
 
-def custom(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
+def custom(space: Space, net: Net, norm: ObservationNorm | None = None) -> tuple[nn.Module, int]:
     """Call the factory for a space; return a module that was tried on two observations, and its features.
 
     With a `norm` it is tried on what that makes of them.
@@ -45,7 +46,7 @@ def custom(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None = No
     )
 
 
-def _try(what: str, module: nn.Module, features: int, space: spaces.Space[Any], norm: ObservationNorm | None) -> None:
+def _try(what: str, module: nn.Module, features: int, space: Space, norm: ObservationNorm | None) -> None:
     with torch.no_grad():
         seen = zeros(space, 2) if norm is None else norm(zeros(space, 2))
         found = _called(what, f"cannot take observations in {space}", module, seen)
@@ -67,7 +68,7 @@ def _called(what: str, failure: str, call: Any, *arguments: Any) -> Any:
         raise PluginError(f"{what} {failure}: {describe(error)}; --traceback shows where") from error
 
 
-def zeros(space: spaces.Space[Any], num_envs: int) -> Any:
+def zeros(space: Space, num_envs: int) -> Any:
     """So many observations of a space that are all zero, or the least there is, as a network gets them."""
     if isinstance(space, spaces.Dict):
         return {name: zeros(part, num_envs) for name, part in space.spaces.items()}

@@ -19,6 +19,7 @@ from rlplug_core.nets.custom import custom
 from rlplug_core.nets.layer_rules import Rule, Scaled
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
+from rlplug_core.types import Space
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
 MASK = "action_mask"
@@ -240,7 +241,7 @@ FORMS[MLP], FORMS[Normalized] = _mlp_rules, _normalized_rules
 
 
 def encoder(
-    space: spaces.Space[Any], net: Net, norm: ObservationNorm | None = None
+    space: Space, net: Net, norm: ObservationNorm | None = None
 ) -> tuple[nn.Module, int]:  # fmt: skip
     """Make the encoder for an observation space; gives it with the number of its features.
 
@@ -263,7 +264,7 @@ def encoder(
     return (module if norm is None else Normalized(norm, module)), features
 
 
-def _encoder(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None) -> tuple[nn.Module, int]:
+def _encoder(space: Space, net: Net, norm: ObservationNorm | None) -> tuple[nn.Module, int]:
     """Make the encoder behind `norm`, which also normalizes the observations that a factory's module is tried on."""
     if net.factory is not None:
         return custom(space, net, norm)
@@ -280,7 +281,7 @@ def _encoder(space: spaces.Space[Any], net: Net, norm: ObservationNorm | None) -
     return layers, layers.features
 
 
-def observation_norm(space: spaces.Space[Any], net: Net) -> ObservationNorm | None:
+def observation_norm(space: Space, net: Net) -> ObservationNorm | None:
     """Make what normalizes the observations of a space; None without `net.normalize_obs` or any Box vector.
 
     Images and one-hot numbers have their scale already, action masks and MultiBinary have none.
@@ -289,7 +290,7 @@ def observation_norm(space: spaces.Space[Any], net: Net) -> ObservationNorm | No
     return None if norm is None else ObservationNorm(space, norm)
 
 
-def _norm(space: spaces.Space[Any]) -> RunningNorm | PartNorms | None:
+def _norm(space: Space) -> RunningNorm | PartNorms | None:
     if isinstance(space, spaces.Dict):
         norms = {name: _norm(part) for name, part in space.spaces.items() if name != MASK}
         parts = {name: norm for name, norm in norms.items() if norm is not None}
@@ -297,23 +298,23 @@ def _norm(space: spaces.Space[Any]) -> RunningNorm | PartNorms | None:
     return RunningNorm(space.shape) if isinstance(space, spaces.Box) and not _is_image(space) else None
 
 
-def _is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
+def _is_image(space: Space) -> TypeGuard[spaces.Box[Any]]:
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(sorted(space.shape)[1:]) >= 8
 
 
-def has_images(space: spaces.Space[Any]) -> bool:
+def has_images(space: Space) -> bool:
     """Return whether a part of what is observed is an image."""
     return any(map(has_images, space.spaces.values())) if isinstance(space, spaces.Dict) else _is_image(space)
 
 
-def _vectors(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+def _vectors(space: Space, net: Net) -> tuple[nn.Module, int]:
     if isinstance(space, spaces.Dict):
         parts = {name: _part(part, net) for name, part in space.spaces.items() if name != MASK}
         return Concat({name: module for name, (module, _) in parts.items()}), sum(size for _, size in parts.values())
     return _part(space, net)
 
 
-def _part(space: spaces.Space[Any], net: Net) -> tuple[nn.Module, int]:
+def _part(space: Space, net: Net) -> tuple[nn.Module, int]:
     if isinstance(space, spaces.Dict):
         return _vectors(space, net)
     if _is_image(space):

@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-import gymnasium.spaces as spaces
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from rlplug_core.batches import Rollout, Views
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import NonFinite
-from rlplug_core.types import Array, Obs, State, tree_map
+from rlplug_core.types import Array, Obs, Space, State, tree_map
 
 #: A divisor where nothing has counted yet.
 TINY = 1e-300
@@ -120,7 +119,7 @@ class PartNorms(nn.Module):
 class ObservationNorm(Running):
     """Observations of a space to scaled ones, by a norm of its shape that the encoder makes."""
 
-    def __init__(self, space: spaces.Space[Any], norm: RunningNorm | PartNorms) -> None:
+    def __init__(self, space: Space, norm: RunningNorm | PartNorms) -> None:
         super().__init__()
         self.space, self.norm = space, norm
 

@@ -24,7 +24,7 @@ from rlplug_core.nets.node import Node
 from rlplug_core.nets.noisy import Noise, NoisyLinear
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.nets.tape import Dueling, Tape
-from rlplug_core.types import Array, Obs, Spec
+from rlplug_core.types import Array, Obs, Space, Spec
 
 
 class Stream(nn.Module):
@@ -180,7 +180,7 @@ def next_distribution(
     return chosen(distribution, values.argmax(1))
 
 
-def actions_of(space: spaces.Space[Any]) -> int:
+def actions_of(space: Space) -> int:
     """Return the number of actions of a Discrete space; the callers have checked that it is one."""
     assert isinstance(space, spaces.Discrete)
     return int(space.n)

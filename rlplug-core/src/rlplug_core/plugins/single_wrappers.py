@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rlplug_core.config.targets import load_target
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.protocols import Env, SupportsInside
+from rlplug_core.types import GymEnv, GymWrapper
 
 if TYPE_CHECKING:
-    import gymnasium
+    pass
 
 #: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
 SHORT = "gymnasium:"
@@ -36,7 +37,7 @@ class Single:
         found.keywords()
         return found
 
-    def load(self) -> type[gymnasium.Wrapper[Any, Any, Any, Any]]:
+    def load(self) -> type[GymWrapper]:
         """Import the class."""
         code: Any
         if self.name.startswith(SHORT):
@@ -50,14 +51,14 @@ class Single:
             code = load_target(self.name, "wrapper")
         if not is_single(code):
             raise UsageError(f"'{self.name}' is no gymnasium.Wrapper")
-        wrapper: type[gymnasium.Wrapper[Any, Any, Any, Any]] = code
+        wrapper: type[GymWrapper] = code
         return wrapper
 
     def keywords(self) -> dict[str, Any]:
         """The arguments: Python's literals, or text where they are none."""
         return {key: _value(text) for key, text in _parts(self.arguments, self.name)}
 
-    def __call__(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    def __call__(self, env: GymEnv) -> GymEnv:
         return self.load()(env, **self.keywords())
 
 

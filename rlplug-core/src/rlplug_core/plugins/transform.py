@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium.spaces as spaces
-
 from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError
 from rlplug_core.protocols import (
@@ -19,7 +17,7 @@ from rlplug_core.protocols import (
     SupportsShow,
     SupportsTranslate,
 )  # fmt: skip
-from rlplug_core.types import Array, Obs, Spec, State, Timestep
+from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
 
 
 class Transform:
@@ -88,7 +86,7 @@ class Transform:
         return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
 
     @property
-    def action_space(self) -> spaces.Space[Any]:
+    def action_space(self) -> Space:
         """Return which actions the bare environment takes."""
         return self.env.action_space if isinstance(self.env, SupportsActionSpace) else self.env.spec.action
 

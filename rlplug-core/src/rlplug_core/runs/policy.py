@@ -16,7 +16,7 @@ from rlplug_core.nets.encoders import MASK
 from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
-from rlplug_core.types import Array, Obs
+from rlplug_core.types import Array, Obs, Space
 
 
 class Policy:
@@ -104,7 +104,7 @@ def policy_of(plan: Plan, directory: RunDirectory, checkpoint: str = "best", det
     return Policy(agent, env, clock, deterministic)
 
 
-def _canonical(space: spaces.Space[Any], obs: object) -> Obs:
+def _canonical(space: Space, obs: object) -> Obs:
     """Observations as agents know them: of a tuple a dictionary keyed "0", "1", …."""
     if not isinstance(space, spaces.Dict):
         return obs
@@ -116,7 +116,7 @@ def _canonical(space: spaces.Space[Any], obs: object) -> Obs:
     return {name: _canonical(part, obs[name]) for name, part in space.spaces.items()}
 
 
-def _batch(space: spaces.Space[Any], obs: Obs, single: bool, name: str = "") -> Obs:
+def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
     """Observations as rows [B, ...] of the space's types; a single one is one row.
 
     Raises:

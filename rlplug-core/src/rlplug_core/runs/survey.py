@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -17,7 +16,7 @@ from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
 from rlplug_core.protocols import Agent, Env, SupportsActionSpace
 from rlplug_core.seeds import untouched
-from rlplug_core.types import Spec
+from rlplug_core.types import Space, Spec
 
 #: Steps that are timed, and the seconds after which enough is seen.
 STEPS, ENOUGH = 1_000, 0.3
@@ -56,7 +55,7 @@ def steps_per_second(agent: Agent, env: Env) -> float:
         return steps / spent
 
 
-def shown(space: spaces.Space[Any]) -> str:
+def shown(space: Space) -> str:
     """A space in a few words; of a Box its bounds only where they are the same in all places."""
     if isinstance(space, spaces.Dict):
         return "{" + ", ".join(f"{name}: {shown(part)}" for name, part in space.spaces.items()) + "}"

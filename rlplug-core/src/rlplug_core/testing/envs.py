@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 
 
 class Vector:
@@ -23,8 +23,8 @@ class Vector:
     A subclass says its spaces, how episodes `open`, what is to be seen (`observe`) and what an action does (`move`).
     """
 
-    obs: ClassVar[spaces.Space[Any]]
-    action: ClassVar[spaces.Space[Any]] = spaces.Discrete(2)
+    obs: ClassVar[Space]
+    action: ClassVar[Space] = spaces.Discrete(2)
     #: Whether arrays are overwritten once they are no longer valid.
     scribbles: bool = True
 

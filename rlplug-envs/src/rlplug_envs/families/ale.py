@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, StickyAction
 
 from rlplug_core.errors import MissingPackage, UsageError
-from rlplug_core.types import Array
+from rlplug_core.types import Array, GymEnv, GymWrapper
 
 #: The emulator, as `capture` names types.
 INTERFACE = "ale_py._ale_py.ALEInterface"
@@ -60,7 +60,7 @@ class Preprocessing:
     grayscale: bool = True
     sticky: float | None = None
 
-    def __call__(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    def __call__(self, env: GymEnv) -> GymEnv:
         """The game inside these wrappers.
 
         Raises:
@@ -87,10 +87,10 @@ class Preprocessing:
         return FireStart(env) if self.fire and "FIRE" in game.get_action_meanings()[FIRE : FIRE + 1] else env
 
 
-class FireStart(gymnasium.Wrapper[Any, Any, Any, Any]):
+class FireStart(GymWrapper):
     """Presses FIRE where an episode or a life begins: games such as Breakout wait for it with the ball."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
         self.lives = 0
 

@@ -20,7 +20,8 @@ from rlplug_core.config.targets import describe, import_quietly
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
 from rlplug_core.plugins.foreign import check_arguments
 from rlplug_core.protocols import Env
-from rlplug_envs.adapter import Adapter, MakeVector
+from rlplug_core.types import GymEnv
+from rlplug_envs.adapter import Adapter, GymVector, MakeVector
 from rlplug_envs.capture import self_test
 from rlplug_envs.families import minigrid, mujoco, pybullet
 from rlplug_envs.vector import Rows
@@ -86,7 +87,7 @@ class Gymnasium:
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
-    def adopt(self, make: Callable[[], gymnasium.Env[Any, Any]], num_envs: int, id: str) -> Env:
+    def adopt(self, make: Callable[[], GymEnv], num_envs: int, id: str) -> Env:
         """`num_envs` environments of a class that no registry holds."""
         reason = self_test(lambda: Rows(make, 1, id, 0, ""))
         return Rows(make, num_envs, id, 0, reason)
@@ -95,7 +96,7 @@ class Gymnasium:
         """A vector of environments that no registry holds."""
         return Adapter(make, id)
 
-    def hold(self, env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any], id: str) -> Env:
+    def hold(self, env: GymEnv | GymVector, id: str) -> Env:
         """An environment that exists already, or a vector of them; it stays open, and cannot resume exactly."""
         if isinstance(env, gymnasium.vector.VectorEnv):
             return HeldVector(lambda: env, id, HELD)
@@ -250,7 +251,7 @@ def _limit(spec: EnvSpec) -> int:
     return 0 if spec.additional_wrappers else spec.max_episode_steps or 0
 
 
-def _single(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
     """One environment without the checker, and without the wrappers whose work `Rows` does for all rows at once."""
     env, where = _plain(spec, render_mode), str(spec.entry_point)
     if where.startswith(minigrid.MODULE):
@@ -258,7 +259,7 @@ def _single(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env[Any,
     return pybullet.Quiet(env) if where.startswith(pybullet.MODULE) else env
 
 
-def _plain(spec: EnvSpec, render_mode: str | None) -> gymnasium.Env[Any, Any]:
+def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     """One environment as its package makes it."""
     with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else nullcontext():
         if not _limit(spec):
@@ -268,7 +269,7 @@ def _plain(spec: EnvSpec, render_mode: str | None) -> gymnasium.Env[Any, Any]:
         return gymnasium.make(bare, max_episode_steps=-1, render_mode=render_mode, disable_env_checker=True)
 
 
-def _vector(spec: EnvSpec, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+def _vector(spec: EnvSpec, num_envs: int) -> GymVector:
     return gymnasium.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point")
 
 

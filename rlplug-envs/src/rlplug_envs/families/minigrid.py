@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
+from rlplug_core.types import GymEnv
+
 #: Where their environments are defined, and what installs it.
 MODULE = "minigrid"
 MISSION = "mission"
@@ -15,7 +17,7 @@ MISSION = "mission"
 class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Observations without their text, which is no array of fixed shape: the image and the direction remain."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: GymEnv) -> None:
         super().__init__(env)
         space = env.observation_space
         assert isinstance(space, spaces.Dict)
@@ -25,7 +27,7 @@ class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
         return {name: part for name, part in observation.items() if name != MISSION}
 
 
-def without_mission(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+def without_mission(env: GymEnv) -> GymEnv:
     """The environment without the entry `mission`, if it has one."""
     space = env.observation_space
     return WithoutMission(env) if isinstance(space, spaces.Dict) and MISSION in space.spaces else env

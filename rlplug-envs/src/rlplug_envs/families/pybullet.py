@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import gymnasium
+from rlplug_core.types import GymWrapper
 
 #: Where their environments are defined.
 MODULE = "pybullet_envs_gymnasium"
@@ -16,7 +16,7 @@ MODULE = "pybullet_envs_gymnasium"
 INEXACT = "its simulation lies in PyBullet, which gives it to nobody"
 
 
-class Quiet(gymnasium.Wrapper[Any, Any, Any, Any]):
+class Quiet(GymWrapper):
     """Resets without `argv[0]=` on standard output, where PyBullet writes it for each simulation that it begins."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from rlplug_core.config.options import Config
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, Obs, Timestep
-from rlplug_envs.spaces import MASK, Space
+from rlplug_core.types import Array, Obs, Space, Timestep
+from rlplug_envs.spaces import MASK
 
 
 @dataclass(frozen=True)

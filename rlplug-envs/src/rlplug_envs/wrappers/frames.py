@@ -13,8 +13,8 @@ from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, Obs, State, Timestep, first_leaf, tree_map
-from rlplug_envs.spaces import MASK, Space
+from rlplug_core.types import Array, Obs, Space, State, Timestep, first_leaf, tree_map
+from rlplug_envs.spaces import MASK
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ are plain arithmetic: torch's validated `Categorical` costs 2.6 times as much.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium.spaces as spaces
 from torch import nn
@@ -21,13 +21,14 @@ from rlplug_core.nets.heads.masks import ILLEGAL, check_mask, masked
 from rlplug_core.nets.heads.product import Beside, Product
 from rlplug_core.nets.heads.protocol import Head, HeadFactory
 from rlplug_core.nets.heads.tanh import SquashedGaussian, check_bounded, log_slope
+from rlplug_core.types import Space
 
 #: The spaces of actions that `head` makes something of.
 SPACES = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict")
 
 
 def head(
-    space: spaces.Space[Any],
+    space: Space,
     features: int,
     gain: float = 0.01,
     std: Literal["free", "state"] = "free",
@@ -57,7 +58,7 @@ def head(
     return plain, linear(features, plain.size, gain)
 
 
-def _plain(space: spaces.Space[Any]) -> Head:
+def _plain(space: Space) -> Head:
     """The head of a space whose outputs all come from one linear layer."""
     if isinstance(space, spaces.Discrete):
         return Categorical(int(space.n))
@@ -71,7 +72,7 @@ def _plain(space: spaces.Space[Any]) -> Head:
     )
 
 
-def squashed(space: spaces.Space[Any], features: int, gain: float = 0.01) -> tuple[Head, nn.Module]:
+def squashed(space: Space, features: int, gain: float = 0.01) -> tuple[Head, nn.Module]:
     """The squashed Gaussian for a Box of finite bounds, its deviation the state's, and the layer that feeds it.
 
     Raises:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-import gymnasium.spaces as spaces
 import numpy as np
 from torch import Tensor, nn
 
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Space
 
 
 class Head(Protocol):
@@ -33,4 +32,4 @@ class Head(Protocol):
 
 
 #: Makes a head and the layer that feeds it from an action space and a number of features.
-HeadFactory: TypeAlias = Callable[[spaces.Space[Any], int], tuple[Head, nn.Module]]
+HeadFactory: TypeAlias = Callable[[Space, int], tuple[Head, nn.Module]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import gymnasium.spaces as spaces
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.heads.gaussian import Gaussian
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Space
 
 
 class SquashedGaussian(Gaussian):
@@ -73,7 +72,7 @@ def log_slope(value: Tensor) -> Tensor:
     return 2 * (math.log(2) - value - nn.functional.softplus(-2 * value))
 
 
-def check_bounded(space: spaces.Space[Any]) -> None:
+def check_bounded(space: Space) -> None:
     """Raise UsageError unless the canonical space is a Box whose true bounds are finite."""
     if not isinstance(space, spaces.Box) or (np.abs([space.low, space.high]) > 1).any():
         raise UsageError(

@@ -22,7 +22,7 @@ from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
 from rlplug_core.testing.kit.subject import PROBES, Subject, short
 from rlplug_core.testing.kit.trial import TOTAL, Trial
-from rlplug_core.types import Act, Array, Spec, tree_map, tree_where
+from rlplug_core.types import Act, Array, Space, Spec, tree_map, tree_where
 
 #: How the core calls each method: numbers of positional arguments, and keywords.
 _CALLS: dict[str, dict[str, tuple[tuple[int, ...], tuple[str, ...]]]] = {
@@ -124,7 +124,7 @@ def _check_act(act: Act, spec: Spec, where: str) -> None:
         tree_map(lambda array, name=name: _check_rows(array, spec.num_envs, name, where), part)
 
 
-def _outside(action: Array, space: gym.Space[Any]) -> str:
+def _outside(action: Array, space: Space) -> str:
     """Return why actions [N, ...] are not in the space; a Box's bounds are not asked for: the environment clips."""
     if isinstance(space, gym.Dict):
         return _outside_parts(action, space)

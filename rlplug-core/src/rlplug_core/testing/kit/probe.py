@@ -11,7 +11,7 @@ from gymnasium import spaces
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.testing.envs import scribble
 from rlplug_core.testing.kit.outcome import Skipped
-from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 
 End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
 #: What may come from another series in one half of the rows: what every second episode holds, all rewards, those of the
@@ -176,7 +176,7 @@ def keys(obs: Any, rows: int) -> list[bytes]:
     return [row.tobytes() for row in np.concatenate(parts, 1)]
 
 
-def draw(space: spaces.Space[Any], num_envs: int, generator: np.random.Generator) -> Obs:
+def draw(space: Space, num_envs: int, generator: np.random.Generator) -> Obs:
     """Random elements [rows, ...] of a space; every action is legal where there is an action mask.
 
     Raises:
