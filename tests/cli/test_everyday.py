@@ -85,7 +85,9 @@ def test_a_run_that_learned_nothing_says_so(rlplug: Callable[..., Done]) -> None
 
 
 def test_a_quiet_run_says_what_came_of_it_alone(rlplug: Callable[..., Done]) -> None:
-    done = rlplug("run", "a2c", CHAIN, *SHORT, "--total-timesteps", "0.06k", "--quiet", "--name", "one")
+    done = rlplug(
+        "run", "a2c", CHAIN, *SHORT, "--total-timesteps", "0.06k", "--num-envs", "1", "--quiet", "--name", "one"
+    )
     assert (done.code, done.err) == (0, "")
     assert [line.split()[0] for line in done.out.splitlines()] == ["final", "best", "run"]
     done = rlplug("resume", "one", "--total-timesteps", "1e2", "-q")

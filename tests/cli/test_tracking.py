@@ -163,9 +163,10 @@ def test_the_mirror_is_a_hook_plugin_like_any_other(with_store: str, written: Ca
     run = written()
     reports: list[str] = []
     hooks = Hooks(report=reports.append)
-    hooks.run_start(SimpleNamespace(path=run.path))  # type: ignore[arg-type]
+    view: Any = SimpleNamespace(name=run.path.name, path=run.path, journal=run.path / "journal.jsonl")
+    hooks.run_start(view)
     assert run.path in tracking._senders
     run.end()
-    hooks.run_end(SimpleNamespace(path=run.path), "finished")  # type: ignore[arg-type]
+    hooks.run_end(view, "finished")
     assert reports == []
     assert state(run.path)["cursor"] == 2

@@ -142,7 +142,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("SparseAdam", {}, "torch.optim.SparseAdam does not step on one flat tensor"),
         ("sgd", {"eps": 1.0},
          r"'sgd' has no use for 'optimizer_kwargs.eps'; its options are .*optimizer_kwargs.momentum"),
-        ("sgd", {"nesterov": True}, r"nesterov is a kind of momentum, .* give --optimizer-kwargs.momentum too"),
+        ("sgd", {"nesterov": True}, r"nesterov needs momentum, .* give --optimizer-kwargs.momentum too"),
         ("rmsprop", {"nesterov": True},
          r"no use for 'optimizer_kwargs.nesterov'; its options are optimizer_kwargs.alpha, "),
         ("adam", {"betas": (0.9,)},

@@ -45,7 +45,7 @@ CONTRARY = {
 }  # fmt: skip
 #: What shows in several ways: the checks that say so.
 SEVERAL = {
-    "Reallocates": ["agents", "resume", "async", "decoupled"],
+    "Reallocates": ["agents", "resume", "async"],
     "NextEpisode": ["episodes", "truncation"],
     "GoesOnElsewhere": ["episodes", "termination"],
     "OwnSteps": ["async", "non-finite"],

@@ -71,6 +71,8 @@ class CEM:
             self.finished += [(self.returns[n], batch.extras["played"][t, n].copy()) for n in np.flatnonzero(over)]
         if len(self.finished) < self.config.population:
             return rl.Result({})
+        if not np.isfinite([total for total, _ in self.finished]).all():
+            raise rl.NonFinite("the return of an episode is not finite")
         elite = sorted(self.finished, key=lambda episode: -episode[0])[: self.config.elite]
         parameters, self.finished = np.stack([played for _, played in elite]), []
         self.mean[:], self.std[:] = parameters.mean(0), parameters.std(0) + self.config.noise * (1 - clock.progress)

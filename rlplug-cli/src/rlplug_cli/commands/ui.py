@@ -74,8 +74,9 @@ def _attend(server: subprocess.Popen[bytes], port: int, token: str, said: IO[byt
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         _wait(server, port, token, said)
+        link = newest(port, token)
         echo(f"MLflow UI: http://{HOST}:{port}/?token={token}  (Ctrl-C ends it)")
-        if link := newest(port, token):
+        if link:
             echo(f"newest runs, best first: {link}")
         server.wait()
         raise RlplugError(f"the MLflow server ended with code {server.returncode}{_last(said)}")
