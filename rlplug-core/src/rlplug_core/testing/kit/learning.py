@@ -118,8 +118,8 @@ def tempted(subject: Subject) -> None:
     if _own(subject, Chancy)[0] < 0.75:
         raise Skipped("it does not learn this where nothing tempts either")
     raise Failed(
-        f"after {steps:,} env steps it takes 1 in its own episode in {found:.0%} of cases, else what makes the next one "
-        "pay: what a row's next episode brings must not reach back over the end of this one"
+        f"after {steps:,} env steps it takes 1 in its own episode in {found:.0%} of cases, else what makes the next "
+        "one pay: what a row's next episode brings must not reach back over the end of this one"
     )
 
 
