@@ -119,7 +119,7 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: 
     (run.path / "config.json").write_text(
         json.dumps({**config, "options": {**config["options"], "total_timesteps": 99}})
     )
-    run.journal = Journal(run.path / "journal.jsonl", resumed_at=40)
+    run.journal = Journal(run.path / "journal.jsonl", after=42)
     run.journal.write("start", 40, {"resumed": True})
     run.points(59, start=41)
     mirror = Mirror(run.path)

@@ -45,8 +45,7 @@ def shown(
     else:
         with display(title, sys.stderr if as_json else sys.stdout) as watch:
             run = work(watch)
-    if not (run.path / episodes.NAME).exists():
-        episodes.write(run.path)
+    episodes.refresh(run.path)
     click.echo(json.dumps(result(run), indent=1) if as_json else conclusion(run))
 
 

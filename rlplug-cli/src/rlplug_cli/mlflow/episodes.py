@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import read
 
 NAME = "episodes.parquet"
 _COLUMNS = ("steps", "returns", "lengths", "workers")
+
+
+def refresh(run: Path) -> None:
+    """Write the table of a run, unless there is one that is newer than the journal."""
+    table, journal = run / NAME, run / "journal.jsonl"
+    if not table.exists() or table.stat().st_mtime_ns < journal.stat().st_mtime_ns:
+        write(run)
 
 
 def write(run: Path) -> Path | None:
@@ -37,6 +45,7 @@ def _save(path: Path, columns: dict[str, list[float]]) -> Path:
         "time": pyarrow.array(columns["time"], pyarrow.timestamp("ms")),
     })  # fmt: skip
     temporary = path.with_suffix(f".tmp-{os.getpid()}")
-    pyarrow.parquet.write_table(table, temporary)
-    temporary.rename(path)
+    with writing(path):
+        pyarrow.parquet.write_table(table, temporary)
+        temporary.rename(path)
     return path

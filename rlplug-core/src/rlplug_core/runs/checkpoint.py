@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 from rlplug_core.errors import BadCheckpoint
+from rlplug_core.runs.files import writing
 from rlplug_core.types import Array, State
 
 #: Raised when the files, or what a component of the core keeps in them, change so that older ones cannot be read.
@@ -51,22 +52,32 @@ class Checkpoints:
         self.directory, self.keep = directory, keep
 
     def save(self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, Any]) -> Saved:
-        """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest."""
+        """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest.
+
+        Raises:
+            NotWritten: the system refused; what was there before is there still.
+        """
+        saved = Saved(kind, step, self.directory / f"{kind}-{step:012d}")
+        temporary = self.directory / f".tmp-{saved.path.name}"
+        with writing(saved.path):
+            try:
+                self._write(temporary, step, components, about)
+                self._replace(temporary, saved.path)
+                self._prune(saved)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)  # so that it takes no space on a full disk
+        return saved
+
+    def _write(self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, Any]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        final = self.directory / f"{kind}-{step:012d}"
-        temporary = self.directory / f".tmp-{final.name}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
         files: dict[str, str] = {}
         for name, state in components.items():
-            files.update(_write_component(temporary, name, state))
+            files.update(_write_component(place, name, state))
         manifest = {"format": FORMAT, "step": step, "components": sorted(components), "files": files, **about}
-        _write(temporary / "manifest.json", sealed(manifest))
-        _sync_directory(temporary)
-        self._replace(temporary, final)
-        saved = Saved(kind, step, final)
-        self._prune(saved)
-        return saved
+        _write(place / "manifest.json", sealed(manifest))
+        _sync_directory(place)
 
     def kept(self, *kinds: str) -> list[Saved]:
         """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""

@@ -8,12 +8,18 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import read
+
+#: The first file of a run directory, and one of the two marks of its lock.
+LOCK = "lock"
 
 
 class RunDirectory:
@@ -24,11 +30,14 @@ class RunDirectory:
         self.config_path = path / "config.json"
         self.journal_path = path / "journal.jsonl"
         self.checkpoints_path = path / "checkpoints"
-        self._lock: IO[str] | None = None
+        self._marks: list[int] = []
+        _DIRECTORIES.add(self)
 
     @classmethod
     def create(cls, out: Path, name: str | None, stem: str) -> RunDirectory:
-        """A new directory `out/name`; without a name, one from `stem` and the time.
+        """A new directory `out/name`, locked; without a name, one from `stem` and the time.
+
+        What a process left that was killed before it wrote down its configuration is taken over.
 
         Raises:
             UsageError: it exists already or cannot be written.
@@ -43,11 +52,13 @@ class RunDirectory:
                 raise UsageError(
                     f"run directory {path} cannot be written: {reason}; choose another place with --out"
                 ) from error
-            raise UsageError(
-                f"run directory {path} exists already; "
-                f"choose another --name, or `rlplug resume {path}` to go on with it"
-            ) from error
-        return cls(path.absolute())
+            if not _abandoned(path):
+                begun = (path / "config.json").exists()
+                way = f"`rlplug resume {path}` to go on with it" if begun else "delete it, as it holds no run"
+                raise UsageError(f"run directory {path} exists already; choose another --name, or {way}") from error
+        directory = cls(path.absolute())
+        directory.lock()
+        return directory
 
     @classmethod
     def open(cls, path: Path | str) -> RunDirectory:
@@ -68,51 +79,85 @@ class RunDirectory:
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         temporary = self.config_path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
-        temporary.rename(self.config_path)
+        with writing(self.config_path):
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(json.dumps(config, indent=1))
+                file.flush()
+                os.fsync(file.fileno())  # or a loss of power leaves an empty file under its name
+            temporary.rename(self.config_path)
 
     def lock(self) -> None:
         """Become the one process that writes this run; released at exit, however the process ends.
 
+        Two marks bear the lock: the file `lock`, and the directory itself, which stays where someone deletes the file.
+
         Raises:
-            RlplugError: another process holds it.
+            UsageError: another process holds it, or the directory cannot be written.
         """
-        file = open(self.path / "lock", "a+", encoding="utf-8")  # noqa: SIM115  # held until released
+        if self.held:
+            return
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._mark(self.path / LOCK, os.O_RDWR | os.O_CREAT)
+            self._mark(self.path, os.O_RDONLY)
         except BlockingIOError as error:
-            with file:
-                file.seek(0)
-                holder = file.read() or "unknown"
+            holder = self._holder()
+            self.unlock()
             raise UsageError(
                 f"run {self.path} is being written by process {holder}; wait for it or stop it first"
             ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        self._lock = file
+        except OSError as error:
+            self.unlock()
+            raise UsageError(f"run {self.path} cannot be locked: {error.strerror}; see whether it is yours") from error
+        with writing(self.path / LOCK):
+            os.ftruncate(self._marks[0], 0)
+            os.pwrite(self._marks[0], str(os.getpid()).encode(), 0)
 
     def unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        for mark in self._marks:
+            os.close(mark)
+        self._marks = []
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The lock for the block, as in `lock`."""
+        self.lock()
+        try:
+            yield
+        finally:
+            self.unlock()
+
+    @property
+    def held(self) -> bool:
+        """Return whether this process holds the lock; a process forked from one that does, does not."""
+        return bool(self._marks)
 
     def running(self) -> bool:
         """Return whether a process holds the lock."""
-        path = self.path / "lock"
-        if not path.exists():
-            return False
-        with open(path, encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-        return False
+        return any(_locked(path) for path in (self.path / LOCK, self.path))
+
+    def _mark(self, path: Path, flags: int) -> None:
+        file = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        self._marks.append(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            if path != self.path:  # a network's file system may lock files alone
+                raise
+
+    def _holder(self) -> str:
+        try:
+            return (self.path / LOCK).read_text(encoding="utf-8") or "unknown"
+        except (OSError, ValueError):
+            return "unknown"
 
     def status(self) -> str:
         """`running`, or how the last process left it: `finished`, `failed`, `interrupted`, `killed` without a word."""
-        if self.running():
-            return "running"
+        return "running" if self.running() else self.left()
+
+    def left(self) -> str:
+        """Return how the last process left the run, or `killed` where one is at it."""
         status = "killed"
         if self.journal_path.exists():
             for record in read(self.journal_path, kinds=("start", "end")):
@@ -125,6 +170,35 @@ def group_of(algorithm: str, env: str, options: Mapping[str, Any]) -> str:
     rest = {name: value for name, value in options.items() if name != "seed"}
     text = json.dumps([algorithm, env, rest], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _locked(path: Path) -> bool:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(file)
+    return False
+
+
+def _abandoned(path: Path) -> bool:
+    """Return whether a process made this directory and was killed before it wrote down what the run is."""
+    return (path / LOCK).is_file() and not (path / "config.json").exists()
+
+
+def _let_go() -> None:
+    """A child that an environment forks must not keep the lock of a run whose process has died."""
+    for directory in _DIRECTORIES:
+        directory.unlock()
+
+
+_DIRECTORIES: weakref.WeakSet[RunDirectory] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _make(path: Path, unique: bool) -> Path:

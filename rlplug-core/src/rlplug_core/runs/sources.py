@@ -9,6 +9,7 @@ from typing import Any
 
 from rlplug_core.plugins import source_file
 from rlplug_core.plugins.wrapping import joined, split
+from rlplug_core.runs.files import writing
 
 FOLDER = "sources"
 
@@ -28,8 +29,10 @@ def keep(run: Path, config: Mapping[str, Any], targets: Iterable[str] = ()) -> d
         if path := source_file(name):
             digest = _digest(path)
             copy = Path(FOLDER, f"{path.stem}-{digest[:8]}.py")  # two files of one name differ in what they hold
-            (run / FOLDER).mkdir(exist_ok=True)
-            (run / copy).write_bytes(path.read_bytes())
+            content = path.read_bytes()
+            with writing(run / copy):
+                (run / FOLDER).mkdir(exist_ok=True)
+                (run / copy).write_bytes(content)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": digest}
     return {**config, "sources": kept}
 

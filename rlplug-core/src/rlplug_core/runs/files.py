@@ -1,0 +1,51 @@
+"""Turns what the system refuses to write into one sentence with the way out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from rlplug_core.errors import NotWritten
+
+#: What to do about it; anything else is for whoever knows the disk.
+REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some of your quota",
+    errno.EROFS: "make the file system writable",
+    errno.EACCES: "make it writable",
+    errno.EPERM: "make it writable",
+    errno.EMFILE: "allow more open files (`ulimit -n`)",
+    errno.ENFILE: "close programs, as too many files are open",
+    errno.EFBIG: "allow larger files (`ulimit -f`)",
+    errno.ENOENT: "see who deletes files of the run",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Do something to a file of a run.
+
+    Raises:
+        NotWritten: the system refused.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        code = _code(error)
+        reason = os.strerror(code) if code else str(error)
+        remedy = REMEDIES.get(code, "see whether the disk is sound")
+        raise NotWritten(f"{path} cannot be written: {reason}", remedy) from error
+
+
+def _code(error: Exception) -> int:
+    """The number of a system error, which safetensors has in its text alone."""
+    if isinstance(error, OSError):
+        return error.errno or 0
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else 0
