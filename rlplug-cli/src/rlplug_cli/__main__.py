@@ -6,13 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rlplug_core.errors import RlplugError
+from rlplug_core.errors import RlplugError, Stopped
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0 done, 1 the run failed, 2 usage, 3 plugin, 130 or 143 interrupted.
+    0 done, 1 the run failed, 2 usage, 3 plugin, 128 + its number for a signal (130, 143, …).
     """
     words, traceback = settle(list(sys.argv[1:] if arguments is None else arguments))
     import click
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except click.ClickException as error:
         return _say(_sentence(error), error.exit_code)
+    except Stopped as error:
+        return _say(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _say("stopped", 130)
     except BrokenPipeError:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_core.errors import RlplugError
+from rlplug_core.loop.signals import STOPPING
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.
 EVERY, LONGEST = 1.0, 60.0
@@ -25,7 +26,7 @@ NICE = 5
 
 def main(run: Path, seconds: float) -> int:
     """Send until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # meant for the run, which ends this process
     os.nice(NICE)
     ended = threading.Event()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -14,11 +13,12 @@ from typing import Any
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
-from rlplug_core.errors import Interrupted, NonFinite, NotWritten, RlplugError, Stopped, UsageError, WorkerFailed
+from rlplug_core.errors import Interrupted, NonFinite, NotWritten, RlplugError, UsageError, WorkerFailed
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.signals import heard
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
@@ -35,9 +35,6 @@ from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
 Watch = Callable[[Progress], None]
-
-#: What asks a run to save and to end: the terminal, its closing, a batch system's warning and its end.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class Session:
             closing.callback(lambda: self.hooks.run_end(self.run, self.status))
             closing.callback(self._close_eval_env)
             try:
-                with torch_settings(self.plan.options.threads), self._signals():
+                with torch_settings(self.plan.options.threads), heard(self._stop):
                     yield
                 self._end()
             except BaseException as error:  # whatever ends a run, its journal says so; raised again below
@@ -243,29 +240,8 @@ class Session:
                 f"where it was moved, `rlplug resume` goes on from its last checkpoint"
             )
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Signals stop between two batches, a second one at once. Only the main thread may do this.
-
-        One that whoever started us ignores, as `nohup` does with SIGHUP, stays ignored.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: Any) -> None:
-            if self.signal and number in (signal.SIGINT, signal.SIGTERM):
-                name = signal.Signals(number).name
-                raise Stopped(f"stopped at once by a second {name}; `rlplug resume {self.run.path}` goes on", number)
-            self.signal, self.clock.stop = number, True
-
-        numbers = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, stop) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _stop(self, number: int) -> None:
+        self.signal, self.clock.stop = number, True
 
     # What events ask for.
 
