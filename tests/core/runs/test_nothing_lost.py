@@ -339,6 +339,12 @@ def test_a_damaged_line_is_passed_over_and_hides_no_other(tmp_path: Path, bad: s
     assert [record.seq for record, _ in tail(path, 0, 0)] == [1, 2, 4, 5]
 
 
+def test_lines_that_are_gone_without_a_trace_hide_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text("\n".join([line(1), "?", line(9), line(10), line(11), line(3), line(12)]) + "\n")
+    assert [record.seq for record, _ in tail(path, 0, 0)] == [1, 9, 10, 11, 12]
+
+
 def test_checkpoints_of_before_know_no_record_and_take_nothing_back(done: Run, tmp_path: Path) -> None:
     run = Run(shutil.copytree(done.path, tmp_path / "run"))
     killed(run, 20)

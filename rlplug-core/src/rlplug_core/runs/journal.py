@@ -25,8 +25,6 @@ __all__ = ["Journal", "Record", "read", "standing", "tail"]
 
 #: What training measured, which it measures again where it goes on from a checkpoint.
 MEASURED = ("metrics", "episodes", "evaluation", "final_eval")
-#: Bytes of the shortest record, for how many of them a damaged stretch can have held.
-SHORTEST = 40
 #: Bytes that are read at once in search of the last line's end.
 BLOCK = 2**20
 
@@ -140,19 +138,33 @@ def tail(path: Path, position: int, last: int | None = None) -> Iterator[tuple[R
     Whoever keeps the last position reads what is new the next time. What was taken back is among them. With the
     sequence number of the `last` record before the position, a number that cannot come next counts as damage.
     """
-    damaged = 0
+    lines = _placed(path, position)
+    return ((one, place) for one, place in (lines if last is None else _in_order(lines, last)) if one is not None)
+
+
+def _placed(path: Path, position: int) -> Iterator[tuple[Record | None, int]]:
+    """The record of each line that has an end, or None where it is damaged, and the position behind it."""
     with open(path, "rb") as file:
         file.seek(position)
         for line in file:
             if not line.endswith(b"\n"):
                 return
             position += len(line)
-            record = parsed(line)
-            if record is None or (last is not None and not last < record.seq <= last + 1 + damaged // SHORTEST):
-                damaged += len(line)
-                continue
-            last, damaged = None if last is None else record.seq, 0
-            yield record, position
+            yield parsed(line), position
+
+
+def _in_order(lines: Iterable[tuple[Record | None, int]], last: int) -> Iterator[tuple[Record, int]]:
+    """Those whose numbers rise from `last`, by as many as damaged lines lie between; more, where the next goes on."""
+    missing, odd = 0, None
+    for record, place in lines:
+        if record is not None and odd is not None and record.seq == odd[0].seq + 1:
+            yield odd
+        elif record is None or not last < record.seq <= last + 1 + missing:
+            missing += 1
+            odd = (record, place) if record is not None and record.seq > last else None
+            continue
+        last, missing, odd = record.seq, 0, None
+        yield record, place
 
 
 def _lines(path: Path, kinds: Collection[str]) -> Iterator[Record]:
