@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.names import usable
 from tests.faults.trials import differences, done, ended, started
 
-KILLS = 10
+#: More or fewer of them by hand.
+KILLS = int(os.environ.get("RLPLUG_KILLS", "10"))
 #: A run of a second, in which everything happens several times; options that an algorithm has not got are left out.
 RUN = {
     "total_timesteps": 400, "num_envs": 2, "eval_every": 100, "eval_episodes": 3, "final_eval_episodes": 5,
@@ -94,18 +96,17 @@ def _size(run: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def main(names: list[str]) -> int:
-    """Print a line for every algorithm and form; the number of those that are wrong."""
-    os.environ["RLPLUG_DISABLED_PLUGINS"] = "mlflow"
-    wrong = 0
+def table(names: Sequence[str] = ()) -> list[Outcome]:
+    """Every algorithm (or those named) in each of its forms; a line of each is printed as it comes."""
+    outcomes = []
     for algorithm in names or plugins.ids("algorithms"):
         for form in forms(algorithm):
             with tempfile.TemporaryDirectory() as place:
-                outcome = killed(algorithm, form, Path(place))
-            wrong += bool(outcome.wrong)
-            print(row(outcome), flush=True)  # noqa: T201 - the table is what this is for
-    return wrong
+                outcomes.append(killed(algorithm, form, Path(place)))
+            print(row(outcomes[-1]), flush=True)  # noqa: T201 - a table of many minutes shows how far it is
+    return outcomes
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os.environ["RLPLUG_DISABLED_PLUGINS"] = "mlflow"
+    sys.exit(any(outcome.wrong for outcome in table(sys.argv[1:])))

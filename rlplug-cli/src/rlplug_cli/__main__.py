@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if traceback:
             raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        said = " ".join(f"{type(error).__name__}: {error}{_remedy(error)}".split())
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
 
 
@@ -73,6 +73,14 @@ def settle(words: list[str]) -> tuple[list[str], bool]:
     if disabled:
         os.environ["RLPLUG_DISABLED_PLUGINS"] = ",".join(disabled)
     return rest, traceback
+
+
+def _remedy(error: Exception) -> str:
+    """Return what helps where the system refused to read or to write a file."""
+    from rlplug_core.runs.files import REMEDIES
+
+    remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"; {remedy}, then try again" if remedy else ""
 
 
 def _sentence(error: object) -> str:

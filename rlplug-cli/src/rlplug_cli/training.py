@@ -13,6 +13,7 @@ import click
 from rlplug_cli.lookup import ended, final_evaluation, shortened
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.render.live import display
+from rlplug_core.errors import NotWritten, warn
 
 if TYPE_CHECKING:
     from rlplug_core.loop.events import Progress
@@ -45,7 +46,10 @@ def shown(
     else:
         with display(title, sys.stderr if as_json else sys.stdout) as watch:
             run = work(watch)
-    episodes.refresh(run.path)
+    try:
+        episodes.refresh(run.path)
+    except NotWritten as error:  # a table that the journal can make again is no reason to call a run failed
+        warn(str(error))
     click.echo(json.dumps(result(run), indent=1) if as_json else conclusion(run))
 
 

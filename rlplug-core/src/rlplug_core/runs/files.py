@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 
 from rlplug_core.errors import NotWritten
 
-#: What to do about it; anything else is for whoever knows the disk.
+#: What to do about it, by the error's number.
 REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some of your quota",
@@ -23,7 +23,8 @@ REMEDIES = {
     errno.EMFILE: "allow more open files (`ulimit -n`)",
     errno.ENFILE: "close programs, as too many files are open",
     errno.EFBIG: "allow larger files (`ulimit -f`)",
-    errno.ENOENT: "see who deletes files of the run",
+    errno.EIO: "see whether the disk is sound",
+    errno.ENOENT: "see whether its directory is there",
 }
 
 
@@ -39,7 +40,7 @@ def writing(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         code = _code(error)
         reason = os.strerror(code) if code else str(error)
-        remedy = REMEDIES.get(code, "see whether the disk is sound")
+        remedy = REMEDIES.get(code, REMEDIES[errno.EIO])
         raise NotWritten(f"{path} cannot be written: {reason}", remedy) from error
 
 
