@@ -1,4 +1,4 @@
-"""A slice of what `nox -s faults` does for all: kills and failing file operations, each run compared with a whole one."""
+"""A slice of what `nox -s faults` does for all: kills and failing file operations, compared with a whole run."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rlplug_core.runs.directory import RunDirectory
 from tests.faults.trials import Fault, differences, ended, started
 
 #: What may befall each kind of operation; `faulty.c` says which letter is which.
@@ -69,7 +70,7 @@ def trial(fault: Fault, place: Path, whole: Path) -> tuple[bool, str]:
     code = ended(started(command, place, fault))
     if fault.error and (wrong := _unclear(code, said.read_text())):
         return code == 0, wrong
-    if code != 0:
+    if code != 0 and RunDirectory(run).status() != "finished":
         again = ["resume", "hit"] if (run / "config.json").exists() else command
         if ended(started(again, place)) != 0:
             return False, f"it does not go on: {said.read_text()[-200:]}"

@@ -133,6 +133,14 @@ def test_stopped_behind_its_final_checkpoint_it_is_concluded(done: Run, tmp_path
     assert told(run, *STORY) == told(done, *STORY)
 
 
+def test_killed_between_its_final_evaluation_and_its_end_it_has_one(done: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(done.path, tmp_path / "run"))
+    killed(run, max(record.seq for record in read_journal(run.journal, kinds=["final_eval"])))
+    resume(run, hooks=False)
+    assert run.status == "finished"
+    assert told(run, *STORY) == told(done, *STORY)
+
+
 def test_prolonged_and_killed_at_once_it_goes_on_to_where_it_was_to_go(tmp_path: Path) -> None:
     run = trained(tmp_path)
     resume(run, total_timesteps=300, hooks=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
-from rlplug_core.errors import Interrupted, NonFinite, NotWritten, RlplugError, UsageError, WorkerFailed
+from rlplug_core.errors import BadCheckpoint, Interrupted, NonFinite, NotWritten, RlplugError, UsageError, WorkerFailed
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
@@ -28,7 +28,7 @@ from rlplug_core.runs.advice import advice
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import evaluate_checkpoint
-from rlplug_core.runs.journal import Journal
+from rlplug_core.runs.journal import Journal, read
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.seeds import seed_globals
@@ -97,7 +97,9 @@ class Session:
             self._start(steps, {})
             self.hooks.run_start(self.run)
             self.clock.steps = steps
-            self._final_evaluation(steps)
+            played = read(self.directory.journal_path, kinds=("final_eval",))
+            if not any(record.step == steps for record in played):  # a kill may have come between it and the end
+                self._final_evaluation(steps)
             self.status, self.ended = "finished", ended
 
     @contextmanager
@@ -194,7 +196,10 @@ class Session:
     def _final_evaluation(self, steps: int) -> None:
         if not self.plan.options.final_eval_episodes:
             return
-        result = evaluate_checkpoint(self.plan, self.directory, self.plan.options.final_eval_episodes)
+        try:
+            result = evaluate_checkpoint(self.plan, self.directory, self.plan.options.final_eval_episodes)
+        except BadCheckpoint as error:
+            raise BadCheckpoint(f"no final evaluation: {error}; `rlplug resume {self.run.path}` tries again") from error
         best = self.checkpoints.kept("best")[0]
         self.record("final_eval", steps, {
             "checkpoint": best.path.name, "episodes": result.episodes, "return_mean": result.mean,
