@@ -122,8 +122,14 @@ def ecosystem(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def faults(session: nox.Session) -> None:
-    """Kill runs at many moments and resume them (minutes)."""
-    test(session, "tests/faults", *PACKAGES)
+    """Kill runs, fail their file operations, resume them, and write `docs/reliability.md` anew (an hour or more).
+
+    It needs Linux and a C compiler. `-- 0.1` draws a tenth of the file operations.
+    """
+    install(session, PACKAGES, *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/faults", *PARALLEL)
+        session.run("python", "-m", "tests.faults.page", *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])

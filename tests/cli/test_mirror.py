@@ -120,7 +120,7 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: 
     (run.path / "config.json").write_text(
         json.dumps({**config, "options": {**config["options"], "total_timesteps": 99}})
     )
-    run.journal = Journal(run.path / "journal.jsonl", resumed_at=40)
+    run.journal = Journal(run.path / "journal.jsonl", after=42)
     run.journal.write("start", 40, {"resumed": True})
     run.points(59, start=41)
     mirror = Mirror(run.path)
@@ -216,3 +216,54 @@ def test_episodes_become_a_table(written: Callable[..., Any]) -> None:
     time = table.pop("time")
     assert table == {"step": [1, 2, 12], "return": [3.0, 4.0, 7.0], "length": [5, 6, 8], "worker": [0, 1, 1]}
     assert time[2].replace(tzinfo=UTC).timestamp() == record.time / 1000
+
+
+DAMAGED = [
+    '{"seq":500,"time":1,"kind":"metrics","step":0,"data":{"loss/policy":-1.0}}', "{]", "\0" * 200,
+    '{"seq":6,"time":1,"kind":"end","step":0,"data":{"status":"no such"}}',
+    '{"seq":6,"time":1,"kind":"final_eval","step":0,"data":{"return_mean":1.0,"checkpoint":3}}',
+    '{"seq":6,"time":1,"kind":"error","step":0,"data":{}}',
+    f'{{"seq":6,"time":1,"kind":"metrics","step":{2**70},"data":{{}}}}',
+    f'{{"seq":6,"time":1,"kind":"metrics","step":1,"data":{{"a":{10**400}}}}}',
+    '{"seq":6,"time":1,"kind":"metrics","step":1,"data":{"":1.0,"../a":1.0,"/b":1.0,"c//d":1.0,".":1.0}}',
+    '{"seq":6,"time":1,"kind":"episodes","step":1,"data":{"steps":[1],"workers":["x"],"returns":[],"lengths":[]}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", DAMAGED)
+def test_a_damaged_line_blocks_nothing(with_store: str, written: Callable[..., Any], line: str) -> None:
+    run = written()
+    run.points(10)
+    run.end()
+    path = run.path / "journal.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:5], line, *lines[6:]]) + "\n")  # one point is what it hit
+    state = send_all(run.path)
+    points = [step for step, *_ in history(with_store, state.run_id, "loss/policy")]
+    assert points == [step for step in range(10) if step != 4]
+    assert state.cursor == 12
+    assert client(with_store).get_run(state.run_id).info.status == "FINISHED"
+
+
+@pytest.mark.parametrize("caught_up", [False, True])
+def test_where_mlflow_is_ahead_of_the_journal_nothing_is_there_twice_and_nothing_is_left_out(
+    with_store: str, written: Callable[..., Any], caught_up: bool
+) -> None:
+    """After a loss of power on a disk that lies; whether the run has already recorded more again than it lost."""
+    run = written()
+    run.points(30)
+    run.journal.close()
+    first = send_all(run.path)
+    path = run.path / "journal.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:15]))
+    run.journal = Journal(path, after=11)
+    run.journal.write("start", 10, {"resumed": True, "after": 11})
+    run.points(40 if caught_up else 3, start=10)
+    if not caught_up:
+        assert send_all(run.path).ahead
+        run.points(37, start=13)
+    run.end()
+    state = send_all(run.path)
+    assert state.run_id == first.run_id
+    points = history(with_store, state.run_id, "loss/policy")
+    assert [(step, value) for step, value, _ in points] == [(step, float(step)) for step in range(50)]

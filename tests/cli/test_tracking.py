@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,10 @@ import psutil
 import pytest
 
 from rlplug_cli.mlflow import hook as tracking
+from rlplug_cli.mlflow.mirror import Mirror
+from rlplug_cli.mlflow.sender import Sender
 from rlplug_core.plugins import Hooks
+from rlplug_core.runs.directory import RunDirectory
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -163,10 +167,55 @@ def test_the_mirror_is_a_hook_plugin_like_any_other(with_store: str, written: Ca
     run = written()
     reports: list[str] = []
     hooks = Hooks(report=reports.append)
-    view: Any = SimpleNamespace(name=run.path.name, path=run.path, journal=run.path / "journal.jsonl")
+    view: Any = SimpleNamespace(path=run.path, name=run.path.name, journal=run.path / "journal.jsonl")
     hooks.run_start(view)
     assert run.path in tracking._senders
     run.end()
     hooks.run_end(view, "finished")
     assert reports == []
     assert state(run.path)["cursor"] == 2
+
+
+def test_the_sender_of_a_resumed_run_waits_for_the_one_before(
+    with_store: str, written: Callable[..., Any], until: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Which may wait for a dead store for a while, when its run has been killed."""
+    run = written()
+    before = Mirror(run.path)
+    sender = tracking.Sender(run.path)
+    run.points(10)
+    until(lambda: "rlplug_cli.mlflow.sender" in " ".join(psutil.Process(sender.process.pid).cmdline()))
+    with pytest.raises(subprocess.TimeoutExpired):
+        sender.process.wait(4)
+    assert state(run.path) == {}
+    before.close()
+    until(lambda: state(run.path).get("cursor") == 11)
+    run.end()
+    assert sender.drain()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_run_that_was_resumed_is_not_said_to_be_killed(with_store: str, written: Callable[..., Any]) -> None:
+    """By the sender of the process before, which finds that its run is gone."""
+    run = written()
+    ended = threading.Event()
+    ended.set()
+    with RunDirectory(run.path).locked():
+        assert not Sender(Mirror(run.path), ended, 0.5).send()
+    assert status(with_store, state(run.path)["run_id"]) == "RUNNING"
+
+
+@pytest.mark.parametrize("spoil", ["mlflow.json", "mlflow.lock"])
+def test_the_sender_never_prints_a_traceback(
+    with_store: str, written: Callable[..., Any], spoil: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = written()
+    if spoil == "mlflow.lock":
+        (run.path / spoil).mkdir()
+    else:
+        (run.path / spoil).write_text("{")
+    run.end()
+    assert not tracking.Sender(run.path).drain()
+    said = capfd.readouterr()
+    assert "Traceback" not in said.err + said.out
+    assert f"rlplug: {run.path} is not sent to MLflow: " in said.err

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-from rlplug_core.errors import LONGEST, RlplugError, plain
+from rlplug_core.errors import LONGEST, RlplugError, Stopped, plain
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0 done, 1 the run failed, 2 usage, 3 plugin, 130 or 143 interrupted.
+    0 done, 1 the run failed, 2 usage, 3 plugin, 128 + its number for a signal (130, 143, …).
     """
     words, traceback = settle(list(sys.argv[1:] if arguments is None else arguments))
     import click
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except click.ClickException as error:
         return _say(_sentence(error), error.exit_code)
+    except Stopped as error:
+        return _say(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _say("stopped", 130)
     except BrokenPipeError:
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
-        said = plain(f"{type(error).__name__}: {error}", 1000)
+        said = plain(f"{type(error).__name__}: {error}{_remedy(error)}", 1000)
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ or isinstance(error.__context__, BrokenPipeError):
@@ -81,6 +83,14 @@ def settle(words: list[str]) -> tuple[list[str], bool]:
     if disabled:
         os.environ["RLPLUG_DISABLED_PLUGINS"] = ",".join(disabled)
     return rest, traceback
+
+
+def _remedy(error: Exception) -> str:
+    """Return what helps where the system refused to read or to write a file."""
+    from rlplug_core.runs.files import REMEDIES
+
+    remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"; {remedy}, then try again" if remedy else ""
 
 
 def _sentence(error: object) -> str:

@@ -13,6 +13,7 @@ from rlplug_cli.lookup import ended, final_evaluation, shortened, untrained
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
+from rlplug_core.errors import NotWritten, warn
 
 if TYPE_CHECKING:
     from rlplug_core.loop.events import Progress
@@ -46,8 +47,10 @@ def shown(
     else:
         with display(title, sys.stderr if as_json else sys.stdout) as watch:
             run = work(watch)
-    if not (run.path / episodes.NAME).exists():
-        episodes.write(run.path)
+    try:
+        episodes.refresh(run.path)
+    except NotWritten as error:  # a table that the journal can make again is no reason to call a run failed
+        warn(str(error))
     if as_json:
         echo_json(result(run))
     else:

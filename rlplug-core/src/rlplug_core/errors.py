@@ -8,13 +8,17 @@ The tree, with exit codes:
     ├── BadFile           a file of a run cannot be what it should be
     ├── BadEnv            an environment broke its contract
     ├── NonFinite         a loss or a gradient is NaN or infinite
+    ├── NotWritten        a file of a run cannot be written, as on a full disk
     ├── UsageError        what was typed cannot be done                     exit 2
     │   ├── Untrusted     it would run code that nobody here vouches for
     │   ├── UnknownEnv    no provider knows the environment id
     │   └── BadConfig     an option has a wrong name, type or range
     ├── PluginError       a plugin is broken, disabled or incompatible      exit 3
     │   └── MissingPackage  a package that the plugin needs is not installed
-    └── Interrupted       stopped by a signal, after a checkpoint           exit 130 or 143
+    └── Interrupted       stopped by a signal, after a checkpoint           exit 128 + its number
+
+    KeyboardInterrupt
+    └── Stopped           a second signal: stopped at once, without one     exit 128 + its number
 """
 
 from __future__ import annotations
@@ -62,6 +66,14 @@ class NonFinite(RlplugError):
         self.what = what
 
 
+class NotWritten(RlplugError):
+    """A file of a run cannot be written; `what` names it and the reason, `remedy` is what helps."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}; {remedy}")
+        self.what, self.remedy = what, remedy
+
+
 class UsageError(RlplugError):
     """The command or its options are wrong."""
 
@@ -92,6 +104,14 @@ class MissingPackage(PluginError):
 
 class Interrupted(RlplugError):
     """The run was stopped by a signal, after a checkpoint."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + signal
+
+
+class Stopped(KeyboardInterrupt):
+    """A second signal came before the first one had its checkpoint; no `except Exception` holds it up."""
 
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)

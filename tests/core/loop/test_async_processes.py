@@ -281,7 +281,8 @@ def test_when_the_parent_is_killed_no_worker_stays(tmp_path: Path, env: str) -> 
 
 
 @pytest.mark.parametrize(("number", "code", "to_all"), [
-    (signal.SIGINT, 130, True), (signal.SIGTERM, 143, False), (signal.SIGTERM, 143, True),
+    (signal.SIGINT, 130, True), (signal.SIGTERM, 143, False), (signal.SIGTERM, 143, True), (signal.SIGHUP, 129, True),
+    (signal.SIGUSR1, 138, True),
 ])  # fmt: skip
 def test_a_signal_ends_in_a_checkpoint_and_a_resume_goes_on(
     tmp_path: Path, number: signal.Signals, code: int, to_all: bool

@@ -149,7 +149,7 @@ def run_checkpoint(witness: Witness) -> None:
     assert [(call["path"].name, call["reason"]) for call in calls] == [
         (one.data["name"], one.data["reason"]) for one in recorded(made, "checkpoint")
     ]
-    assert {call["reason"] for call in calls} == {"periodic", "best", "final"}
+    assert {call["reason"] for call in calls} == {"begin", "periodic", "best", "final"}
     assert all(durable)
 
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rlplug_core.config.files import regular
+from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import read
 
 NAME = "episodes.parquet"
 _COLUMNS = ("steps", "returns", "lengths", "workers")
+
+
+def refresh(run: Path) -> None:
+    """Write the table of a run, unless there is one that is newer than the journal."""
+    table, journal = run / NAME, run / "journal.jsonl"
+    if not regular(table) or table.lstat().st_mtime_ns < journal.lstat().st_mtime_ns:
+        write(run)
 
 
 def write(run: Path) -> Path | None:
@@ -37,7 +46,8 @@ def _save(path: Path, columns: dict[str, list[float]]) -> Path:
         "time": pyarrow.array(columns["time"], pyarrow.timestamp("ms")),
     })  # fmt: skip
     temporary = path.with_suffix(f".tmp-{os.getpid()}")
-    temporary.unlink(missing_ok=True)  # a link to elsewhere must not be followed
-    pyarrow.parquet.write_table(table, temporary)
-    temporary.rename(path)
+    with writing(path):
+        temporary.unlink(missing_ok=True)  # a link to elsewhere must not be followed
+        pyarrow.parquet.write_table(table, temporary)
+        temporary.rename(path)
     return path

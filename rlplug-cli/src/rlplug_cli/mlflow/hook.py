@@ -31,7 +31,7 @@ def rlplug_run_start(run: Run) -> None:
 def rlplug_run_end(run: Run) -> None:
     """Send the rest, for a bounded time."""
     sender = _senders.pop(run.path, None)
-    if sender is not None and not sender.drain():
+    if sender is not None and not sender.drain() and run.path.exists():
         warn(f"MLflow has not got all of this run yet; `rlplug sync {run.path}` sends the rest")
 
 
@@ -44,8 +44,9 @@ class Sender:
         # of a terminal or a batch system away; the pipe's end tells it that this process is gone.
         words = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.sender", str(run), str(self.seconds)]
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            start_new_session=True,
+        )  # fmt: skip
         self._relay = threading.Thread(target=self._say_what_it_says, name="rlplug-mlflow", daemon=True)
         self._relay.start()
 

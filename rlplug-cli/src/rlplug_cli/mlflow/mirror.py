@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,7 @@ from rlplug_cli.mlflow.parent import parent_of
 from rlplug_core.config.files import as_type, from_json, opened, own_directory, regular, replace
 from rlplug_core.errors import BadFile, UsageError, plain
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import Record, tail
 from rlplug_core.runs.trust import genuine, sealed
 
@@ -35,14 +37,25 @@ BATCH = 1000
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
+class Busy(UsageError):
+    """Another process is sending this run."""
+
+
 @dataclass
 class State:
-    """The content of `mlflow.json`: where the mirror is and the last sequence number it has."""
+    """The content of `mlflow.json`: where the mirror is and the last record that it has.
+
+    Attributes:
+        cursor, time: of that record, the sequence number and the time.
+        ahead: whether MLflow once had more than the journal, which had lost its end.
+    """
 
     tracking_uri: str
     experiment_id: str = ""
     run_id: str = ""
     cursor: int = 0
+    time: int = 0
+    ahead: bool = False
     seal: str = ""
 
     @classmethod
@@ -59,8 +72,9 @@ class State:
             raise BadFile(path, f"{error.reason}; delete it, and MLflow gets what it has not got") from error
 
     def write(self, run: Path) -> None:
-        """Save durably: a reader sees the old state or the new one."""
-        replace(run / STATE, json.dumps(sealed(asdict(self)), indent=1).encode())
+        """Save durably: a reader sees the old state or the new one; raises NotWritten."""
+        with writing(run / STATE):
+            replace(run / STATE, json.dumps(sealed(asdict(self)), indent=1).encode())
 
 
 @dataclass
@@ -70,8 +84,21 @@ class Batch:
     metrics: list[tuple[str, float, int, int]] = field(default_factory=list)
     tags: dict[str, str] = field(default_factory=dict)
     cursor: int = 0
+    time: int = 0
     end: Record | None = None
     resumed: bool = False
+
+    def add(self, record: Record) -> None:
+        """Take in a record; one that is damaged within is passed over, as it must not hold up those behind it."""
+        try:
+            metrics, tags = _metrics(record), _record_tags(record)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            metrics, tags = [], {}
+        self.metrics += metrics
+        self.tags |= tags
+        self.resumed |= record.kind == "start" and bool(record.data.get("resumed"))
+        self.cursor, self.time = record.seq, record.time
+        self.end = record if record.kind == "end" else None
 
 
 class Mirror:
@@ -82,6 +109,8 @@ class Mirror:
         self.state = _state(run, uri or store.tracking_uri())
         self.batches = 0
         self._position = 0
+        #: What MLflow has of each metric, as (step, value), where it was ahead of the journal.
+        self._there: dict[str, set[tuple[int, str]]] = {}
         #: When the last record was made that no `end` followed, in milliseconds.
         self._open_since = 0
         self._client: MlflowClient | None = None
@@ -92,22 +121,30 @@ class Mirror:
 
     def send(self) -> bool:
         """Send the next batch, if there is one; whether there was. Raises whatever MLflow raises."""
+        if not self._position:
+            self._compare()
         position = self._position
         batch, after = self._next(position)
         if not batch.cursor:
             self._position = after
             return False
+        _sync(self.run / "journal.jsonl")  # a loss of power must not leave MLflow ahead of the journal
         client = self._connect()
         if batch.resumed:
             client.update_run(self.state.run_id, status="RUNNING")
         self._log(client, batch)
         if batch.end is not None:
             self._finish(client, _STATUS[batch.end.data["status"]], batch.end.time)
-        self.state.cursor = batch.cursor
+        self.state.cursor, self.state.time = batch.cursor, batch.time
         self.state.write(self.run)
         self._position = after
         self.batches += 1
         return True
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the last record that was read ends the run's last process."""
+        return not self._open_since
 
     def conclude(self) -> None:
         """Mark a run as killed if its process is gone and its journal has no end."""
@@ -154,7 +191,7 @@ class Mirror:
     def _log(self, client: MlflowClient, batch: Batch) -> None:
         from mlflow.entities import Metric, RunTag
 
-        metrics = [Metric(key, value, time, step) for key, value, step, time in batch.metrics]
+        metrics = [Metric(key, value, time, step) for key, value, step, time in self._missing(client, batch)]
         tags = [RunTag(key, value) for key, value in batch.tags.items()]
         if metrics or tags:
             client.log_batch(self.state.run_id, metrics=metrics, tags=tags)
@@ -165,23 +202,37 @@ class Mirror:
             client.log_artifact(self.state.run_id, str(path), place)
         client.set_terminated(self.state.run_id, status, moment)
 
+    def _compare(self) -> None:
+        """Begin again where the journal has not got, or no longer has, the record that MLflow got last.
+
+        A loss of power on a disk that lies, or a copy from a backup, may do that. What MLflow has stays out then, even
+        where the run recorded it once more with another time.
+        """
+        there = (record for record, _ in tail(self.run / "journal.jsonl", 0, 0) if record.seq == self.state.cursor)
+        found = next(there, None)
+        if self.state.time and (found is None or found.time != self.state.time):
+            self.state.cursor, self.state.time, self.state.ahead = 0, 0, True
+
+    def _missing(self, client: MlflowClient, batch: Batch) -> list[tuple[str, float, int, int]]:
+        """The points of a batch that MLflow has not got, where it was ahead of the journal."""
+        if not self.state.ahead:
+            return batch.metrics
+        for key in {key for key, *_ in batch.metrics} - self._there.keys():
+            points = client.get_metric_history(self.state.run_id, key)
+            self._there[key] = {(point.step, repr(point.value)) for point in points}
+        return [one for one in batch.metrics if (one[2], repr(one[1])) not in self._there[one[0]]]
+
     def _next(self, position: int) -> tuple[Batch, int]:
         """The records from a byte position of the journal that fit one request, and the position behind them."""
-        batch = Batch()
-        for record, after in tail(self.run / "journal.jsonl", position):
+        batch, last = Batch(), self.state.cursor if position else 0
+        for record, after in tail(self.run / "journal.jsonl", position, last):
             self._open_since = 0 if record.kind == "end" else record.time
-            if record.seq <= self.state.cursor:
-                position = after
-                continue
-            metrics = _metrics(record)
-            if batch.cursor and len(batch.metrics) + len(metrics) > BATCH:
-                break
-            batch.metrics += metrics
-            batch.tags |= _record_tags(record)
-            batch.resumed |= record.kind == "start" and record.data.get("resumed", False)
-            batch.cursor, position = record.seq, after
-            if record.kind == "end":
-                batch.end = record
+            if record.seq > self.state.cursor:
+                if batch.cursor and len(batch.metrics) + len(record.data) > BATCH:
+                    break
+                batch.add(record)
+            position = after
+            if batch.end is not None:
                 break
         return batch, position
 
@@ -311,7 +362,14 @@ def _user() -> str:
 
 
 def _key(name: str) -> str:
-    return re.sub(r"[^\w\-. /:]", "_", name)[:250]
+    """A name that MLflow takes, which must look like a path below."""
+    key = re.sub(r"[^\w\-. /:]", "_", name)[:250] or "_"
+    return key if posixpath.normpath(key) == key and key[0] not in "/." else re.sub(r"[/.]", "_", key)
+
+
+def _sync(path: Path) -> None:
+    with opened(path) as file:
+        os.fsync(file.fileno())
 
 
 def _text(value: object) -> str:
@@ -325,5 +383,5 @@ def _lock(path: Path) -> IO[bytes]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
-        raise UsageError(f"run {path.parent} is being sent by another process; wait until it has ended") from error
+        raise Busy(f"run {path.parent} is being sent by another process; wait until it has ended") from error
     return file

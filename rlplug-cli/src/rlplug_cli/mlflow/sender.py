@@ -14,8 +14,10 @@ import threading
 import time
 from pathlib import Path
 
-from rlplug_cli.mlflow.mirror import Mirror
-from rlplug_core.errors import RlplugError, clean, plain
+from rlplug_cli.mlflow.mirror import Busy, Mirror
+from rlplug_core.errors import clean, plain
+from rlplug_core.loop.signals import STOPPING
+from rlplug_core.runs.directory import RunDirectory
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.
 EVERY, LONGEST = 1.0, 60.0
@@ -25,17 +27,34 @@ NICE = 5
 
 def main(run: Path, seconds: float) -> int:
     """Send until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # meant for the run, which ends this process
     os.nice(NICE)
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
     try:
-        mirror = Mirror(run)
-    except RlplugError as error:
-        _say(str(error))
+        return 0 if Sender(_mirror(run, ended, seconds), ended, seconds).send() else 1
+    except Exception as error:  # noqa: BLE001 - a terminal is no place for this process's traceback
+        _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
         return 1
-    return 0 if Sender(mirror, ended, seconds).send() else 1
+
+
+def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
+    """The mirror of a run; that of a process before may still wait for its store, and has its turn first.
+
+    Raises:
+        Busy: it kept it for longer than `seconds` behind the end of the run.
+    """
+    deadline = float("inf")
+    while True:
+        try:
+            return Mirror(run)
+        except Busy:
+            if ended.is_set():
+                deadline = min(deadline, time.monotonic() + seconds)
+            if time.monotonic() > deadline:
+                raise
+        _pause(ended, EVERY)
 
 
 class Sender:
@@ -43,40 +62,34 @@ class Sender:
 
     def __init__(self, mirror: Mirror, ended: threading.Event, seconds: float) -> None:
         self.mirror, self.ended, self.seconds = mirror, ended, seconds
-        self.failure = ""
+        self.failure, self.done = "", False
 
     def send(self) -> bool:
         """Until the run has ended and all is sent; False if that took too long."""
         wait, deadline = EVERY, float("inf")
         while True:
+            if not self.mirror.run.is_dir():
+                return False  # deleted or moved, and the run has ended with it
             if self.ended.is_set():
                 deadline = min(deadline, time.monotonic() + self.seconds)
             if self._try():
                 wait = EVERY
                 continue
-            if self.ended.is_set() and not self.failure:
+            if self.done:
                 break
             if time.monotonic() > deadline:
                 return False
             wait = min(2 * wait, LONGEST) if self.failure else EVERY
-            self._pause(min(wait, deadline - time.monotonic()))
+            _pause(self.ended, min(wait, deadline - time.monotonic()))
         self.mirror.close()
         return True
-
-    def _pause(self, seconds: float) -> None:
-        """Until it is time, or the run ends."""
-        if self.ended.is_set():
-            time.sleep(max(0.0, min(seconds, EVERY)))
-        else:
-            self.ended.wait(seconds)
 
     def _try(self) -> bool:
         """Send one batch; a failure is said once, and the journal keeps what was not sent."""
         over = self.ended.is_set()
         try:
             sent = self.mirror.send()
-            if over and not sent:
-                self.mirror.conclude()
+            self.done = over and not sent and self._concluded()
         except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
             said, self.failure = bool(self.failure), plain(str(error)) or type(error).__name__
             if not said:
@@ -85,6 +98,21 @@ class Sender:
             return False
         self.failure = ""
         return sent
+
+    def _concluded(self) -> bool:
+        """Say to MLflow that the run was killed, if it was; not while its process still dies, or another is at it."""
+        if not self.mirror.ended and RunDirectory(self.mirror.run).running():
+            return False
+        self.mirror.conclude()
+        return True
+
+
+def _pause(ended: threading.Event, seconds: float) -> None:
+    """Wait until it is time, or the run ends."""
+    if ended.is_set():
+        time.sleep(max(0.0, min(seconds, EVERY)))
+    else:
+        ended.wait(seconds)
 
 
 def _wait_for_end(ended: threading.Event) -> None:

@@ -16,6 +16,7 @@ from rlplug_cli.sweep.places import Job, Place
 from rlplug_cli.sweep.standing import Standing
 from rlplug_core.config.files import content
 from rlplug_core.errors import Interrupted
+from rlplug_core.loop.signals import STOPPING, URGENT
 
 #: Seconds between two looks at what is running.
 TICK = 0.2
@@ -135,11 +136,11 @@ class Crew:
             pause.wait(TICK)
 
         def note(number: int, frame: object) -> None:
-            if self.signal:
+            if self.signal in URGENT and number in URGENT:
                 self.kill()
             self.signal = number
 
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, note) for number in STOPPING}
         try:
             yield wait
         finally:

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.journal import Record, tail
+from rlplug_core.runs.journal import Record, standing, tail
 
 
 @dataclass
 class Standing:
-    """The state of one run, as far as it is known; `total` is how many env steps it is to take.
-
-    `evaluations` are (env step, mean return), one per step, in their order.
-    """
+    """The state of one run, as far as it is known; `total` is how many env steps it is to take."""
 
     path: Path
     total: int
@@ -23,11 +20,16 @@ class Standing:
     speed: float = 0.0
     seconds: float = 0.0
     train_return: float | None = None
-    evaluations: dict[int, float] = field(default_factory=dict)
     finals: dict[str, float] = field(default_factory=dict)
     status: str = "waiting"
     error: str = ""
+    _evaluations: list[Record] = field(default_factory=list)
     _position: int = 0
+
+    @property
+    def evaluations(self) -> dict[int, float]:
+        """The mean return of every evaluation by its env step, in their order."""
+        return {record.step: record.data["eval/return_mean"] for record in self._evaluations}
 
     @property
     def last(self) -> float | None:
@@ -65,14 +67,14 @@ class Standing:
             self.seconds = data.get("perf/wall_s", self.seconds)
             self.train_return = data.get("rollout/return_mean", self.train_return)
         elif record.kind == "evaluation":
-            self.evaluations[record.step] = data["eval/return_mean"]
+            self._evaluations.append(record)
         elif record.kind == "final_eval":
             self.finals["best" if str(data["checkpoint"]).startswith("best") else "last"] = data["return_mean"]
             if "last_return_mean" in data:
                 self.finals["last"] = data["last_return_mean"]
         elif record.kind == "start":
             self.steps, self.status = record.step, "running"
-            self.evaluations = {step: value for step, value in self.evaluations.items() if step <= record.step}
+            self._evaluations = standing([*self._evaluations, record])[:-1]
         elif record.kind == "end":
             self.status = data["status"]
         elif record.kind == "error":

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -23,6 +23,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pulled, share
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.signals import held_back
 from rlplug_core.loop.worker import PAUSE, STOP, Task, fetch, post, work
 from rlplug_core.protocols import Learner
 from rlplug_core.types import Episode, State
@@ -50,7 +51,8 @@ class Remote:
             self.process.start()
         theirs.close()
         lifeline.close()
-        self.seen = time.monotonic()
+        #: Seconds without a message, as far as the parent was there to hear one.
+        self.silent = 0.0
         self.state: State | None = None
         self.ready = self.waiting = self.done = False
         self.updates = 0
@@ -61,6 +63,15 @@ class Remote:
         self.process.join(CLOSING)
         code = self.process.exitcode or 0
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+
+    def overdue(self, elapsed: float, limit: float) -> bool:
+        """Return whether the process was silent for longer than `limit` seconds, `elapsed` since the last look.
+
+        A look that comes late says that this process was stopped, suspended or busy, maybe together with the other: it
+        counts as a tenth of the limit at most.
+        """
+        self.silent += min(elapsed, limit / 10)
+        return self.silent > limit
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -78,6 +89,8 @@ def fork_server() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rlplug_core.loop.preload", "rlplug_core.loop.worker"])
     with safe_path():
+        resource_tracker.ensure_running()  # which lets signals through, so not in the next block
+    with safe_path(), held_back():
         forkserver.ensure_running()
     return context
 
@@ -115,6 +128,7 @@ class Processes:
             for rank in range(plan.options.workers)
         ]
         self.remotes = [Remote(task.rank, work, task, context) for task in tasks]
+        self.checked = time.monotonic()
 
     def run(self, poll: Callable[[], None]) -> None:
         self._until(lambda remote: remote.ready, lambda: None)
@@ -181,7 +195,7 @@ class Processes:
 
     def _tell(self, remote: Remote, message: object) -> None:
         """Say what a waiting worker waits for; from now on it must give signs of life."""
-        remote.waiting, remote.seen = False, time.monotonic()
+        remote.waiting, remote.silent = False, 0.0
         try:
             post(remote.connection, message)
         except OSError:
@@ -192,7 +206,7 @@ class Processes:
             kind, content = fetch(remote.connection)
         except (EOFError, OSError):
             raise self._died(remote) from None
-        remote.seen = time.monotonic()
+        remote.silent = 0.0
         if kind == "report":
             remote.updates, episodes, metrics = content
             self.pending += [(steps, remote.rank, episode) for steps, episode in episodes]
@@ -209,14 +223,15 @@ class Processes:
             remote.state, remote.done, remote.waiting = content, kind == "done", kind == "state"
 
     def _check(self) -> None:
-        now = time.monotonic()
+        """Find workers that have died or hang."""
+        before, self.checked = self.checked, time.monotonic()
         for remote in self.remotes:
             if remote.done or remote.connection.poll():
                 continue
             if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
                 raise self._died(remote)
             limit = self.plan.options.worker_timeout if remote.ready else STARTUP
-            if not remote.waiting and now - remote.seen > limit:
+            if remote.overdue(self.checked - before, limit) and not remote.waiting:
                 sentence = (
                     f"worker {remote.rank} gave no sign of life for {limit:g} s; it hung in its environment or update"
                 )

@@ -72,7 +72,7 @@ class ActorProcesses:
         self.pending: list[tuple[int, int, Episode]] = []
         #: The permit of the chunk that the learner is at.
         self.current: Permit | None = None
-        self.published, self.wake = False, 0.0
+        self.published, self.checked = False, time.monotonic()
         self.saved: list[State | None] = [None] * plan.options.actors
         self.seats = [Seat(self._start(rank, 0)) for rank in range(plan.options.actors)]
 
@@ -152,7 +152,7 @@ class ActorProcesses:
 
     def _tell(self, seat: Seat, message: tuple[str, Any]) -> None:
         """Say something to an actor; from now on it must give signs of life."""
-        seat.remote.seen = time.monotonic()
+        seat.remote.silent = 0.0
         try:
             post(seat.remote.connection, message)
         except OSError:
@@ -177,12 +177,12 @@ class ActorProcesses:
             except (EOFError, OSError):
                 self._replace(seat, seat.remote.how_it_ended())
                 continue
-            seat.remote.seen = time.monotonic()
+            seat.remote.silent = 0.0
             self._understand(seat, kind, content)
-        if time.monotonic() >= self.wake:  # a look at a process takes some microseconds
-            self.wake = time.monotonic() + GLANCE
+        if time.monotonic() >= self.checked + GLANCE:  # a look at a process takes some microseconds
+            before, self.checked = self.checked, time.monotonic()
             for seat in self.seats:
-                self._check(seat)
+                self._check(seat, self.checked - before)
 
     def _understand(self, seat: Seat, kind: str, content: Any) -> None:
         rank = seat.remote.rank
@@ -205,7 +205,7 @@ class ActorProcesses:
         permit.chunk = Chunk(permit.source, version, self.slots[permit.slot], begins)
         permit.count, permit.episodes, seat.delivered = count, episodes, True
 
-    def _check(self, seat: Seat) -> None:
+    def _check(self, seat: Seat, elapsed: float) -> None:
         remote = seat.remote
         if remote.connection.poll():
             return
@@ -214,7 +214,7 @@ class ActorProcesses:
             return
         limit = self.plan.options.worker_timeout if remote.ready else STARTUP
         waited_for = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
-        if waited_for and time.monotonic() - remote.seen > limit:
+        if remote.overdue(elapsed, limit) and waited_for:
             self._replace(seat, f"gave no sign of life for {limit:g} s")
 
     def _replace(self, seat: Seat, how: str) -> None:

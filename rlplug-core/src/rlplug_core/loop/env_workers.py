@@ -190,12 +190,13 @@ class EnvWorkers:
 
     def _hear(self, remote: Remote, limit: float) -> bytes:
         """A worker's answer, as it comes; what it raised ends the run."""
-        deadline = time.monotonic() + limit
+        remote.silent, now = 0.0, time.monotonic()
         while not remote.connection.poll(GLANCE):
             # Its own child processes may hold its pipe open.
             if remote.process.exitcode is not None and not remote.connection.poll():
                 raise self._failed(remote, remote.how_it_ended())
-            if time.monotonic() > deadline:
+            before, now = now, time.monotonic()
+            if remote.overdue(now - before, limit):
                 raise self._failed(remote, f"gave no answer for {limit:g} s (--worker-timeout waits longer)")
         try:
             answer = remote.connection.recv_bytes()

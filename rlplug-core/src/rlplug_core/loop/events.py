@@ -148,7 +148,8 @@ class Events:
         self.losses: dict[str, float] = {}
         self.began = self.wake = now()
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
-        self._schedule()
+        #: The first look saves, so that a run can be resumed from its first step on.
+        self.next, self.saved = self.steps, False
 
     def poll(self) -> None:
         """Do what is due at the clock's steps."""
@@ -164,8 +165,8 @@ class Events:
                 self.log()
             if due(before, steps, self.eval_every):
                 self.evaluate()
-            if due(before, steps, self.checkpoint_every) and not self.clock.done:
-                self.checkpoint("step", "periodic")
+            if (due(before, steps, self.checkpoint_every) or not self.saved) and not self.clock.done:
+                self.checkpoint("step", "periodic" if self.saved else "begin")
         if self.now() >= self.wake:
             self.wake = self.now() + TICK
             self._spent()
@@ -227,6 +228,7 @@ class Events:
 
     def checkpoint(self, kind: str, reason: str) -> None:
         """Save the whole run."""
+        self.saved = True
         self._collect()
         components = {**self.runner.state_dict(), "events": self.state_dict()}
         self.sink.checkpoint(kind, self.clock.steps, components, reason)
@@ -271,7 +273,7 @@ class Events:
         for controller, saved in zip(self.controllers, state["controllers"], strict=True):
             controller.load_state_dict(saved)
         self.limits.load_state_dict(state["limits"])
-        self.ended = state["ended"]
+        self.ended, self.saved = state["ended"], True
         self._schedule()
 
     def _spent(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import threading
 import time
 import traceback
@@ -21,6 +20,7 @@ from rlplug_core.errors import NonFinite, RlplugError
 from rlplug_core.loop.async_inline import Shared, Worker
 from rlplug_core.loop.events import TICK
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.signals import deaf
 from rlplug_core.loop.sync import loop
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
@@ -62,7 +62,7 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
 
 def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
     """Run a child process's work. Every exit leaves a message or an exit code, and none outlives the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to everyone; the parent decides
+    deaf()
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         run()

@@ -68,7 +68,7 @@ def rlplug_evaluation(run: RunView, step: int, returns: Sequence[float], lengths
 
 @hookspec
 def rlplug_run_checkpoint(run: RunView, path: Path, reason: str) -> None:
-    """Called after a checkpoint is durable; `reason` is `periodic`, `best`, `final` or `interrupted`."""
+    """Called after a checkpoint is durable; `reason` is `begin`, `periodic`, `best`, `final` or `interrupted`."""
 
 
 @hookspec

@@ -28,6 +28,7 @@ from safetensors.torch import load_file
 from rlplug_core.config.files import STATE, as_type, from_json, opened, own_directory
 from rlplug_core.config.files import content as content_of
 from rlplug_core.errors import BadCheckpoint, BadFile, plain
+from rlplug_core.runs.files import writing
 from rlplug_core.runs.states import Manifest, check
 from rlplug_core.types import Array, State
 
@@ -56,23 +57,33 @@ class Checkpoints:
         self.directory, self.keep = directory, keep
 
     def save(self, kind: str, step: int, components: Mapping[str, State], about: Mapping[str, object]) -> Saved:
-        """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest."""
+        """Write a checkpoint durably, then drop the old ones of its kind; `about` goes into the manifest.
+
+        Raises:
+            NotWritten: the system refused; what was there before is there still.
+        """
         self._entries()
+        saved = Saved(kind, step, self.directory / f"{kind}-{step:012d}")
+        temporary = self.directory / f".tmp-{saved.path.name}"
+        with writing(saved.path):
+            try:
+                self._write(temporary, step, components, about)
+                self._replace(temporary, saved.path)
+                self._prune(saved)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)  # so that it takes no space on a full disk
+        return saved
+
+    def _write(self, place: Path, step: int, components: Mapping[str, State], about: Mapping[str, object]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        final = self.directory / f"{kind}-{step:012d}"
-        temporary = self.directory / f".tmp-{final.name}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
         files: dict[str, str] = {}
         for name, state in components.items():
-            files.update(_write_component(temporary, name, state))
+            files.update(_write_component(place, name, state))
         manifest = {"format": FORMAT, "step": step, "components": sorted(components), "files": files, **about}
-        _write(temporary / "manifest.json", sealed(manifest))
-        _sync_directory(temporary)
-        self._replace(temporary, final)
-        saved = Saved(kind, step, final)
-        self._prune(saved)
-        return saved
+        _write(place / "manifest.json", sealed(manifest))
+        _sync_directory(place)
 
     def kept(self, *kinds: str) -> list[Saved]:
         """Those of the given kinds (all without), newest first; of one step, in the order of `kinds`."""
@@ -223,10 +234,23 @@ def _write_component(directory: Path, name: str, state: State) -> Iterator[tuple
     yield f"{name}.json", hashlib.sha256(tree).hexdigest()
     if arrays:
         path = directory / f"{name}.safetensors"
-        save_file(arrays, path)
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
+        _save_arrays(path, arrays)
         yield path.name, _digest(path)
+
+
+def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
+    """Write arrays durably.
+
+    Raises:
+        OSError: the system refused, which safetensors says in its text alone.
+    """
+    try:
+        save_file(arrays, path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise (OSError(int(number[1]), str(error)) if number else OSError(str(error))) from error
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def _read_component(directory: Path, name: str, digests: Mapping[str, str]) -> State:

@@ -8,14 +8,20 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal
 
-from rlplug_core.config.files import opened, regular, replace
-from rlplug_core.errors import RlplugError, UsageError, plain
+from rlplug_core.config.files import content, opened, regular, replace
+from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs import config as configuration
+from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import read
+
+#: The first file of a run directory, and one of the two marks of its lock.
+LOCK = "lock"
 
 
 class RunDirectory:
@@ -26,11 +32,14 @@ class RunDirectory:
         self.config_path = path / "config.json"
         self.journal_path = path / "journal.jsonl"
         self.checkpoints_path = path / "checkpoints"
-        self._lock: IO[bytes] | None = None
+        self._marks: list[int] = []
+        _DIRECTORIES.add(self)
 
     @classmethod
     def create(cls, out: Path, name: str | None, stem: str) -> RunDirectory:
-        """A new directory `out/name`; without a name, one from `stem` and the time.
+        """A new directory `out/name`, locked; without a name, one from `stem` and the time.
+
+        What a process left that was killed before it wrote down its configuration is taken over.
 
         Raises:
             UsageError: its name cannot be printed, it exists already or cannot be written.
@@ -47,11 +56,13 @@ class RunDirectory:
                 raise UsageError(
                     f"run directory {path} cannot be written: {reason}; choose another place with --out"
                 ) from error
-            raise UsageError(
-                f"run directory {path} exists already; "
-                f"choose another --name, or `rlplug resume {path}` to go on with it"
-            ) from error
-        return cls(path.absolute())
+            if not _abandoned(path):
+                begun = (path / "config.json").exists()
+                way = f"`rlplug resume {path}` to go on with it" if begun else "delete it, as it holds no run"
+                raise UsageError(f"run directory {path} exists already; choose another --name, or {way}") from error
+        directory = cls(path.absolute())
+        directory.lock()
+        return directory
 
     @classmethod
     def open(cls, path: Path | str) -> RunDirectory:
@@ -71,49 +82,81 @@ class RunDirectory:
         return configuration.read(self.config_path)
 
     def write_config(self, config: Mapping[str, object]) -> None:
-        replace(self.config_path, json.dumps(config, indent=1).encode())
+        with writing(self.config_path):
+            replace(self.config_path, json.dumps(config, indent=1).encode())
 
     def lock(self) -> None:
         """Become the one process that writes this run; released at exit, however the process ends.
 
+        Two marks bear the lock: the file `lock`, and the directory itself, which stays where someone deletes the file.
+
         Raises:
-            RlplugError: another process holds it.
+            UsageError: another process holds it, or the directory cannot be written.
         """
-        file = opened(self.path / "lock", "ab+")  # held until released
+        if self.held:
+            return
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._mark(self.path / LOCK)
+            self._mark(self.path)
         except BlockingIOError as error:
-            with file:
-                file.seek(0)
-                holder = plain(file.read(40).decode(errors="replace")) or "unknown"
+            holder = self._holder()
+            self.unlock()
             raise UsageError(
                 f"run {self.path} is being written by process {holder}; wait for it or stop it first"
             ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()).encode())
-        file.flush()
-        self._lock = file
+        except OSError as error:
+            self.unlock()
+            raise UsageError(f"run {self.path} cannot be locked: {error.strerror}; see whether it is yours") from error
+        with writing(self.path / LOCK):
+            os.ftruncate(self._marks[0], 0)
+            os.pwrite(self._marks[0], str(os.getpid()).encode(), 0)
 
     def unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        for mark in self._marks:
+            os.close(mark)
+        self._marks = []
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The lock for the block, as in `lock`."""
+        self.lock()
+        try:
+            yield
+        finally:
+            self.unlock()
+
+    @property
+    def held(self) -> bool:
+        """Return whether this process holds the lock; a process forked from one that does, does not."""
+        return bool(self._marks)
 
     def running(self) -> bool:
         """Return whether a process holds the lock."""
+        return _locked(self.path / LOCK) or _locked(self.path, directory=True)
+
+    def _mark(self, path: Path) -> None:
+        file = _descriptor(path, path == self.path, "ab+")
+        self._marks.append(file)
         try:
-            with opened(self.path / "lock") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return True
-        except FileNotFoundError:
-            pass
-        return False
+            raise
+        except OSError:
+            if path != self.path:  # a network's file system may lock files alone
+                raise
+
+    def _holder(self) -> str:
+        try:
+            return plain(content(self.path / LOCK).decode(errors="replace"), 40) or "unknown"
+        except (OSError, BadFile):
+            return "unknown"
 
     def status(self) -> str:
         """`running`, or how the last process left it: `finished`, `failed`, `interrupted`, `killed` without a word."""
-        if self.running():
-            return "running"
+        return "running" if self.running() else self.left()
+
+    def left(self) -> str:
+        """Return how the last process left the run, or `killed` where one is at it."""
         status = "killed"
         if self.journal_path.exists():
             for record in read(self.journal_path, kinds=("start", "end")):
@@ -126,6 +169,43 @@ def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
     rest = {name: value for name, value in options.items() if name != "seed"}
     text = json.dumps([algorithm, env, rest], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _locked(path: Path, directory: bool = False) -> bool:
+    try:
+        file = _descriptor(path, directory)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(file)
+    return False
+
+
+def _descriptor(path: Path, directory: bool, mode: Literal["rb", "ab+"] = "rb") -> int:
+    """A descriptor of a directory, or of a regular file."""
+    if directory:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with opened(path, mode) as file:
+        return os.dup(file.fileno())
+
+
+def _abandoned(path: Path) -> bool:
+    """Return whether a process made this directory and was killed before it wrote down what the run is."""
+    return regular(path / LOCK) and not os.path.lexists(path / "config.json")
+
+
+def _let_go() -> None:
+    """A child that an environment forks must not keep the lock of a run whose process has died."""
+    for directory in _DIRECTORIES:
+        directory.unlock()
+
+
+_DIRECTORIES: weakref.WeakSet[RunDirectory] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _make(path: Path, unique: bool) -> Path:

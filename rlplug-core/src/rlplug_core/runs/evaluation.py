@@ -80,10 +80,13 @@ def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict
     """The best checkpoint's returns, and under `last_…` those of the last weights, over greedy episodes of new seeds.
 
     Where both are of the same step they have the same weights, which play once.
+
+    Raises:
+        BadCheckpoint: one of them is gone or cannot be read.
     """
     checkpoints = Checkpoints(directory.checkpoints_path)
-    best, final = (checkpoints.kept(kind)[0] for kind in ("best", "final"))
     best_returns = _returns(evaluate_checkpoint(plan, directory, episodes))
+    best, final = (checkpoints.kept(kind)[0] for kind in ("best", "final"))
     same = best.step == final.step
     last = best_returns if same else _returns(evaluate_checkpoint(plan, directory, episodes, None, Conditions("final")))
     return {

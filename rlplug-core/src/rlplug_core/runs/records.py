@@ -1,9 +1,14 @@
-"""Checks what a journal's record says, so that no reader meets a wrong type; what is unsound counts as damaged."""
+"""One line of a journal: which lines are a record, and what it must say, so that no reader meets a wrong type.
+
+What is unsound counts as damaged.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -12,10 +17,29 @@ _Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Real = float | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of a journal."""
+
+    seq: _Whole
+    time: _Whole
+    kind: str
+    step: _Whole
+    data: dict[str, Any]
+
+
+class Start(msgspec.Struct):
+    """The beginning of a process's work, and what it takes back: all that was measured behind the record `after`."""
+
+    after: _Whole = 0
+    limit: _Whole = 0
+    rescale: bool = False
+
+
 class End(msgspec.Struct):
     """The way in which a process left the run."""
 
-    status: str
+    status: Literal["finished", "failed", "interrupted"]
     reason: str = ""
 
 
@@ -57,7 +81,8 @@ class Evaluation(msgspec.Struct, rename={"return_mean": "eval/return_mean"}):
 
 
 #: What records of a kind must hold; a kind that is not named may hold anything.
-KINDS: Mapping[str, object] = {
+KINDS: Mapping[str, type[msgspec.Struct]] = {
+    "start": Start,
     "evaluation": Evaluation,
     "episodes": Episodes,
     "final_eval": FinalEvaluation,
@@ -66,6 +91,27 @@ KINDS: Mapping[str, object] = {
 }
 #: Metrics that are read by name, and the largest whole number among metrics.
 NAMED, LARGEST = ("perf/wall_s", "perf/env_steps_per_s", "rollout/return_mean"), 2**63 - 1
+
+
+#: Six times as fast as `json`; a comparison reads a quarter of a million lines.
+_PARSER = msgspec.json.Decoder(Record)
+
+
+def parsed(line: bytes) -> Record | None:
+    """The record that a line holds, or None where it is torn, unsound or no record at all."""
+    record = _record(line) if line.endswith(b"\n") else None
+    return record if record is not None and sound(record.kind, record.data) else None
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        return _PARSER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # a number that is none, which msgspec refuses and a diverging run may record; or no record at all
+    try:
+        return msgspec.convert(json.loads(line), Record)
+    except (ValueError, msgspec.ValidationError, RecursionError):
+        return None
 
 
 def sound(kind: str, data: dict[str, Any]) -> bool:

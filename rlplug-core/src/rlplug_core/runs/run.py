@@ -25,12 +25,13 @@ from rlplug_core.plugins.env_source import EnvSource, source_of
 from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.plugins.transform import learned
-from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
 from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.reproducibility import differences, environment
-from rlplug_core.runs.session import Session, Watch
+from rlplug_core.runs.session import Point, Session, Watch
 from rlplug_core.runs.sources import identities, keep
 from rlplug_core.runs.survey import survey
 from rlplug_core.runs.trust import sealed
@@ -83,8 +84,10 @@ def train(
     if say is not None:
         for found in filter(None, (timing, survey(plan))):
             say(found)
-    run = _created(plan, word, Path(out), name, origins)
-    Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
+    run = _created(plan, word, Path(out), name)
+    with run.directory.locked():
+        _describe(run, plan, word, origins)
+        Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
     return run
 
 
@@ -136,12 +139,16 @@ def again(
     return train(algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False)
 
 
-def _created(plan: Plan, algorithm: str, out: Path, name: str | None, origins: Mapping[str, str]) -> Run:
-    """A new run directory in `out` with its `config.json`, and copies of the user's files."""
-    env, unnamed = plan.env, {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
+def _created(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:
+    """A new run directory in `out`, locked."""
     short = algorithm.rpartition(":")[2].rpartition("/")[2].lower()
-    stem = f"{short}-{env.rpartition(':')[2]}-s{plan.options.seed}"
-    run = Run(RunDirectory.create(out, name, stem), plan.source if unnamed else None)
+    stem = f"{short}-{plan.env.rpartition(':')[2]}-s{plan.options.seed}"
+    return Run(RunDirectory.create(out, name, stem), plan.source if plan.source.unnamed else None)
+
+
+def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) -> None:
+    """Write a new run's `config.json`, and copies of the user's files."""
+    env, unnamed = plan.env, {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
     run.directory.write_config(sealed(keep(run.path, {
         "name": run.name, "uid": uuid.uuid4().hex,
         "group": group_of(*identities(algorithm, env, plan.flat, plan.targets)), "algorithm": algorithm,
@@ -149,7 +156,6 @@ def _created(plan: Plan, algorithm: str, out: Path, name: str | None, origins: M
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
     }, plan.targets)))  # fmt: skip
-    return run
 
 
 def resume(
@@ -179,36 +185,51 @@ def resume(
         BadCheckpoint: no checkpoint can be read.
     """
     run = open_run(run, env=env, trust=trust)
-    if (status := run.status) == "running":
-        run.directory.lock()
-    plan = plan_of(run)
+    with run.directory.locked():  # before anything is read, since another process may be at it
+        _resume(run, total_timesteps, rescale, lambda plan: Session(plan, run.directory, run, Hooks(hooks), watch))
+    return run
+
+
+def _resume(run: Run, total_timesteps: int | None, rescale: bool, session: Callable[[Plan], Session]) -> None:
+    status, plan = run.directory.left(), plan_of(run)
     checkpoints = Checkpoints(run.directory.checkpoints_path)
     if not checkpoints.kept("final", "step"):
         plan, warm = _begun(plan)
-        Session(plan, run.directory, run, Hooks(enabled=hooks), watch).train(buffer=warm.buffer() if warm else None)
-        return run
-    session = Session(plan, run.directory, run, Hooks(enabled=hooks), watch)
+        session(plan).train(buffer=warm.buffer() if warm else None)
+        return
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:
         warn(f"{warning}; falling back to {saved.path.name}")
-    limit = total_timesteps or components["clock"]["limit"]
     if saved.kind == "final" and total_timesteps is None and status != "finished":
-        session.conclude(saved.step, components["events"]["ended"])
-        return run
-    if saved.kind == "final" and saved.step >= limit:
-        raise UsageError(
+        total_timesteps, rescale = _goal(run, manifest)
+    limit = total_timesteps or components["clock"]["limit"]
+    if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
+        if status == "finished":
+            raise _finished(run, saved, limit, components["events"]["ended"])
+        session(plan).conclude(saved.step, components["events"]["ended"])
+        return
+    for difference in differences(manifest["environment"], environment(plan)):
+        warn(f"this resume will not give the same bits: {difference}")
+    point = Point(saved.step, components, manifest.get("journal"))
+    session(plan).train(point, total_timesteps, rescale)
+
+
+def _goal(run: Run, manifest: Mapping[str, Any]) -> tuple[int | None, bool]:
+    """The limit of the last process, and whether it rescales, where that went beyond this final checkpoint and died."""
+    starts = list(read(run.journal, manifest.get("journal", 0), kinds=("start",))) if run.journal.exists() else []
+    return (starts[-1].data.get("limit"), starts[-1].data.get("rescale", False)) if starts else (None, False)
+
+
+def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
+    if saved.step >= limit:
+        return UsageError(
             f"run {run.name} is finished at step {saved.step}; "
             f"`rlplug resume {run.path} --total-timesteps N` with a larger N goes on"
         )
-    if saved.kind == "final" and total_timesteps is None:
-        raise UsageError(
-            f"run {run.name} is finished, stopped at step {saved.step}: {components['events']['ended']}; "
-            f"`rlplug resume {run.path} --total-timesteps {limit}` goes on without this condition"
-        )
-    for difference in differences(manifest["environment"], environment(plan)):
-        warn(f"this resume will not give the same bits: {difference}")
-    session.train((saved.step, components), total_timesteps, rescale)
-    return run
+    return UsageError(
+        f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
+        f"`rlplug resume {run.path} --total-timesteps {limit}` goes on without this condition"
+    )
 
 
 def load(

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import replace
 from rlplug_core.config.targets import message_of
-from rlplug_core.errors import Interrupted, NonFinite, RlplugError, UsageError, WorkerFailed, clean, warn
+from rlplug_core.errors import (
+    BadCheckpoint,
+    Interrupted,
+    NonFinite,
+    NotWritten,
+    RlplugError,
+    UsageError,
+    WorkerFailed,
+    clean,
+    warn,
+)
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.signals import heard
 from rlplug_core.loop.sync import Sync
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins import Hooks
@@ -30,13 +42,22 @@ from rlplug_core.runs.allowance import KIND, Allowance, measured
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
-from rlplug_core.runs.journal import Journal
+from rlplug_core.runs.journal import Journal, read
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
 from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
 Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point to go on from: its env step, the components saved there, the last record that its checkpoint had seen."""
+
+    step: int
+    components: Mapping[str, State]
+    after: int | None
 
 
 class Session:
@@ -54,10 +75,10 @@ class Session:
         self.status, self.ended = "failed", ""
 
     def train(
-        self, resumed: tuple[int, Mapping[str, State]] | None = None, limit: int | None = None, rescale: bool = False,
+        self, begin: Point | None = None, limit: int | None = None, rescale: bool = False,
         buffer: Mapping[str, object] | None = None,
     ) -> None:  # fmt: skip
-        """Train to the end (or to `limit`), from the state `resumed` (its env step and components) if given.
+        """Train to the end (or to `limit`), from a point that another process had reached if given.
 
         A new run may begin with the state of another one's `buffer`.
 
@@ -66,8 +87,8 @@ class Session:
         Raises:
             Interrupted: a signal stopped it, after a checkpoint. RlplugError: it failed.
         """
-        with self._recorded(resumed[0] if resumed else 0):
-            with self._started(resumed, limit, rescale, buffer):
+        with self._recorded(begin.after if begin else 0):
+            with self._started(begin, limit, rescale, buffer):
                 self._run()
             if self.status == "finished":
                 if self.plan.options.final_eval_episodes != 0:
@@ -86,47 +107,58 @@ class Session:
 
         `ended` says why the run had ended early, or is empty.
         """
-        with self._recorded(steps):
-            self.record("start", steps, {"resumed": True, **self.directory.config})
+        with self._recorded(None):
+            self._start(steps, {})
             self.hooks.run_start(self.run)
             self.clock.steps = steps
-            self._final_evaluation(steps)
+            played = read(self.directory.journal_path, kinds=("final_eval",))
+            if not any(record.step == steps for record in played):  # a kill may have come between it and the end
+                self._final_evaluation(steps)
             self.status, self.ended = "finished", ended
 
     @contextmanager
-    def _recorded(self, at: int) -> Iterator[None]:
-        """The run's lock and its journal, from env step `at` on; whatever ends the block, the journal says so."""
-        self.directory.lock()
-        self.journal = Journal(self.directory.journal_path, at)
+    def _recorded(self, after: int | None) -> Iterator[None]:
+        """The run's journal, of which what is behind `after` is taken back; whatever ends the block, it says so."""
+        self.journal = Journal(self.directory.journal_path, after)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
-        try:
-            with torch_settings(self.plan.options.threads), self._signals(), _no_exit():
-                yield
-        except BaseException as error:  # whatever ends a run, its journal says so; raised again below
-            self.status = "failed"
-            self._failed(error)
-            raise
-        finally:
-            self._end(self.status)
+        with ExitStack() as closing:
+            closing.callback(self.journal.close)
+            closing.callback(lambda: self.hooks.run_end(self.run, self.status))
+            closing.callback(self._close_eval_env)
+            try:
+                with torch_settings(self.plan.options.threads), heard(self._stop), _no_exit():
+                    yield
+                self._end()
+            except BaseException as error:  # whatever ends a run, its journal says so; raised again below
+                self._leave_if_forked()
+                self.status = "failed"
+                self._failed(error)
+                if isinstance(error, NotWritten):
+                    remedy = f"{error.remedy}, then `rlplug resume {self.run.path}` goes on"
+                    raise NotWritten(error.what, remedy) from error
+                raise
+
+    def _start(self, steps: int, goal: Mapping[str, object]) -> None:
+        before = self.journal.seq > 0  # it has begun before, if only to be killed ahead of its first checkpoint
+        data = {"resumed": before, "after": self.journal.after, **goal, **self.directory.config}
+        self.record("start", steps, data)
 
     @contextmanager
     def _started(
-        self, resumed: tuple[int, Mapping[str, State]] | None, limit: int | None, rescale: bool,
-        buffer: Mapping[str, object] | None,
+        self, begin: Point | None, limit: int | None, rescale: bool, buffer: Mapping[str, object] | None
     ) -> Iterator[None]:  # fmt: skip
         """The runner and its events, ready to go; closed whatever happens from here on."""
-        before = self.journal.seq > 0  # it has begun before, if only to be killed ahead of its first checkpoint
-        self.record("start", resumed[0] if resumed else 0, {"resumed": before, **self.directory.config})
+        self._start(begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {})
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
             self.events = Events(self.runner, self.plan.options, self)
             if buffer is not None:
                 self._fill(buffer)
-            if resumed:
-                with understood(self.directory.checkpoints_path / f"…-{resumed[0]:012d}"):
-                    self._load(resumed[1], limit, rescale)
+            if begin:
+                with understood(self.directory.checkpoints_path / f"…-{begin.step:012d}"):
+                    self._load(begin.components, limit, rescale)
             self.hooks.run_start(self.run)
             yield
         finally:
@@ -184,52 +216,62 @@ class Session:
         episodes = self.plan.options.final_eval_episodes
         if episodes == 0:
             return
-        found = final_evaluation(self.plan, self.directory, episodes or self._allowance().final)
+        try:
+            found = final_evaluation(self.plan, self.directory, episodes or self._allowance().final)
+        except BadCheckpoint as error:
+            raise BadCheckpoint(f"no final evaluation: {error}; `rlplug resume {self.run.path}` tries again") from error
         self.record("final_eval", steps, found)
 
     def _failed(self, error: BaseException) -> None:
+        """Write down why, as far as the disk takes it: what is to be raised is `error`."""
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
         said = "".join(details + traceback.format_exception(error))
-        replace(self.directory.path / "error.txt", clean(said).encode())
-        self.record("error", self.clock.steps, {"type": type(error).__name__, "message": message_of(error)})
+        with suppress(OSError):
+            replace(self.directory.path / "error.txt", clean(said).encode())
+        with suppress(NotWritten):
+            step = self.clock.steps
+            self.journal.write("error", step, {"type": type(error).__name__, "message": message_of(error)})
+            self._end()
         self.hooks.run_error(self.run, error)
 
-    def _end(self, status: str) -> None:
+    def _end(self) -> None:
+        early = {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
+        self.journal.write("end", self.clock.steps, {"status": self.status, **early})
+        self.journal.sync()
+
+    def _close_eval_env(self) -> None:
         if self.eval_env is not None:
             self.eval_env.close()
-        early = {"reason": f"stopped at step {self.clock.steps:,}: {self.ended}"} if self.ended else {}
-        self.record("end", self.clock.steps, {"status": status, **early})
-        self.journal.sync()
-        self.hooks.run_end(self.run, status)
-        self.journal.close()
-        self.directory.unlock()
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop between two batches, a second SIGINT at once. Only the main thread may do this."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
+    def _leave_if_forked(self) -> None:
+        """A child that an environment forked, and that came back here, is not this run: it must write nothing."""
+        if not self.directory.held:
+            os._exit(1)
 
-        def stop(number: int, frame: object) -> None:
-            if self.signal and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self.signal, self.clock.stop = number, True
+    def _check_place(self) -> None:
+        """Stop where nothing may be written any more.
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        Raises:
+            RlplugError: the run directory is gone.
+        """
+        self._leave_if_forked()
+        if self.journal.lost:
+            raise RlplugError(
+                f"the run directory {self.run.path} was deleted or moved, so the run has stopped; "
+                f"where it was moved, `rlplug resume` goes on from its last checkpoint"
+            )
+
+    def _stop(self, number: int) -> None:
+        self.signal, self.clock.stop = number, True
 
     # What events ask for.
 
     def record(self, kind: str, step: int, data: Mapping[str, object]) -> None:
+        self._check_place()
         written = self.journal.write(kind, step, data)
-        if written and kind in ("metrics", "evaluation"):
+        if kind in ("metrics", "evaluation"):
             self.hooks.run_log(self.run, step, {k: v for k, v in written.data.items() if not isinstance(v, bool)})
-        if written and kind == "episodes":
+        if kind == "episodes":
             self.hooks.episodes(self.run, step, written.data)
 
     def evaluate(self, learner: Learner[Any]) -> Evaluation:
@@ -267,18 +309,20 @@ class Session:
         return learned(self.runner.actor.env) if isinstance(self.runner, Sync) else {}
 
     def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None:
+        self._check_place()
+        self.journal.sync()  # before the checkpoint, which says up to where it counts
         about = {
             "reason": reason, "exact": not self.runner.inexact, "inexact": self.runner.inexact,
-            "environment": environment(self.plan), "created": time.time(),
+            "environment": environment(self.plan), "created": time.time(), "journal": self.journal.seq,
         }  # fmt: skip
         if wrappers := self._learned():
             components = {**components, "wrappers": wrappers}
         saved = self.checkpoints.save(kind, step, components, about)
-        self.journal.sync()
         self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})
         self.hooks.run_checkpoint(self.run, saved.path, reason)
 
     def watch(self, progress: Progress) -> None:
+        self._check_place()
         if self.on_watch is not None:
             self.on_watch(progress)
 

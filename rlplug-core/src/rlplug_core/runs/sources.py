@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.config.files import content, own_directory
+from rlplug_core.config.files import content, own_directory, replace
 from rlplug_core.errors import BadFile, plain
 from rlplug_core.plugins import source_file
 from rlplug_core.plugins.wrapping import joined, split
+from rlplug_core.runs.files import writing
 
 FOLDER = "sources"
 
@@ -28,10 +29,13 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
     kept: dict[str, dict[str, str]] = {}
     for role, name in roles(config, targets).items():
         if path := source_file(name):
-            found = digest(path)
+            found, copied = digest(path), content(path)
             copy = Path(FOLDER, f"{path.stem}-{found[:8]}.py")  # two files of one name differ in what they hold
-            (run / FOLDER).mkdir(exist_ok=True)
-            (run / copy).write_bytes(path.read_bytes())
+            with writing(run / copy):
+                (run / FOLDER).mkdir(exist_ok=True)
+                if not own_directory(run / FOLDER):  # as a stranger may have left it
+                    raise BadFile(run / FOLDER, "it is no directory of the run's own; delete it")
+                replace(run / copy, copied)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
     return {**config, "sources": kept}
 

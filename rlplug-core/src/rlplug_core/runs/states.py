@@ -59,6 +59,7 @@ class Manifest(msgspec.Struct):
     environment: Environment | None = None
     exact: bool = True
     inexact: str = ""
+    journal: _Whole | None = None
 
 
 COMPONENTS: dict[str, Any] = {"clock": Clock, "events": Events}

@@ -100,6 +100,7 @@ class Story:
             journal.write("end", 100, {"status": status})
             self.hooks.run_end(run, status)
             journal.close()
+            directory.unlock()
         self.hooks.doctor([])
 
 

@@ -1,0 +1,107 @@
+"""The signals that ask a run to save and to end: who hears them, and what a second one does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rlplug_core.errors import Stopped
+
+#: Ctrl-C, a batch system's end, a terminal that closes, a batch system's warning.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+#: Those of which a second one does not wait for a checkpoint.
+URGENT = (signal.SIGINT, signal.SIGTERM)
+#: Seconds in which Python must hear a second one; code in C that hangs keeps it from that.
+PATIENCE = 5.0
+
+
+@contextmanager
+def heard(stop: Callable[[int], None]) -> Iterator[None]:
+    """Call `stop` with the number of the first signal; a second urgent one raises, in the middle of whatever goes on.
+
+    One that whoever started us ignores, as `nohup` does with SIGHUP, stays ignored. Only the main thread hears signals;
+    in another one nothing changes.
+
+    Raises:
+        Stopped: a second SIGINT or SIGTERM.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    listener = _Listener(stop)
+    numbers = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, listener) for number in numbers}
+    with listener.watched():
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Listener:
+    """Counts signals in Python, while a thread counts the same in case that Python does not get to it."""
+
+    def __init__(self, stop: Callable[[int], None]) -> None:
+        self.stop = stop
+        self.stopped = self.urged = False
+        self.reacted = threading.Event()
+
+    def __call__(self, number: int, frame: Any) -> None:
+        if number in URGENT and self.urged:
+            self.reacted.set()
+            raise Stopped(f"stopped at once by a second {signal.Signals(number).name}", number)
+        self.urged = self.urged or number in URGENT
+        if not self.stopped:
+            self.stopped = True
+            self.stop(number)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """A thread gets the numbers from the operating system, whatever the main thread does."""
+        theirs, ours = os.pipe()
+        os.set_blocking(ours, False)
+        before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
+        thread = threading.Thread(target=self._watch, args=(theirs,), name="rlplug-signals", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            self.reacted.set()
+            os.close(ours)
+            thread.join()
+            os.close(theirs)
+
+    def _watch(self, numbers: int) -> None:
+        urgent = 0
+        while found := os.read(numbers, 1):
+            urgent += found[0] in URGENT
+            if urgent == 2 and not self.reacted.wait(PATIENCE):
+                name = signal.Signals(found[0]).name
+                os.write(2, f"rlplug: ended by a second {name}, as the run did not react\n".encode())
+                os._exit(128 + found[0])
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Keep signals from processes that start in the block, until they are `deaf`; this one gets them behind it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def deaf() -> None:
+    """Leave to the parent what a terminal or a batch system sends to every process of a run.
+
+    By functions, as what is ignored would stay so in the simulators that an environment starts.
+    """
+    for number in STOPPING:
+        signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

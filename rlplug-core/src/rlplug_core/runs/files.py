@@ -1,0 +1,41 @@
+"""Turns what the system refuses to write into one sentence with the way out."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlplug_core.errors import NotWritten
+
+#: What to do about it, by the error's number.
+REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some of your quota",
+    errno.EROFS: "make the file system writable",
+    errno.EACCES: "make it writable",
+    errno.EPERM: "make it writable",
+    errno.EMFILE: "allow more open files (`ulimit -n`)",
+    errno.ENFILE: "close programs, as too many files are open",
+    errno.EFBIG: "allow larger files (`ulimit -f`)",
+    errno.EIO: "see whether the disk is sound",
+    errno.ENOENT: "see whether its directory is there",
+}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Do something to a file of a run.
+
+    Raises:
+        NotWritten: the system refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        code = error.errno or 0
+        reason = os.strerror(code) if code else str(error)
+        remedy = REMEDIES.get(code, REMEDIES[errno.EIO])
+        raise NotWritten(f"{path} cannot be written: {reason}", remedy) from error

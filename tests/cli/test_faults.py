@@ -1,0 +1,36 @@
+"""A slice of what `nox -s faults` does for all: kills and failing file operations, compared with a whole run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def table(module: str, *words: str, **environment: str) -> list[list[str]]:
+    """The cells of the table that a module prints; it ends well where nothing is wrong."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.faults.{module}", *words], cwd=ROOT, env={**os.environ, **environment},
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()]
+
+
+def test_a_run_that_is_killed_ends_like_one_that_was_left_alone() -> None:
+    rows = table("kills", "a2c", RLPLUG_KILLS="3")
+    assert [row[:2] for row in rows] == [["a2c", "sync"], ["a2c", "inline"]]
+    assert all(int(kills) > 0 for _, _, kills, _ in rows)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the library that makes files fail needs a C compiler")
+def test_whatever_file_operation_fails_the_run_says_so_and_goes_on() -> None:
+    rows = table("files", "0.01")
+    assert [row[0] for row in rows] == ["kill", "ENOSPC", "EIO", "EACCES", "EMFILE"]
+    assert sum(int(trials) for _, trials, _, _ in rows) > 5

@@ -1,0 +1,37 @@
+"""Environments that hang in their twentieth step, unless the file that STUCK names says that one has hung."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Array, Timestep
+
+
+class InPython(Chain):
+    """Hangs where Python hears signals."""
+
+    taken: int = 0
+
+    def step(self, action: Array) -> Timestep:
+        self.taken += 1
+        if self.taken == 20 and (mark := os.environ.get("STUCK")) and not Path(mark).exists():
+            Path(mark).touch()
+            self.hang()
+        return super().step(action)
+
+    def hang(self) -> None:
+        while True:
+            time.sleep(1)
+
+
+class InC(InPython):
+    """Hangs in C, where signals reach the process but not Python."""
+
+    def hang(self) -> None:
+        libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+        libc.pthread_mutex_lock(mutex)
+        libc.pthread_mutex_lock(mutex)  # which nobody unlocks, and no signal interrupts

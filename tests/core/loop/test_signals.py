@@ -1,0 +1,164 @@
+"""Every way to stop a run from outside: it saves where it can, ends where it must, and goes on where it was paused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.errors import Stopped
+from rlplug_core.loop.signals import heard
+from rlplug_core.runs.run import open_run, resume
+from tests.core.fakes import ENVS, TINY
+
+#: Seconds after which what ought to come is missed.
+PATIENCE = 60.0
+STUCK = Path(__file__).with_name("stuck.py")
+SCRIPT = """
+import sys
+from rlplug_core.errors import RlplugError, Stopped
+from rlplug_core.runs.run import train
+options = {{"total_timesteps": 10**8, "log_every": 200, "eval_episodes": 2, "final_eval_episodes": 0, **{options}}}
+try:
+    train({algorithm!r}, {env!r}, options, out={out!r}, name="run", hooks=False)
+except (RlplugError, Stopped) as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a run in a process and process group of its own, of which nothing outlives the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(env: str = f"{ENVS}:Chain", **options: Any) -> subprocess.Popen[str]:
+        code = SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
+        words, environment = [sys.executable, "-c", code], {**os.environ, "STUCK": str(tmp_path / "stuck")}
+        started.append(
+            subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment)
+        )
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def reached(process: subprocess.Popen[str], condition: Callable[[], Any]) -> None:
+    """Wait until the condition holds, while the process is alive."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < deadline, "the condition never came"
+        time.sleep(0.01)
+
+
+def journal(tmp_path: Path) -> str:
+    path = tmp_path / "run" / "journal.jsonl"
+    return path.read_text() if path.exists() else ""
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in errors
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGUSR1, 138)])
+def test_a_closed_terminal_and_a_warning_of_a_batch_system_save(
+    start: Start, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    process = start(runner="sync")
+    reached(process, lambda: '"metrics"' in journal(tmp_path))
+    process.send_signal(number)
+    found, errors = ended(process)
+    assert (found, f"stopped by {number.name} at step" in errors) == (code, True)
+    assert open_run(tmp_path / "run").status == "interrupted"
+
+
+def test_who_is_told_to_ignore_a_closed_terminal_goes_on() -> None:
+    """As `nohup` does."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with heard(lambda number: pytest.fail("it was heard")):
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_warning_before_the_end_is_no_first_of_two() -> None:
+    """A batch system warns by SIGUSR1 and ends by SIGTERM; only a second end is one too many."""
+    told: list[int] = []
+    with heard(told.append):
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+        with pytest.raises(Stopped, match="a second SIGTERM"):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert told == [signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("name", ["InPython", "InC"])
+def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path: Path, name: str) -> None:
+    """In C, where Python hears no signal, too."""
+    process = start(f"{STUCK}:{name}", runner="sync")
+    reached(process, lambda: (tmp_path / "stuck").exists())
+    process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.terminate()
+    code, errors = ended(process)
+    assert (code, "by a second SIGTERM" in errors) == (143, True)
+    run = open_run(tmp_path / "run")
+    assert run.status in ("failed", "killed")
+    assert resume(run, total_timesteps=100, hooks=False).status == "finished"
+
+
+@pytest.mark.parametrize("when", ["the fork server", "a worker"])
+def test_an_interrupt_while_workers_start_is_a_clean_stop(start: Start, tmp_path: Path, when: str) -> None:
+    process = start(runner="async", workers=3)
+    reached(process, lambda: len(children(process.pid)) >= {"the fork server": 2, "a worker": 3}[when])
+    os.killpg(process.pid, signal.SIGINT)
+    code, errors = ended(process)
+    assert code == 130, errors
+    assert "stopped by SIGINT at step" in errors
+    assert resume(open_run(tmp_path / "run"), total_timesteps=2000, hooks=False).status == "finished"
+
+
+def children(session: int) -> list[int]:
+    """The processes of a session, but for its leader."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session and int(path.name) != session:
+            found.append(int(path.name))
+    return found
+
+
+def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(start: Start, tmp_path: Path) -> None:
+    process = start(runner="async", worker_timeout=1.0)
+    reached(process, lambda: '"metrics"' in journal(tmp_path))
+    os.killpg(process.pid, signal.SIGSTOP)
+    time.sleep(3)  # no condition can stand for time that passes
+    before = len(journal(tmp_path))
+    os.killpg(process.pid, signal.SIGCONT)
+    reached(process, lambda: len(journal(tmp_path)) > before + 1000)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert ended(process)[0] == 143

@@ -1,0 +1,364 @@
+"""What a stop at a bad moment, a second process, a forked child or a full disk leaves: everything, and once."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlplug_core.errors import NotWritten, RlplugError, UsageError
+from rlplug_core.loop.events import Progress
+from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import Journal, Record, standing, tail
+from rlplug_core.runs.journal import read as read_journal
+from rlplug_core.runs.run import Run, open_run, resume, train
+from tests.core.fakes import ENVS, TINY, assert_same
+
+CHAIN = f"{ENVS}:Chain"
+OPTIONS: dict[str, Any] = {
+    "seed": 3, "num_envs": 2, "total_timesteps": 200, "runner": "sync", "eval_episodes": 5, "eval_every": 50,
+    "log_every": 20, "checkpoint_every": 40, "final_eval_episodes": 10,
+}  # fmt: skip
+
+
+class Death(BaseException):
+    """Stands for a kill: what comes after it is undone by `died`."""
+
+
+def trained(out: Path, env: str = CHAIN, watch: Callable[[Progress], None] | None = None, **options: Any) -> Run:
+    return train(TINY, env, {**OPTIONS, **options}, out=out, name="run", hooks=False, watch=watch)
+
+
+def killed(run: Run, seq: int) -> None:
+    """Leave what a kill would have left behind the record `seq`: no record after it, no checkpoint that saw more."""
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join(lines[:seq]) + lines[seq][:9])
+    for saved in Checkpoints(run.directory.checkpoints_path).kept():
+        if read(saved.path, "learner")[1]["journal"] > seq:
+            shutil.rmtree(saved.path)
+
+
+def told(run: Run, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
+    """The records of these kinds without what time and place have to do with them."""
+    records = read_journal(run.journal, kinds=kinds)
+    return [(r.kind, r.step, {k: v for k, v in r.data.items() if not k.startswith("perf/")}) for r in records]
+
+
+def weights(run: Run) -> Any:
+    return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return trained(tmp_path_factory.mktemp("done"), keep_checkpoints=20)
+
+
+STORY = ("metrics", "episodes", "evaluation", "final_eval")
+
+
+# What was taken back.
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_killed_behind_any_record_every_episode_and_point_is_there_once(done: Run, tmp_path: Path, part: int) -> None:
+    last = max(record.seq for record in read_journal(done.journal, kinds=["final_eval"]))
+    run = Run(shutil.copytree(done.path, tmp_path / "run"))
+    killed(run, 2 + part * (last - 3) // 7)  # from behind the first checkpoint to behind the final one
+    resume(run, hooks=False)
+    assert told(run, *STORY) == told(done, *STORY)
+    assert_same(weights(run), weights(done))
+    assert run.episodes()["steps"].tolist() == done.episodes()["steps"].tolist()
+    assert run.status == "finished"
+
+
+def test_what_was_taken_back_leaves_every_reader(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    episode = {"steps": [5], "workers": [0], "returns": [1.0], "lengths": [5]}
+    journal.write("start", 0, {"resumed": False, "after": 0})
+    journal.write("episodes", 10, episode)
+    journal.write("episodes", 20, episode)
+    journal.write("tag", 20, {"kept": "yes"})
+    journal.write("start", 20, {"resumed": True, "after": 2})  # its checkpoint was saved at 20, ahead of that record
+    journal.write("episodes", 20, episode)
+    journal.close()
+    assert [r.seq for r in read_journal(journal.path, kinds=["episodes"])] == [2, 6]
+    assert [r.seq for r in read_journal(journal.path)] == [1, 2, 4, 5, 6]
+    assert len(list(tail(journal.path, 0))) == 6
+
+
+def test_a_final_evaluation_stays_where_the_run_goes_beyond_it() -> None:
+    def record(seq: int, kind: str, step: int, **data: Any) -> Record:
+        return Record(seq, 0, kind, step, data)
+
+    told = [record(1, "start", 0, after=0), record(2, "final_eval", 100, return_mean=1.0)]
+    assert [r.seq for r in standing([*told, record(3, "start", 100, after=1)])] == [1, 2, 3]
+    assert [r.seq for r in standing([*told, record(3, "start", 80, after=1)])] == [1, 3]
+
+
+# Stopped behind the final checkpoint.
+
+
+def behind_its_final_checkpoint(out: Path, act: Callable[[], None], **options: Any) -> None:
+    def watch(progress: Progress) -> None:
+        if progress.phase == "final_eval":
+            act()
+
+    trained(out, watch=watch, **options)
+
+
+def twice() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("typed", [None, 200])
+def test_stopped_behind_its_final_checkpoint_it_is_concluded(done: Run, tmp_path: Path, typed: int | None) -> None:
+    with pytest.raises(KeyboardInterrupt, match="stopped at once by a second SIGINT"):
+        behind_its_final_checkpoint(tmp_path, twice)
+    run = open_run(tmp_path / "run")
+    assert (run.status, told(run, "final_eval")) == ("failed", [])
+    resume(run, total_timesteps=typed, hooks=False)
+    assert run.status == "finished"
+    assert told(run, *STORY) == told(done, *STORY)
+
+
+def test_killed_between_its_final_evaluation_and_its_end_it_has_one(done: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(done.path, tmp_path / "run"))
+    killed(run, max(record.seq for record in read_journal(run.journal, kinds=["final_eval"])))
+    resume(run, hooks=False)
+    assert run.status == "finished"
+    assert told(run, *STORY) == told(done, *STORY)
+
+
+def test_prolonged_and_killed_at_once_it_goes_on_to_where_it_was_to_go(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    resume(run, total_timesteps=300, hooks=False)
+    whole, steps = weights(run), [saved.step for saved in Checkpoints(run.directory.checkpoints_path).kept("step")]
+    other = trained(tmp_path / "other")
+    seq = max(record.seq for record in read_journal(other.journal))
+
+    def watch(progress: Progress) -> None:
+        if progress.steps > 200:
+            raise Death
+
+    with pytest.raises(Death):
+        resume(other, total_timesteps=300, watch=watch, hooks=False)
+    killed(other, seq + 1)
+    assert other.status == "killed"
+    resume(other, hooks=False)
+    assert steps[0] > 200
+    assert_same(weights(other), whole)
+
+
+# The first checkpoint.
+
+
+def test_a_run_can_be_resumed_from_its_first_step_on(done: Run, tmp_path: Path) -> None:
+    def watch(progress: Progress) -> None:
+        raise Death
+
+    with pytest.raises(Death):
+        trained(tmp_path, watch=watch)
+    run = open_run(tmp_path / "run")
+    assert [saved.step for saved in Checkpoints(run.directory.checkpoints_path).kept()] == [0]
+    with pytest.raises(UsageError, match=r"run exists already; choose another --name, or `rlplug resume .*run`"):
+        trained(tmp_path)
+    resume(run, hooks=False)
+    assert_same(weights(run), weights(done))
+    assert told(run, *STORY) == told(done, *STORY)
+
+
+def test_what_a_kill_left_before_the_configuration_does_not_hold_the_name(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").write_text("1")
+    assert trained(tmp_path).status == "finished"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("not ours")
+    with pytest.raises(UsageError, match="other exists already; choose another --name, or delete it"):
+        RunDirectory.create(tmp_path, "other", "")
+
+
+# One writer.
+
+
+def test_a_resume_locks_before_it_loads(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    for saved in Checkpoints(run.directory.checkpoints_path).kept():
+        (saved.path / "manifest.json").write_text("")  # as another process may be about to replace it
+    with other_holds(run.path) as holder, pytest.raises(UsageError, match=f"written by process {holder};"):
+        resume(run, hooks=False)
+
+
+@contextmanager
+def other_holds(path: Path) -> Iterator[int]:
+    words = "import sys; from rlplug_core.runs.directory import RunDirectory as R\nR.open(sys.argv[1]).lock()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"{words}; print(flush=True); sys.stdin.read()", str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout
+    holder.stdout.readline()
+    yield holder.pid
+    holder.communicate("")
+
+
+def test_without_its_lock_file_a_run_is_as_locked(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    with other_holds(run.path):
+        (run.path / "lock").unlink()
+        assert run.status == "running"
+        with pytest.raises(UsageError, match="is being written by process"):
+            run.directory.lock()
+        assert not run.directory.held
+    assert run.status == "finished"
+
+
+@pytest.mark.parametrize("how", ["deleted", "renamed", "journal"])
+def test_a_run_whose_directory_goes_stops_at_once_and_makes_no_other(tmp_path: Path, how: str) -> None:
+    run = tmp_path / "run"
+    actions: dict[str, Callable[[], Any]] = {
+        "deleted": lambda: shutil.rmtree(run), "renamed": lambda: run.rename(tmp_path / "moved"),
+        "journal": (run / "journal.jsonl").unlink,
+    }  # fmt: skip
+    seen = []
+
+    def watch(progress: Progress) -> None:
+        seen.append(progress.steps)
+        if progress.phase == "evaluating" and len(seen) > 2:
+            actions.pop(how, lambda: None)()
+
+    with pytest.raises(RlplugError, match=r"run directory .*run was deleted or moved, so the run has stopped"):
+        trained(tmp_path, watch=watch, total_timesteps=100_000, eval_every=50)
+    assert max(seen) < 200
+    assert run.exists() == (how == "journal")
+    if how == "renamed":
+        moved = open_run(tmp_path / "moved")
+        assert moved.status == "failed"
+        assert resume(moved, total_timesteps=300, hooks=False).status == "finished"
+
+
+FORKING = Path(__file__).with_name("forking.py")
+
+
+@pytest.mark.parametrize("name", ["Lingers", "Returns", "Raises"])
+def test_a_forked_child_of_an_environment_holds_no_lock_and_writes_nothing(
+    done: Run, tmp_path: Path, name: str
+) -> None:
+    """Whether it outlives the run, comes back into the loop, or breaks out of it."""
+    run = trained(tmp_path, env=f"{FORKING}:{name}")
+    assert run.status == "finished"  # and not running, as one that lingers would have it
+    assert told(run, *STORY) == told(done, *STORY)
+    assert [r.seq for r in read_journal(run.journal)] == list(range(1, run.journal.read_bytes().count(b"\n") + 1))
+    assert not (run.path / "error.txt").exists()
+
+
+# A full disk.
+
+
+@contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    """As a full disk: a write beyond takes what fits and is refused then."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture(scope="module")
+def talkative(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose journal gets longer than any other of its files."""
+    return trained(tmp_path_factory.mktemp("talkative"), log_every=2)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.96])
+def test_where_the_disk_is_full_it_says_where_and_goes_on_when_it_is_not(
+    talkative: Run, tmp_path: Path, share: float
+) -> None:
+    """In a checkpoint, and in the journal."""
+    room = int(share * talkative.journal.stat().st_size)
+    biggest = max(path.stat().st_size for path in talkative.directory.checkpoints_path.rglob("*.*"))
+    assert (room > biggest) == (share > 0.5)
+    where = "journal.jsonl" if share > 0.5 else "step-000000000000"
+    said = rf"{where} cannot be written: File too large; .*resume .* goes on"
+    with no_file_beyond(room), pytest.raises(NotWritten, match=said):
+        trained(tmp_path, log_every=2)
+    run = open_run(tmp_path / "run")
+    assert run.journal.read_bytes().endswith(b"\n")
+    resume(run, hooks=False)
+    assert told(run, *STORY) == told(talkative, *STORY)
+    assert_same(weights(run), weights(talkative))
+
+
+def test_a_disk_that_is_full_from_the_start_holds_no_name(tmp_path: Path) -> None:
+    with no_file_beyond(100), pytest.raises(NotWritten, match="cannot be written: File too large"):
+        trained(tmp_path)
+    assert trained(tmp_path).status == "finished"
+
+
+def test_a_line_that_the_disk_does_not_take_leaves_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.write("tag", 0, {"a": "b"})
+    before = journal.path.read_bytes()
+    with no_file_beyond(len(before) + 20), pytest.raises(NotWritten, match=r"journal.jsonl cannot be written"):
+        journal.write("tag", 1, {"a": "b"})
+    assert journal.path.read_bytes() == before
+    journal.write("tag", 1, {"a": "b"})
+    journal.close()
+    assert [r.seq for r in read_journal(journal.path)] == [1, 2]
+
+
+# A damaged journal.
+
+
+EMPTY_COLUMNS = {"steps": [1], "workers": [], "returns": [], "lengths": []}
+DAMAGED = {
+    "seq too high": {"seq": 900}, "seq too low": {"seq": 1}, "no status": {"kind": "end"},
+    "strange status": {"kind": "end", "data": {"status": 7}}, "columns": {"kind": "episodes", "data": EMPTY_COLUMNS},
+    "step": {"step": 10**30}, "time": {"time": -5}, "infinite step": {"step": float("inf")},
+}  # fmt: skip
+
+
+def line(seq: int, damage: dict[str, Any] | None = None) -> str:
+    return json.dumps({"seq": seq, "time": 1, "kind": "tag", "step": 0, "data": {}, **(damage or {})})
+
+
+BAD = {name: line(3, damage) for name, damage in DAMAGED.items()} | {"deep": "[" * 100_000, "zeros": "\0" * 90}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_a_damaged_line_is_passed_over_and_hides_no_other(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text("\n".join([line(1), line(2), bad, line(4), line(5)]) + "\n")
+    assert [record.seq for record, _ in tail(path, 0, 0)] == [1, 2, 4, 5]
+
+
+def test_lines_that_are_gone_without_a_trace_hide_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text("\n".join([line(1), "?", line(9), line(10), line(11), line(3), line(12)]) + "\n")
+    assert [record.seq for record, _ in tail(path, 0, 0)] == [1, 9, 10, 11, 12]
+
+
+def test_checkpoints_of_before_know_no_record_and_take_nothing_back(done: Run, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(done.path, tmp_path / "run"))
+    killed(run, 20)
+    for saved in Checkpoints(run.directory.checkpoints_path).kept():
+        _, manifest = read(saved.path, "learner")
+        kept = {key: value for key, value in manifest.items() if key not in ("sha256", "journal")}
+        (saved.path / "manifest.json").write_bytes(sealed(kept))
+    resume(run, hooks=False)
+    assert run.status == "finished"
