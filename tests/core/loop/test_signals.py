@@ -152,8 +152,18 @@ def children(session: int) -> list[int]:
     return found
 
 
-def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(start: Start, tmp_path: Path) -> None:
-    process = start(runner="async", worker_timeout=1.0)
+#: Each kind of process that a run waits for.
+WORKERS: dict[str, dict[str, Any]] = {
+    "workers": {"runner": "async"}, "environments": {"runner": "sync", "num_envs": 2, "env_workers": 2},
+    "actors": {"runner": "decoupled", "actors": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", WORKERS.values(), ids=WORKERS)
+def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(
+    start: Start, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    process = start(worker_timeout=1.0, **options)
     reached(process, lambda: '"metrics"' in journal(tmp_path))
     os.killpg(process.pid, signal.SIGSTOP)
     time.sleep(3)  # no condition can stand for time that passes
