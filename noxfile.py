@@ -130,6 +130,7 @@ def faults(session: nox.Session) -> None:
     with timed(session, checks):
         session.run("pytest", "tests/faults", *PARALLEL)
         session.run("python", "-m", "tests.faults.page", *session.posargs)
+        session.run("python", "-m", "tests.faults.hostile")
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
