@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -17,3 +18,11 @@ def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     del os.environ["XDG_STATE_HOME"]
     if before is not None:
         os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def heard_signals() -> None:
+    """No signal is ignored, as whoever starts the tests in the background makes it; runs would leave it so."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
