@@ -266,6 +266,8 @@ class _Decoder:
         self.filled.add(id(current))
         self.packages.add(_module(type(current)).partition(".")[0])
         attributes, saved = vars(current), state["attributes"]
+        if not all(isinstance(name, str) for name in saved):
+            raise Uncapturable(f"{_where(path)} has an attribute without a name")
         values = {name: self.decode(part, attributes.get(name), (*path, name)) for name, part in saved.items()}
         for name in attributes.keys() - values.keys() - _constant(type(current)):
             del attributes[name]

@@ -72,6 +72,11 @@ class FinalEvaluation(msgspec.Struct):
     return_std: _Real = 0.0
     return_min: _Real = 0.0
     return_max: _Real = 0.0
+    last_checkpoint: str = ""
+    last_return_mean: _Real = 0.0
+    last_return_std: _Real = 0.0
+    last_return_min: _Real = 0.0
+    last_return_max: _Real = 0.0
 
 
 class Evaluation(msgspec.Struct, rename={"return_mean": "eval/return_mean"}):
