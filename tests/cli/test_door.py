@@ -236,7 +236,7 @@ def test_a_script_is_named_if_importing_it_does_not_run_it(
     ("env", "options", "kind"),
     [
         ("./mine.py:one", {}, "discrete"),
-        ("InvertedPendulum-v5", {}, "continuous"),
+        ("MountainCarContinuous-v0", {}, "continuous"),
         ("rlplug_core.testing.envs:Pixels", {}, "pixels"),
         ("rlplug_core.testing.envs:Pixels", {"wrap": ["flatten"]}, "discrete"),
         ("CartPole-v1", {}, ""),
