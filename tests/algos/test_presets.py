@@ -16,7 +16,7 @@ from rlplug_core.plugins import records
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.testing.envs import LongRecall
-from rlplug_core.types import Spec, tree_map
+from rlplug_core.types import Goals, Spec, tree_map
 
 
 def box(size: int) -> spaces.Box:
@@ -33,6 +33,9 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "MiniGrid-Empty-8x8-v0": (
         spaces.Dict({"direction": spaces.Discrete(4), "image": spaces.Box(0, 255, (7, 7, 3), np.uint8)}),
         spaces.Discrete(7),
+    ),
+    "FetchReach-v4": (
+        spaces.Dict({"achieved_goal": box(3), "desired_goal": box(3), "observation": box(10)}), box(4),
     ),
     "rlplug_core.testing.envs:LongRecall": (LongRecall.obs, LongRecall.action),
 }  # fmt: skip
@@ -65,7 +68,8 @@ def tables() -> Iterator[tuple[str, str]]:
 def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, env: str) -> None:
     plan = Plan.make(algorithm, env, resolve(algorithm, env, {}, kind=env if env in KINDS else "")[0])
     seen, acted = spaces_of(env, plan.learner)
-    learner = plan.make_learner(Spec(seen, acted, plan.options.num_envs, env))
+    goals = Goals(lambda achieved, desired: -np.ones(len(desired), np.float32))
+    learner = plan.make_learner(Spec(seen, acted, plan.options.num_envs, env, goals=goals))
     agent, num_envs, clock = learner.agent(), plan.options.num_envs, Clock(1)
     obs = tree_map(lambda value: np.stack([value] * num_envs), seen.sample())
     act = agent.act(obs, np.ones(num_envs, bool), agent.initial(num_envs), clock)
