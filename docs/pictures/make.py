@@ -33,7 +33,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 COMMAND = "rlplug run a3c CartPole-v1"
-COLUMNS, LINES = 124, 30
+COLUMNS, LINES = 130, 30
 #: What the UI shows: every algorithm with three seeds.
 RUNS = [(algorithm, seed) for algorithm in ("a2c", "a3c", "ppo", "dqn") for seed in (1, 2, 3)]
 PORT = 5123
