@@ -32,6 +32,7 @@ from rlplug_core.learning.targets import target_network
 from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.encoders import observation_norm
 from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import Critic, PolicyNetwork
@@ -85,7 +86,8 @@ class Tiny(Algorithm[Rollout]):
 
     def build(self) -> None:
         c = self.config
-        self.policy, self.critic = PolicyNetwork(self.spec, c.net), Critic(self.spec, c.net)
+        norm = observation_norm(self.spec.obs, c.net)
+        self.policy, self.critic = PolicyNetwork(self.spec, c.net, norm=norm), Critic(self.spec, c.net, norm=norm)
         self.optim = self.optimizer(
             "actor_critic",
             [self.policy, self.critic],

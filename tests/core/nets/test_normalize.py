@@ -19,7 +19,7 @@ from rlplug_core.errors import NonFinite, UsageError
 from rlplug_core.learning.targets import target_network
 from rlplug_core.nets.continuous import ActionCritic, DeterministicPolicy
 from rlplug_core.nets.encoders import Normalized, encoder, observation_norm
-from rlplug_core.nets.fast_forward import NumpyForward, TorchForward, forward
+from rlplug_core.nets.fast_forward import NumpyForward, TorchForward, fast_forward
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, RewardScale, Running, RunningNorm
 from rlplug_core.nets.policies import Critic, PolicyNetwork
@@ -147,7 +147,7 @@ class Batch:
 def test_only_box_vectors_are_scaled() -> None:
     """uint8 vectors among them; images, one-hot numbers, bits and action masks stay as they are."""
     DICT.seed(0)
-    obs, norm = drawn(DICT, 64), observation_norm(DICT)
+    obs, norm = drawn(DICT, 64), observation_norm(DICT, NET)
     assert norm is not None
     norm.absorb(Batch(obs), Clock(1))
     scaled = norm(obs)
@@ -163,7 +163,7 @@ def test_only_box_vectors_are_scaled() -> None:
 
 @pytest.mark.parametrize("space", [DICT["image"], DICT["number"], DICT["bits"], spaces.Dict({"n": DICT["number"]})])
 def test_where_nothing_is_to_scale_the_encoder_is_the_plain_one(space: Any) -> None:
-    assert observation_norm(space) is None
+    assert observation_norm(space, NET) is None
     assert type(encoder(space, NET)[0]) is type(encoder(space, Net(hidden=(8,)))[0])
 
 
@@ -197,7 +197,7 @@ def test_acting_in_numpy_scales_as_torch_does_and_follows_the_moments(kind: Any,
     """Views of the same buffers: no copy that could be stale."""
     action = BOX if kind is DeterministicPolicy else spaces.Discrete(3)
     module = kind(Spec(space, action, 1, "here"), NET)
-    plain = forward(module)
+    plain = fast_forward(module)
     assert isinstance(plain, NumpyForward)
     draws = np.random.default_rng(0)
     for _ in range(3):
@@ -273,7 +273,7 @@ def test_a_batch_of_transitions_counts_by_its_weights() -> None:
     """Importance weights undo what a prioritized replay prefers."""
     from tests.core.test_batches import transitions
 
-    norm = observation_norm(spaces.Box(-1, 1, (5,), np.float32))
+    norm = observation_norm(spaces.Box(-1, 1, (5,), np.float32), NET)
     assert norm is not None
     batch = transitions(torch.tensor([1.0, 0.0, 0.25]))
     norm.absorb(batch, Clock(1))
@@ -281,9 +281,9 @@ def test_a_batch_of_transitions_counts_by_its_weights() -> None:
     np.testing.assert_allclose(norm.norm.mean, (obs[0] + 0.25 * obs[2]) / 1.25)
 
 
-def test_without_the_option_an_update_is_the_method_itself() -> None:
-    assert "update" not in vars(learner(Tiny, TinyConfig()))
-    assert "update" in vars(learner(Tiny, TinyConfig(net=NET)))
+def test_without_the_option_nothing_is_moved_after_an_update() -> None:
+    assert not list(learner(Tiny, TinyConfig()).running)
+    assert len(list(learner(Tiny, TinyConfig(net=NET)).running)) == 1
 
 
 class Elsewhere(Tiny):
@@ -297,7 +297,7 @@ class Elsewhere(Tiny):
 def test_a_network_for_other_observations_is_refused() -> None:
     learner(Elsewhere, TinyConfig())
     with pytest.raises(
-        UsageError, match=r"Elsewhere cannot scale what one of its networks sees.*net.normalize_obs at false"
+        UsageError, match=r"Elsewhere cannot normalize what one of its networks sees.*net.normalize_obs at false"
     ):
         learner(Elsewhere, TinyConfig(net=NET))
 
