@@ -88,8 +88,8 @@ class APPO(rl.Algorithm[rl.Rollout]):
         log_prob = rl.log_probs(rollout, self.predict_outputs, self.policy.head)
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.vtrace(
-            rollout, value, next_value, np.exp(log_prob - rollout.extras["log_prob"]), now.gamma, now.vtrace_lambda,
-            now.vtrace_clip_rho, now.vtrace_clip_c,
+            rollout, value, next_value, np.exp(log_prob - rollout.extras["log_prob"]), now.gamma,
+            lam=now.vtrace_lambda, clip_delta=now.vtrace_clip_rho, clip_trace=now.vtrace_clip_c,
         )  # fmt: skip
         samples = rollout.samples(advantage, value_target, self.device)
         extras = {"log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device)}

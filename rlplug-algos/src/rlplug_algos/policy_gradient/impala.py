@@ -63,8 +63,9 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         ratio = np.exp(rl.log_probs(batch, self.predict_outputs, self.policy.head) - batch.extras["log_prob"])
         value, next_value = batch.values(self.predict_value)
         advantage, value_target = rl.vtrace(
-            batch, value, next_value, ratio, now.gamma, now.vtrace_lambda, now.vtrace_clip_rho, now.vtrace_clip_c
-        )
+            batch, value, next_value, ratio, now.gamma, lam=now.vtrace_lambda, clip_delta=now.vtrace_clip_rho,
+            clip_trace=now.vtrace_clip_c,
+        )  # fmt: skip
         samples = batch.samples(advantage, value_target, self.device)
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)

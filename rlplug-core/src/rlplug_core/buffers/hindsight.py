@@ -37,7 +37,7 @@ class HindsightReplay(ReplayBuffer):
         self, goals: Goals, k: int, capacity: int, pace: Pace, gamma: Schedule | float, seeds: Seeds,
         device: torch.device | None = None, store: Store = "memory",
     ) -> None:  # fmt: skip
-        super().__init__(capacity, pace, 1, gamma, seeds, device, store)
+        super().__init__(capacity, pace, n_step=1, gamma=gamma, seeds=seeds, device=device, store=store)
         self.goals, self.share = goals, k / (k + 1)
         self.begins = np.zeros(0, np.int64)  # [N] the number of the first step of each row's running episode
         self.ends = np.zeros(0, np.int64)  # [slots * N] the number of the step that ended each step's episode

@@ -65,7 +65,9 @@ def replay_buffer(
         if n_step > 1 or priority.alpha > 0 or spec is None:
             raise UsageError("her changes rewards one by one, as they are drawn; leave n_step at 1 and priorities out")
         goals = goals_of(spec)
-        return HindsightReplay(goals, her, buffer_size, pace, gamma, seeds, device, storage)
+        return HindsightReplay(
+            goals, k=her, capacity=buffer_size, pace=pace, gamma=gamma, seeds=seeds, device=device, store=storage
+        )
     if priority.alpha == 0:
         return ReplayBuffer(buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=storage)
     if priority.eviction == "sampled" and callable(gamma) and gamma(0.0) != gamma(1.0):

@@ -88,7 +88,7 @@ def measured(
         env.close()
     length = env.spec.limit or max(lengths, default=max(1, clock.steps // plan.options.num_envs))
     free = FREE_NAMED if is_known(plan.algorithm, plan.env) else FREE
-    return allowance(step, length, spent, clock.steps, every, clock.total, free)
+    return allowance(step, length, spent, steps=clock.steps, every=every, total=clock.total, free=free)
 
 
 def step_seconds(agent: Agent, env: Env, seed: int, clock: Clock) -> float:
