@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.cli.conftest import Done
 from tests.faults.hostile import World, called, indexes, sentences, tomls
 
 RED = "\x1b[31mred\x1b]0;title\x07"
+A2C = "from rlplug_algos.policy_gradient.a2c import A2C as Algo"
 FEW = ("--total-timesteps", "2000", "--eval-episodes", "1", "--final-eval-episodes", "0", "-P", "no:mlflow")
 
 
@@ -53,29 +56,19 @@ def test_a_slice_of_the_hostile_files(place: Path, monkeypatch: pytest.MonkeyPat
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_spoiled_index_ends_no_command_for_all(place: Path) -> None:
-    path = place / "site" / "rlplug_algos" / "index" / "a2c.json"
-    record = plugins.find("algorithms", "a2c")
+def test_a_spoiled_index_ends_no_command_for_all(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(place, "spoilt", A2C)
+    monkeypatch.syspath_prepend(place / "site")
+    code, _, told = called(["index", "spoilt"])
+    assert code == 0, told
+    path = place / "site" / "spoilt" / "index" / "spoilt.json"
     words = ["list"]
-    for name, content in [*indexes(random.Random(3), record)][::3]:
-        spoil = _with_index(record, content)
-        with spoil:
-            code, said, told = called(words)
-            assert not [*sentences(words, code, said, told)], name
-            assert "\nppo " in said, name
-    assert not path.exists()
-
-
-def _with_index(record: plugins.Record, content: bytes) -> Any:
-    """While it lasts, the index of a plugin is another file."""
-    from unittest.mock import patch
-
-    from rlplug_core.plugins import index
-
-    other = Path("index.json").absolute()
-    other.write_bytes(content)
-    real = index.file
-    return patch.object(index, "file", lambda one: other if one.id == record.id else real(one))
+    for name, content in [*indexes(random.Random(3), plugins.find("algorithms", "spoilt"))][::3]:
+        path.write_bytes(content)
+        code, said, told = called(words)
+        assert not [*sentences(words, code, said, told)], name
+        assert "\nppo " in said, name
+        assert "\nspoilt " in said, name
 
 
 def test_spoiled_option_files_are_one_sentence(place: Path) -> None:
@@ -99,9 +92,13 @@ def test_a_plugin_in_whose_import_the_process_dies_is_named(
 
 def test_an_import_that_ends_well_says_nothing(place: Path, process: Callable[..., Done]) -> None:
     done = process(
-        "run", "fine", "CartPole-v1", "--help", **package(place, "fine", "from rlplug_algos import A2C as Algo")
+        "run",
+        "fine",
+        "CartPole-v1",
+        "--help",
+        **package(place, "fine", "from rlplug_algos.policy_gradient.a2c import A2C as Algo"),
     )
-    assert "the process died" not in done.err
+    assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.parametrize("code", [0, 3])
@@ -161,3 +158,35 @@ def test_a_strangers_run_stops_without_trust(rlplug: Callable[..., Done], place:
             "which this account did not write here; read it, then say --trust (trust=True in Python)\n"
         )
     assert rlplug("evaluate", "one", "--episodes", "1", "--trust").code == 0
+
+
+@pytest.mark.parametrize(("answer", "code", "executed"), [("y", 0, True), ("n", 2, False)])
+def test_on_a_terminal_the_user_is_asked(
+    rlplug: Callable[..., Done], place: Path, answer: str, code: int, executed: bool
+) -> None:
+    env = spoiled(place, "own", "pass")
+    assert rlplug("run", "a2c", env, *FEW, "--name", "one").code == 0
+    config = json.loads((place / "runs/one/config.json").read_text())
+    (place / "runs/one/config.json").write_text(json.dumps({**config, "seal": ""}))
+    (source,) = (place / "runs/one/sources").glob("own-*.py")
+    (place / "runs/one/sources" / source.name).write_text(f"open('executed', 'w').close()\n{source.read_text()}")
+    words = [str(Path(sys.executable).with_name("rlplug")), "evaluate", "one", "--episodes", "1"]
+    ended, said = on_a_terminal(words, answer)
+    assert re.search(r"this would execute .*own-.*; go on\? \[y/N\]", said), said
+    assert (ended, (place / "executed").exists()) == (code, executed), said
+
+
+def on_a_terminal(words: list[str], answer: str) -> tuple[int, str]:
+    """Give a command a terminal, and answer the question that it asks: its exit code, and what it said."""
+    user, terminal = pty.openpty()
+    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    said = ""
+    with contextlib.suppress(OSError):  # so Linux ends what is read from a terminal that nobody has any more
+        while part := os.read(user, 65536):
+            said += part.decode(errors="replace")
+            if said.rstrip().endswith("[y/N]:") and answer:
+                os.write(user, f"{answer}\n".encode())
+                answer = ""
+    os.close(user)
+    return process.wait(), said

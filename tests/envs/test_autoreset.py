@@ -174,3 +174,44 @@ def test_same_step_successors_may_be_one_array() -> None:
     env.step(np.zeros(2, np.int64))
     now = env.step(np.zeros(2, np.int64))
     assert (now.final_obs[:, 0].tolist(), now.obs[:, 0].tolist()) == ([2, 3], [2, 0])
+
+
+class Broken(Batched):
+    """Gives something else than it should in its second step."""
+
+    def __init__(self, place: int, bad: Any) -> None:
+        super().__init__()
+        self.place, self.bad, self.calls = place, bad, 0
+
+    def step(self, actions: Any) -> Any:
+        self.calls += 1
+        given = [*super().step(actions)]
+        given[self.place] = self.bad if self.calls == 2 else given[self.place]
+        return tuple(given)
+
+
+@pytest.mark.parametrize(
+    ("place", "bad", "message"),
+    [
+        (0, 3.0, r": the observation has shape \(\), its observation space says \(2, 1\)"),
+        (0, np.zeros((1, 1)), r": the observation has shape \(1, 1\), its observation space says \(2, 1\)"),
+        (1, 1.0, r", step 2: reward has the shape \(\); give an array of shape \(2,\)"),
+        (1, ["1", "2"], r", row 0, step 2 of its episode: the reward is .*'1'.*; give a number"),
+        (2, [False, "no"], r", row [01], step 2 of its episode: terminated is .*; give True or False"),
+        (3, True, r", step 2: truncated has the shape \(\); give an array of shape \(2,\)"),
+    ],
+)
+def test_bad_values_of_a_vector_are_named(place: int, bad: Any, message: str) -> None:
+    env = Adapter(lambda: Broken(place, bad), "Broken-v0", inexact="")
+    env.reset(0)
+    env.step(np.zeros(2, np.int64))
+    with pytest.raises(BadEnv, match=f"^Broken-v0{message}$"):
+        env.step(np.zeros(2, np.int64))
+
+
+def test_a_vector_may_give_lists_of_numbers() -> None:
+    env = Adapter(lambda: Broken(1, [1, 2]), "Lists-v0", inexact="")
+    env.reset(0)
+    for _ in range(2):
+        now = env.step(np.zeros(2, np.int64))
+    assert now.reward.tolist() == [1, 2]

@@ -12,8 +12,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
-from rlplug_envs.spaces import MASK, View, merge, same, write
+from rlplug_envs.spaces import MASK, View, check_shape, merge, same, write
 from rlplug_envs.vector import check_numbers, check_state, declared, refusal, row_seed, two_sets
+from rlplug_envs.watch import check_results
 
 GymVector: TypeAlias = VectorEnv[Any, Any, Any]
 MakeVector: TypeAlias = Callable[[], GymVector]
@@ -101,6 +102,10 @@ class Adapter:
         to_env = self._view.to_env
         value, gain, terminated, truncated, info = self.venv.step(action if to_env is None else to_env(action))
         self._info = info
+        if not _usual(self._never, gain, terminated, truncated):
+            check_results(self.spec.id, self._time + 1 - self._begun, gain, terminated, truncated)
+        if value.__class__ is not np.ndarray or value.shape != obs.shape:
+            check_shape(self._view.body(obs), value, self.spec.id, batched=True)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
         self._write(obs, value, info, loud)
@@ -256,3 +261,13 @@ class Adapter:
 
     def close(self) -> None:
         self.venv.close()
+
+
+def _usual(flags: Array, gain: Any, *ends: Any) -> bool:
+    """Return whether these are arrays [N] of the types that need no second look."""
+    return (
+        gain.__class__ is np.ndarray
+        and gain.shape == flags.shape
+        and gain.dtype.kind in "fiu"
+        and all(end.__class__ is np.ndarray and end.shape == flags.shape and end.dtype == flags.dtype for end in ends)
+    )

@@ -214,20 +214,18 @@ def same(one: Obs, other: Obs, rows: Array) -> bool:
     return bool(one[rows].tobytes() == other[rows].tobytes())
 
 
-def check_shape(target: Obs, value: Any, id: str, where: str = "") -> None:
-    """Raise BadEnv unless the single observation `value` has the shape that `target` [N, ...] has room for."""
+def check_shape(target: Obs, value: Any, id: str, where: str = "", batched: bool = False) -> None:
+    """Raise BadEnv unless the observation `value`, a batch of N if `batched`, has the shape of `target` [N, ...]."""
     if isinstance(target, dict):
         for name, inner in target.items():
             try:
                 entry = part(value, name)
             except (KeyError, IndexError, TypeError):
                 raise BadEnv(f"{id}: the observation lacks the entry '{where}{name}' of its space") from None
-            check_shape(inner, entry, id, f"{where}{name}/")
-    elif np.shape(value) != target.shape[1:]:
+            check_shape(inner, entry, id, f"{where}{name}/", batched)
+    elif np.shape(value) != (expected := target.shape if batched else target.shape[1:]):
         name = f" '{where[:-1]}'" if where else ""
-        raise BadEnv(
-            f"{id}: the observation{name} has shape {np.shape(value)}, its observation space says {target.shape[1:]}"
-        )
+        raise BadEnv(f"{id}: the observation{name} has shape {np.shape(value)}, its observation space says {expected}")
 
 
 def has_nan(obs: Obs) -> bool:

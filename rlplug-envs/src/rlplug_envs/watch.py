@@ -92,6 +92,16 @@ def check_result(where: str, gain: Any, terminated: Any, truncated: Any) -> None
             raise BadEnv(f"{where}: {name} is {plain(repr(flag), 60)}; give True or False")
 
 
+def check_results(id: str, lengths: Array, *results: Any) -> None:
+    """Raise BadEnv unless a vector's rewards, terminations and truncations are what `check_result` wants, one a row."""
+    for name, value in zip(("reward", "terminated", "truncated"), results, strict=True):
+        if np.shape(value) != lengths.shape:
+            expected = f"give an array of shape {lengths.shape}"
+            raise BadEnv(f"{id}, step {max(lengths)}: {name} has the shape {np.shape(value)}; {expected}")
+    for row, values in enumerate(zip(*results, strict=True)):
+        check_result(f"{id}, row {row}, step {lengths[row]} of its episode", *values)
+
+
 def _size(space: spaces.Box) -> Array:
     """The extent of a space's values; infinite where a bound is."""
     return np.maximum(np.maximum(np.abs(space.low), np.abs(space.high)), 1.0).astype(np.float64)

@@ -179,9 +179,11 @@ def test_a_run_can_be_resumed_from_its_first_step_on(done: Run, tmp_path: Path) 
     assert told(run, *STORY) == told(done, *STORY)
 
 
-def test_what_a_kill_left_before_the_configuration_does_not_hold_the_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", [(), ("lock",)], ids=["an empty directory", "a lock"])
+def test_what_a_kill_left_before_the_configuration_does_not_hold_the_name(tmp_path: Path, left: tuple[str]) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "lock").write_text("1")
+    for name in left:
+        (tmp_path / "run" / name).write_text("1")
     assert trained(tmp_path).status == "finished"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("not ours")

@@ -195,7 +195,9 @@ def _descriptor(path: Path, directory: bool, mode: Literal["rb", "ab+"] = "rb") 
 
 def _abandoned(path: Path) -> bool:
     """Return whether a process made this directory and was killed before it wrote down what the run is."""
-    return regular(path / LOCK) and not os.path.lexists(path / "config.json")
+    if path.is_symlink() or not path.is_dir():
+        return False
+    return not any(path.iterdir()) or (regular(path / LOCK) and not os.path.lexists(path / "config.json"))
 
 
 def _let_go() -> None:
