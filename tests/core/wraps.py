@@ -150,3 +150,17 @@ class Winning(Transform):
 def winning(num_envs: int) -> Env:
     """A chain that says which episodes succeeded."""
     return Winning(Chain(num_envs))
+
+
+class Foggy(Chain):
+    """A chain whose state cannot be captured."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.spec = replace(self.spec, inexact="fog")
+
+    def state_dict(self) -> State:
+        return {"inexact": "fog"}
+
+    def load_state_dict(self, state: State) -> None:
+        raise AssertionError("nothing was captured")

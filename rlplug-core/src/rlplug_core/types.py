@@ -74,12 +74,18 @@ class Episode:
     """One finished episode: its row, the undiscounted sum of its untransformed rewards, and its length in steps.
 
     `success` is what `info["is_success"]` or `info["success"]` said in its last step; None where neither was there.
+    `info` holds all numbers that the `info` of its last step said, by name.
     """
 
     row: int
     total: float
     length: int
     success: bool | None = None
+    info: Mapping[str, float] = field(default_factory=dict)
+
+    def plain(self) -> list[Any]:
+        """The episode as a checkpoint holds it; `Episode(*plain)` is the inverse."""
+        return [self.row, self.total, self.length, self.success, dict(self.info)]
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.shown import numbers, of_row, success
 from rlplug_envs.spaces import MASK, View, check_shape, merge, same, write
 from rlplug_envs.vector import check_numbers, check_state, declared, refusal, row_seed, two_sets
 from rlplug_envs.watch import check_results
@@ -208,7 +209,7 @@ class Adapter:
     ) -> Timestep:
         """The Timestep of a call in which an episode ended or opened; closes the statistics of those that ended."""
         time, rows = self._time, np.flatnonzero(ended)
-        episodes = [Episode(int(row), float(self._totals[row]), int(time - self._begun[row])) for row in rows]
+        episodes = [self._episode(int(row)) for row in rows]
         self._totals[rows], self._begun[rows] = 0, time
         self._deadline = self._begun.min() + self._limit
         if episodes:
@@ -226,6 +227,13 @@ class Adapter:
             bool(episodes),
             int(np.count_nonzero(valid)),
         )
+
+    def _episode(self, row: int) -> Episode:
+        """The episode of a row that ends now; rows that were reset already have their last `info` apart."""
+        info = of_row(self._info.get("final_info", self._info), row)
+        return Episode(
+            row, float(self._totals[row]), int(self._time - self._begun[row]), success(info), numbers(info)
+        )  # fmt: skip
 
     def _write(self, obs: Obs, value: object, info: object, ended: bool) -> None:
         write(self._view.body(obs), ..., value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from rlplug_core.errors import BadEnv
 from rlplug_core.protocols import Show
 from rlplug_core.types import Array, GymEnv, GymWrapper
 
+#: What counts as a number in `info`, and how many of them are kept of an episode.
+NUMBER, MOST = (bool, int, float, np.bool_, np.integer, np.floating), 32
 #: Where environments say in `info` whether an episode succeeded.
 SUCCESS = ("is_success", "success")
 
@@ -51,3 +54,25 @@ def success(info: dict[str, Any]) -> bool | None:
         if key in info:
             return bool(np.any(info[key]))
     return None
+
+
+def numbers(info: dict[str, Any]) -> dict[str, float]:
+    """The finite numbers that a step's `info` says, and whether it succeeded; read where an episode ends."""
+    found = {}
+    for key, value in list(info.items()):
+        if isinstance(value, NUMBER) and isinstance(key, str) and len(found) < MOST and math.isfinite(value):
+            found[key] = float(value)
+    return found
+
+
+def of_row(info: Any, row: int) -> dict[str, Any]:
+    """The part of a vector's `info` that is one row's; Gymnasium marks under `_key` which rows have said `key`."""
+    if not isinstance(info, dict):  # older vectors have an array of dictionaries
+        return info[row] or {}
+    values = {key: value for key, value in info.items() if isinstance(value, np.ndarray) and value.ndim == 1}
+    said = {key: mask for key, mask in values.items() if key.startswith("_")}
+    return {
+        key: value[row]
+        for key, value in values.items()
+        if key not in said and (f"_{key}" not in said or said[f"_{key}"][row])
+    }

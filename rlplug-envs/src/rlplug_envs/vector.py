@@ -20,7 +20,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.goals import goals_of
-from rlplug_envs.shown import Shown, success
+from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_result
 
@@ -176,8 +176,8 @@ class Rows:
         final, episodes = tree_map(np.copy, obs), []
         for row in sorted(ended):
             terminated[row], first[row] = ended[row], True
-            said = success(self._infos[row])
-            episodes.append(Episode(row, self._totals[row], time - self._begun[row], said))
+            info = self._infos[row]
+            episodes.append(Episode(row, self._totals[row], time - self._begun[row], success(info), numbers(info)))
             self._totals[row], self._begun[row] = 0.0, time
             self._open(obs, row, *self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit

@@ -69,3 +69,18 @@ def test_an_export_and_workers_refuse_what_they_cannot_carry(run: Run, tmp_path:
         run.export(tmp_path / "export")
     with pytest.raises(UsageError, match="each worker's would learn apart; use --runner sync"):
         train(TINY, f"{ENVS}:Chain", {**OPTIONS, "runner": "async"}, out=tmp_path, hooks=False)
+
+
+def test_what_was_learned_outlives_an_environment_that_begins_anew(tmp_path: Path) -> None:
+    """Two wrappers that learn, around others, and an environment whose state cannot be captured."""
+    options = {**OPTIONS, "wrap": (CENTERED, f"{wraps.HERE}:Tenfold", CENTERED)}
+    run = train(TINY, f"{wraps.HERE}:Foggy", options, out=tmp_path, hooks=False)
+    before = of(run, "final")["actor"]["env"]
+    resume(run, total_timesteps=800, hooks=False)
+    after = of(run, "final")["actor"]["env"]
+    for _ in range(3):  # the outer wrapper, the one that learns nothing, the inner one
+        if "count" in before:
+            assert before["count"] > 400
+            assert after["count"] == before["count"] + 401  # the steps, and the observation of the new beginning
+        before, after = before["env"], after["env"]
+    assert after == {"inexact": "fog"}

@@ -67,6 +67,7 @@ def plain(result: Evaluation) -> dict[str, Any]:
         "episodes": result.episodes, "return_mean": result.mean, "return_std": result.std, "return_sem": result.sem,
         "return_median": result.median, "return_iqm": result.iqm, "return_min": result.minimum,
         "return_max": result.maximum, "length_mean": result.length_mean, "success_rate": result.success_rate,
+        "info": result.info_means,
         "returns": [float(one) for one in result.returns], "lengths": list(result.lengths),
     }  # fmt: skip
 

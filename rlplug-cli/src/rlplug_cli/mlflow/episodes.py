@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TypeAlias
 
 from rlplug_core.config.files import regular
+from rlplug_core.loop.recent import INFO
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import read
 
+Columns: TypeAlias = dict[str, list[float | None]]
 NAME = "episodes.parquet"
 _COLUMNS = ("steps", "returns", "lengths", "workers")
 
@@ -23,18 +26,21 @@ def refresh(run: Path) -> None:
 def write(run: Path) -> Path | None:
     """Write `episodes.parquet` into a run directory; None for a run without a finished episode.
 
-    Columns: `step` (env step of the end), `return`, `length`, `worker`, `time` (of the record, milliseconds).
+    Columns: `step` (env step of the end), `return`, `length`, `worker`, `time` (of the record, milliseconds), and
+    `info/NAME` for each number that the environment said at the end of one; null where it did not.
     """
-    columns: dict[str, list[float]] = {name: [] for name in (*_COLUMNS, "time")}
-    for record in read(run / "journal.jsonl"):
-        if record.kind == "episodes":
-            for name in _COLUMNS:
-                columns[name] += record.data[name]
-            columns["time"] += [record.time] * len(record.data["steps"])
+    kept = list(read(run / "journal.jsonl", kinds=("episodes",)))
+    said = dict.fromkeys(name for record in kept for name in record.data if name.startswith(INFO))
+    columns: Columns = {name: [] for name in (*_COLUMNS, *said, "time")}
+    for record in kept:
+        count = len(record.data["steps"])
+        for name in (*_COLUMNS, *said):
+            columns[name] += record.data.get(name, [None] * count)
+        columns["time"] += [record.time] * count
     return _save(run / NAME, columns) if columns["steps"] else None
 
 
-def _save(path: Path, columns: dict[str, list[float]]) -> Path:
+def _save(path: Path, columns: Columns) -> Path:
     import pyarrow
     import pyarrow.parquet
 
@@ -44,6 +50,7 @@ def _save(path: Path, columns: dict[str, list[float]]) -> Path:
         "length": pyarrow.array(columns["lengths"], pyarrow.int64()),
         "worker": pyarrow.array(columns["workers"], pyarrow.int32()),
         "time": pyarrow.array(columns["time"], pyarrow.timestamp("ms")),
+        **{name: pyarrow.array(values, pyarrow.float64()) for name, values in columns.items() if name.startswith(INFO)},
     })  # fmt: skip
     temporary = path.with_suffix(f".tmp-{os.getpid()}")
     with writing(path):

@@ -81,4 +81,7 @@ def play(
         if reel is not None:
             reel.strips[-1].total, reel.strips[-1].length = one.returns[0], one.lengths[0]
     successes = sum((one.successes for one in played), ())
-    return Evaluation(tuple(one.returns[0] for one in played), tuple(one.lengths[0] for one in played), successes)
+    infos = tuple(one.infos[0] if one.infos else {} for one in played)
+    return Evaluation(
+        tuple(one.returns[0] for one in played), tuple(one.lengths[0] for one in played), successes, infos
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.clock import Clock
+from rlplug_core.plugins.transform import learned
 from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
 from rlplug_core.types import Episode, State, Step, tree_map, tree_where
 
@@ -71,21 +72,26 @@ class Actor:
             "obs": tree_map(copy, self.obs),
             "is_first": self.is_first.copy(),
             "recurrent_state": tree_map(copy, self.recurrent_state),
-            "episodes": [[steps, episode.row, episode.total, episode.length] for steps, episode in self.episodes],
+            "episodes": [[steps, *episode.plain()] for steps, episode in self.episodes],
         }
 
     def load_state_dict(self, state: State) -> None:
-        self.episodes = [(steps, Episode(row, total, length)) for steps, row, total, length in state["episodes"]]
+        self.episodes = [(steps, Episode(*plain)) for steps, *plain in state["episodes"]]
         if "inexact" in state["env"]:
-            self._begin_anew()
+            self._begin_anew(state["env"])
         else:
             self.env.load_state_dict(state["env"])
             self.agent.initial(self.env.spec.num_envs)
             self.obs, self.is_first, self.recurrent_state = state["obs"], state["is_first"], state["recurrent_state"]
         self.agent.load_state_dict(state["agent"])
 
-    def _begin_anew(self) -> None:
-        """An environment whose state cannot be captured starts fresh episodes, which nothing joins to the old ones."""
+    def _begin_anew(self, env: State) -> None:
+        """An environment whose state cannot be captured starts fresh episodes, which nothing joins to the old ones.
+
+        What its wrappers have learned they keep.
+        """
+        if learned(self.env):
+            self.env.load_state_dict(env)
         self.reset(self.seed + self.clock.steps)
         if isinstance(self.lane.buffer, SupportsRestart):
             self.lane.buffer.restart()

@@ -247,5 +247,5 @@ def _stored(permit: Permit) -> State:
     """A permit whose chunk is here, as it is kept."""
     assert permit.chunk is not None
     chunk = plain(permit.chunk)
-    episodes = [[each.row, each.total, each.length] for each in permit.episodes]
+    episodes = [each.plain() for each in permit.episodes]
     return {"version": permit.version, "chunk": chunk, "count": permit.count, "episodes": episodes}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from rlplug_core.clock import Clock
+from rlplug_core.loop.recent import means
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
@@ -17,11 +19,15 @@ LONGEST = 27_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
-    """Undiscounted returns and lengths of the episodes, one per row; and whether each succeeded, if any says so."""
+    """Undiscounted returns and lengths of the episodes, one per row; and what they said, if any did.
+
+    `successes` says whether each succeeded, `infos` which numbers were in the `info` of its last step.
+    """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     successes: tuple[bool | None, ...] = ()
+    infos: tuple[Mapping[str, float], ...] = ()
 
     def __repr__(self) -> str:
         success = "" if self.success_rate is None else f", success rate {self.success_rate:.2f}"
@@ -72,6 +78,11 @@ class Evaluation:
         said = [success for success in self.successes if success is not None]
         return sum(said) / len(said) if said else None
 
+    @property
+    def info_means(self) -> dict[str, float]:
+        """The mean of each number in `info`, over the episodes that said it."""
+        return means(self.infos)
+
 
 def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:
     """Play the first episode of every row of `env`, so that short episodes count no more than long ones.
@@ -96,4 +107,5 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         every = [ended.get(row) or Episode(row, float(running[row]), step + 1) for row in range(num_envs)]
         said = tuple(one.success for one in every)
         successes = () if all(one is None for one in said) else said
-        return Evaluation(tuple(one.total for one in every), tuple(one.length for one in every), successes)
+        infos = tuple(one.info for one in every) if any(one.info for one in every) else ()
+        return Evaluation(tuple(one.total for one in every), tuple(one.length for one in every), successes, infos)

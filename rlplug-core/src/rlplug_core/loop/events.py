@@ -15,6 +15,7 @@ from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.loop.controllers import Limits, controllers_of
 from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.recent import INFO, Recent, columns
 from rlplug_core.protocols import Controller, Learner
 from rlplug_core.types import Episode, Result, State
 
@@ -142,8 +143,7 @@ class Events:
         self.best: float | None = None
         self.last: float | None = None
         self.episodes = 0
-        self.returns: deque[float] = deque(maxlen=100)
-        self.lengths: deque[int] = deque(maxlen=100)
+        self.recent = Recent()
         self.pending: list[tuple[int, int, Episode]] = []
         self.losses: dict[str, float] = {}
         self.began = self.wake = now()
@@ -185,16 +185,11 @@ class Events:
         self.logged = self.clock.steps
         step = self._point(self.log_every, at_end)
         if self.pending:
-            columns = list(zip(*((s, w, e.total, e.length) for s, w, e in self.pending), strict=True))
-            self.sink.record(
-                "episodes", step, dict(zip(("steps", "workers", "returns", "lengths"), columns, strict=True))
-            )
+            self.sink.record("episodes", step, columns(self.pending))
             self.pending = []
         metrics = {"rollout/episodes": float(self.episodes), **self.runner.metrics()}
         self.losses = {name: value for name, value in metrics.items() if name.startswith("loss/")}
-        if self.returns:
-            metrics["rollout/return_mean"] = sum(self.returns) / len(self.returns)
-            metrics["rollout/length_mean"] = sum(self.lengths) / len(self.lengths)
+        metrics |= self.recent.metrics()
         metrics["perf/env_steps_per_s"] = self.speed()
         metrics["perf/wall_s"] = self.now() - self.began
         metrics["perf/updates"] = float(self.clock.updates)
@@ -209,9 +204,11 @@ class Events:
         self.last = result.mean
         is_best = self.best is None or result.mean > self.best
         success = {} if result.success_rate is None else {"eval/success_rate": result.success_rate}
+        info = {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
         self.sink.record("evaluation", self._point(self.eval_every, at_end), {
             "eval/return_mean": result.mean, "eval/return_std": result.std, "eval/return_min": result.minimum,
-            "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, **success, "best": is_best,
+            "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, **success, **info,
+            "best": is_best,
         })  # fmt: skip
         if is_best:
             self.best = result.mean
@@ -238,10 +235,9 @@ class Events:
         steps = self.clock.steps
         if phase == "training" and steps:
             self.marks.append((self.now(), steps))
-        mean = sum(self.returns) / len(self.returns) if self.returns else None
         return Progress(
             steps=steps, total=self.clock.limit, steps_per_second=self.speed(), episodes=self.episodes,
-            return_mean=mean, evaluation=self.last, best=self.best, phase=phase, losses=self.losses,
+            return_mean=self.recent.return_mean, evaluation=self.last, best=self.best, phase=phase, losses=self.losses,
         )  # fmt: skip
 
     def speed(self) -> float:
@@ -254,9 +250,9 @@ class Events:
     def state_dict(self) -> State:
         return {
             "steps": self.steps, "logged": self.logged, "evaluated": self.evaluated, "best": self.best,
-            "last": self.last, "episodes": self.episodes, "returns": list(self.returns),
-            "lengths": list(self.lengths), "wall": self.now() - self.began,
-            "pending": [[steps, worker, e.row, e.total, e.length] for steps, worker, e in self.pending],
+            "last": self.last, "episodes": self.episodes, "recent": self.recent.state_dict(),
+            "wall": self.now() - self.began,
+            "pending": [[steps, worker, *episode.plain()] for steps, worker, episode in self.pending],
             "controllers": [controller.state_dict() for controller in self.controllers],
             "limits": self.limits.state_dict(), "ended": self.ended,
         }  # fmt: skip
@@ -264,12 +260,9 @@ class Events:
     def load_state_dict(self, state: State) -> None:
         self.steps, self.logged, self.evaluated = state["steps"], state["logged"], state["evaluated"]
         self.best, self.last, self.episodes = state["best"], state["last"], state["episodes"]
-        self.returns.extend(state["returns"])
-        self.lengths.extend(state["lengths"])
+        self.recent.load_state_dict(state["recent"])
         self.began = self.now() - state["wall"]
-        self.pending = [
-            (steps, worker, Episode(row, total, length)) for steps, worker, row, total, length in state["pending"]
-        ]
+        self.pending = [(steps, worker, Episode(*plain)) for steps, worker, *plain in state["pending"]]
         for controller, saved in zip(self.controllers, state["controllers"], strict=True):
             controller.load_state_dict(saved)
         self.limits.load_state_dict(state["limits"])
@@ -290,8 +283,7 @@ class Events:
     def _collect(self) -> None:
         episodes = self.runner.episodes()
         for _, _, episode in episodes:
-            self.returns.append(episode.total)
-            self.lengths.append(episode.length)
+            self.recent.add(episode)
         self.episodes += len(episodes)
         self.pending += episodes
 

@@ -58,7 +58,7 @@ def rlplug_run_log(run: RunView, step: int, metrics: Mapping[str, float]) -> Non
 
 @hookspec
 def rlplug_episodes(run: RunView, step: int, episodes: Mapping[str, Sequence[float]]) -> None:
-    """Called at log cadence with the episodes that ended since, as columns `steps`, `workers`, `returns`, `lengths`."""
+    """Called at log cadence with the episodes that ended since: `steps`, `workers`, `returns`, `lengths`, `info/…`."""
 
 
 @hookspec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -69,8 +70,8 @@ class Hooks:
     def run_log(self, run: RunView, step: int, metrics: Mapping[str, float]) -> None:
         self._call("rlplug_run_log", run=self._view(run), step=step, metrics=MappingProxyType(dict(metrics)))
 
-    def episodes(self, run: RunView, step: int, episodes: Mapping[str, Sequence[float]]) -> None:
-        frozen = MappingProxyType({name: tuple(column) for name, column in episodes.items()})
+    def episodes(self, run: RunView, step: int, episodes: Mapping[str, Sequence[float | None]]) -> None:
+        frozen = MappingProxyType({name: tuple(map(_number, column)) for name, column in episodes.items()})
         self._call("rlplug_episodes", run=self._view(run), step=step, episodes=frozen)
 
     def evaluation(self, run: RunView, step: int, returns: Sequence[float], lengths: Sequence[int]) -> None:
@@ -142,3 +143,8 @@ class Hooks:
     def _tag(self) -> None:
         if self.failed and self.tag is not None:
             self.tag({TAG: ", ".join(sorted(self.failed))})
+
+
+def _number(value: float | None) -> float:
+    """NaN in the place of what an environment did not say."""
+    return math.nan if value is None else value

@@ -62,12 +62,14 @@ class Transform:
         self.env.close()
 
     def state_dict(self) -> State:
-        """Return the environment's state as "env", or as "inexact" the reason why it cannot be captured."""
+        """Return the environment's state as "env", and as "inexact" the reason why it cannot be captured, if so."""
         below = self.env.state_dict()
-        return {"inexact": below["inexact"]} if "inexact" in below else {"env": below}
+        return {"env": below} | ({"inexact": below["inexact"]} if "inexact" in below else {})
 
     def load_state_dict(self, state: State) -> None:
-        self.env.load_state_dict(state["env"])
+        """Go on from a state; where the bare environment's was not captured, a reset follows."""
+        if "inexact" not in state or isinstance(self.env, SupportsLearned):
+            self.env.load_state_dict(state["env"])
 
     def learned(self) -> State:
         """Return what wrappers below have learned; one that learns adds its own to it, for any number of rows."""

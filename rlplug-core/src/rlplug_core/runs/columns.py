@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rlplug_core.loop.recent import INFO
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.types import Array
 
@@ -42,13 +43,19 @@ def curve(journal: Path, name: str = "eval/return_mean") -> tuple[Array, Array]:
 
 
 def episodes(journal: Path) -> dict[str, Array]:
-    """Every training episode: the env step of its end, return, length and worker, [E] each."""
-    found: dict[str, list[float]] = {name: [] for name in EPISODES}
-    for record in read(journal) if journal.exists() else ():
-        if record.kind == "episodes":
-            for name in EPISODES:
-                found[name] += record.data[name]
-    return {name: np.array(values, float if name == "returns" else np.int64) for name, values in found.items()}
+    """Every training episode: the env step of its end, return, length and worker, [E] each.
+
+    `info/NAME` are the numbers that an environment's last `info` said; NaN where it did not.
+    """
+    kept = list(read(journal, kinds=("episodes",))) if journal.exists() else []
+    said = dict.fromkeys(name for record in kept for name in record.data if name.startswith(INFO))
+    found: dict[str, list[float | None]] = {name: [] for name in (*EPISODES, *said)}
+    for record in kept:
+        nothing = [None] * len(record.data["steps"])
+        for name, values in found.items():
+            values += record.data.get(name, nothing)
+    whole = {"steps", "lengths", "workers"}
+    return {name: np.array(values, np.int64 if name in whole else float) for name, values in found.items()}
 
 
 def _recorded(journal: Path) -> list[Record]:

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from rlplug_core.loop.recent import INFO
+
 #: Numbers that columns of 64 bits hold.
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Real = float | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -61,6 +63,13 @@ class Episodes(msgspec.Struct):
     def __post_init__(self) -> None:
         if not len(self.steps) == len(self.returns) == len(self.lengths) == len(self.workers):
             raise ValueError("columns differ in length")
+
+
+def _columns(data: Mapping[str, Any]) -> bool:
+    """Return whether what environments said of these episodes are columns of the same length, of numbers or None."""
+    extra = [column for name, column in data.items() if name.startswith(INFO)]
+    numbers = msgspec.convert(extra, list[list[float | None]])
+    return all(len(column) == len(data["steps"]) for column in numbers)
 
 
 class FinalEvaluation(msgspec.Struct):
@@ -127,9 +136,9 @@ def sound(kind: str, data: dict[str, Any]) -> bool:
         return True
     try:
         msgspec.convert(data, wanted)
+        return kind != "episodes" or _columns(data)
     except (msgspec.ValidationError, RecursionError):
         return False
-    return True
 
 
 def _numbers(data: dict[str, Any]) -> bool:

@@ -294,7 +294,7 @@ class Session:
         if options.eval_episodes is None and Allowance.recorded(self.directory.path) is None:
             spent = self.events.now() - self.events.began
             found = measured(
-                self.plan, learner.agent(), self.clock, spent, self.events.eval_every, list(self.events.lengths)
+                self.plan, learner.agent(), self.clock, spent, self.events.eval_every, list(self.events.recent.lengths)
             )
             self.record(KIND, self.clock.steps, found.record)
             if found.fewer:

@@ -29,6 +29,14 @@ class Reason(msgspec.Struct):
     reason: str
 
 
+class Recent(msgspec.Struct):
+    """The state of `rlplug_core.loop.recent.Recent`."""
+
+    returns: list[float]
+    lengths: list[_Whole]
+    said: list[tuple[bool | None, dict[str, float]]]
+
+
 class Events(msgspec.Struct):
     """The state of `rlplug_core.loop.events.Events`."""
 
@@ -38,10 +46,9 @@ class Events(msgspec.Struct):
     best: float | None
     last: float | None
     episodes: _Whole
-    returns: list[float]
-    lengths: list[_Whole]
+    recent: Recent
     wall: float
-    pending: list[tuple[_Whole, _Whole, _Whole, float, _Whole]]
+    pending: list[tuple[_Whole, _Whole, _Whole, float, _Whole, bool | None, dict[str, float]]]
     controllers: list[dict[str, Any]]
     limits: Reason
     ended: str

@@ -110,7 +110,7 @@ def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None 
 def copied(now: Timestep) -> Leaves:
     """Copies of a timestep's leaves."""
     tree: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(now)}
-    tree["episodes"] = [[one.row, one.total, one.length] for one in now.episodes]
+    tree["episodes"] = [one.plain() for one in now.episodes]
     return leaves(tree)
 
 

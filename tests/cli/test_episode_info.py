@@ -1,0 +1,112 @@
+"""Numbers in an environment's `info` are on record: journal, tables, MLflow's metrics, evaluations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pyarrow.parquet
+import pytest
+from gymnasium import spaces
+
+from rlplug_cli.mlflow import episodes
+from rlplug_cli.mlflow.mirror import _metrics
+from rlplug_core.runs.journal import Record, read
+from rlplug_core.runs.records import sound
+from rlplug_core.runs.run import Run, resume, train
+from tests.cli.conftest import Done
+
+HERE = Path(__file__).resolve()
+
+
+class Game(gymnasium.Env[Any, Any]):
+    """Four steps, in which the score grows with a chance; every fifth episode, roughly, has a bonus."""
+
+    observation_space = spaces.Box(0, 10, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.score, self.steps = 0, 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.score += int(self.np_random.integers(3))
+        self.steps += 1
+        info: dict[str, Any] = {"score": self.score, "is_success": self.score > 4}
+        bonus = {"bonus": 10} if self.np_random.random() < 0.2 else {}
+        return np.full(1, self.steps, np.float32), 1.0, self.steps == 4, False, info | bonus
+
+
+OPTIONS: dict[str, Any] = {
+    "total_timesteps": 400, "num_envs": 2, "eval_every": 200, "eval_episodes": 5, "final_eval_episodes": 2,
+    "log_every": 40, "checkpoint_every": 60,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train("a2c", f"{HERE}:Game", OPTIONS, out=tmp_path_factory.mktemp("runs"), name="one", hooks=False)
+
+
+def of(run: Run, kind: str) -> list[Record]:
+    return list(read(run.journal, kinds=(kind,)))
+
+
+def test_every_episode_has_its_numbers(run: Run) -> None:
+    found = run.episodes()
+    assert len(found["info/score"]) == len(found["returns"]) == 100
+    assert np.array_equal(found["info/is_success"], found["info/score"] > 4)
+    bonus = found["info/bonus"]
+    assert 0 < np.isnan(bonus).sum() < 100
+    assert set(bonus[~np.isnan(bonus)]) == {10.0}
+
+
+def test_a_log_record_has_the_means_over_the_last_hundred(run: Run) -> None:
+    last, found = of(run, "metrics")[-1].data, run.episodes()
+    assert last["info/score"] == pytest.approx(found["info/score"].mean())
+    assert last["rollout/success_rate"] == last["info/is_success"] == pytest.approx(found["info/is_success"].mean())
+    assert last["info/bonus"] == 10.0
+
+
+def test_mlflow_gets_them(run: Run) -> None:
+    names = {name for record in read(run.journal) for name, *_ in _metrics(record)}
+    assert {"info/score", "info/bonus", "rollout/success_rate", "eval/info/score", "eval/success_rate"} <= names
+
+
+def test_the_table_of_episodes_has_a_column_for_each(run: Run) -> None:
+    table = pyarrow.parquet.read_table(episodes.write(run.path))
+    wanted = run.episodes()
+    assert np.array_equal(table["info/score"].to_numpy(), wanted["info/score"])
+    assert table["info/bonus"].null_count == np.isnan(wanted["info/bonus"]).sum()
+
+
+def test_an_evaluation_has_their_means(run: Run) -> None:
+    result = run.evaluate(20)
+    assert result.info_means["is_success"] == result.success_rate
+    assert result.info_means["score"] == pytest.approx(np.mean([info["score"] for info in result.infos]))
+    assert all("eval/info/score" in record.data for record in of(run, "evaluation"))
+
+
+def test_the_command_shows_them(run: Run, rlplug: Callable[..., Done]) -> None:
+    done = rlplug("evaluate", str(run.path), "--episodes", "20", "--json")
+    assert (told := json.loads(done.out))["info"]["is_success"] == told["success_rate"]
+
+
+def test_a_resumed_run_records_the_same(run: Run, tmp_path: Path) -> None:
+    """Of episodes that had ended, and were not yet recorded when it stopped, nothing is forgotten either."""
+    first = train("a2c", f"{HERE}:Game", {**OPTIONS, "total_timesteps": 228}, out=tmp_path, hooks=False)
+    resume(first, total_timesteps=400, rescale=True, hooks=False)
+    assert np.array_equal(first.episodes()["info/score"], run.episodes()["info/score"])
+    assert of(first, "metrics")[-1].data["info/score"] == of(run, "metrics")[-1].data["info/score"]
+
+
+@pytest.mark.parametrize("column", [[1.0], [1.0, "x"], "no list", [1.0, [2.0]]])
+def test_a_column_that_is_none_makes_a_record_unsound(column: object) -> None:
+    data = {"steps": [1, 2], "returns": [1.0, 2.0], "lengths": [1, 1], "workers": [0, 0]}
+    assert sound("episodes", {**data, "info/score": [1.0, None]})
+    assert not sound("episodes", {**data, "info/score": column})

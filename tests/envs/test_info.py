@@ -1,0 +1,80 @@
+"""Numbers that an environment's last `info` says are the episode's, from single environments and from vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlplug_core.types import Episode
+from rlplug_envs.adapter import Adapter
+from rlplug_envs.vector import Rows
+
+
+class Game(gymnasium.Env[Any, Any]):
+    """Ends after three steps, the second episode after four; its score grows by the action plus 1."""
+
+    observation_space = spaces.Box(0, 10, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.played, self.score, self.steps = 0, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.score, self.steps = 0, 0
+        return np.zeros(1, np.float32), {"score": -1}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.score += int(action) + 1
+        self.steps += 1
+        over = self.steps == 3 + self.played
+        info: dict[str, Any] = {"score": np.int64(self.score), "step": self.steps, "text": "no number", "odd": np.nan}
+        if over:
+            self.played = 1
+            info |= {"is_success": self.score > 4, "episode": {"r": 1.0}}
+        return np.full(1, self.steps, np.float32), 0.0, over, False, info
+
+
+def played(env: Any) -> list[Episode]:
+    found: list[Episode] = []
+    env.reset(0)
+    for _ in range(9):
+        found += env.step(np.array([0, 1])).episodes
+    return found
+
+
+WANTED = [
+    (0, 3, False, {"score": 3.0, "step": 3.0, "is_success": 0.0}),
+    (1, 3, True, {"score": 6.0, "step": 3.0, "is_success": 1.0}),
+    (0, 4, False, {"score": 4.0, "step": 4.0, "is_success": 0.0}),
+    (1, 4, True, {"score": 8.0, "step": 4.0, "is_success": 1.0}),
+]
+
+
+def told(episodes: list[Episode]) -> list[Any]:
+    return [(one.row, one.length, one.success, one.info) for one in episodes]
+
+
+def test_rows_read_the_info_in_which_an_episode_ended() -> None:
+    env = Rows(Game, 2)
+    for row in env.envs:
+        row.unwrapped.played = 0  # type: ignore[attr-defined]  # the trial of whether it can be captured has played
+    assert told(played(env)) == WANTED
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_is_read_in_every_mode(mode: AutoresetMode) -> None:
+    def make() -> Any:
+        return SyncVectorEnv([Game, Game], autoreset_mode=mode)
+
+    assert told(played(Adapter(make, "Game", inexact="a test"))) == WANTED
+
+
+def test_what_an_episode_said_outlives_a_checkpoint() -> None:
+    episode = Episode(1, 2.0, 3, True, {"score": 4.0})
+    assert Episode(*episode.plain()) == episode
