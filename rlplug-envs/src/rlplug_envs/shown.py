@@ -58,7 +58,7 @@ def success(info: dict[str, Any]) -> bool | None:
 
 def numbers(info: dict[str, Any]) -> dict[str, float]:
     """The finite numbers that a step's `info` says, and whether it succeeded; read where an episode ends."""
-    found = {}
+    found: dict[str, float] = {}
     for key, value in list(info.items()):
         if isinstance(value, NUMBER) and isinstance(key, str) and len(found) < MOST and math.isfinite(value):
             found[key] = float(value)
