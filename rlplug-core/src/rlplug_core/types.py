@@ -83,7 +83,7 @@ class Episode:
     success: bool | None = None
     info: Mapping[str, float] = field(default_factory=dict)
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> list[object]:
         """The episode as a checkpoint holds it; `Episode(*plain)` is the inverse."""
         return [self.row, self.total, self.length, self.success, dict(self.info)]
 

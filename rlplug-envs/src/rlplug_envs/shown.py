@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,15 +49,15 @@ class Shown(GymWrapper):
         return frame
 
 
-def success(info: dict[str, Any]) -> bool | None:
+def success(info: Mapping[str, object]) -> bool | None:
     """Return what a step's `info` says about success; None where it says nothing."""
     for key in SUCCESS:
         if key in info:
-            return bool(np.any(info[key]))
+            return bool(np.any(np.asarray(info[key])))
     return None
 
 
-def numbers(info: dict[str, Any]) -> dict[str, float]:
+def numbers(info: Mapping[str, object]) -> dict[str, float]:
     """The finite numbers that a step's `info` says, and whether it succeeded; read where an episode ends."""
     found: dict[str, float] = {}
     for key, value in list(info.items()):
@@ -65,10 +66,8 @@ def numbers(info: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def of_row(info: Any, row: int) -> dict[str, Any]:
+def of_row(info: Mapping[str, object], row: int) -> dict[str, object]:
     """The part of a vector's `info` that is one row's; Gymnasium marks under `_key` which rows have said `key`."""
-    if not isinstance(info, dict):  # older vectors have an array of dictionaries
-        return info[row] or {}
     values = {key: value for key, value in info.items() if isinstance(value, np.ndarray) and value.ndim == 1}
     said = {key: mask for key, mask in values.items() if key.startswith("_")}
     return {
