@@ -23,13 +23,13 @@ class TakesArguments(click.Command):
         return super().parse_args(ctx, args)
 
 
-def typed(context: click.Context) -> dict[str, Any]:
+def typed(context: click.Context) -> dict[str, object]:
     """The arguments that were typed, by dotted option name: `env.size`."""
-    found: dict[str, Any] = context.meta.get(_KEY, {})
+    found: dict[str, object] = context.meta.get(_KEY, {})
     return found
 
 
-def of_environment(context: click.Context) -> dict[str, Any] | None:
+def of_environment(context: click.Context) -> dict[str, object] | None:
     """The arguments of a command that has one environment, by their own names; None where there are none.
 
     Raises:
@@ -48,7 +48,7 @@ def taken(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         UsageError: a value is missing.
     """
     rest: list[str] = []
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     left = iter(words)
     for word in left:
         flag, equals, text = word.partition("=")

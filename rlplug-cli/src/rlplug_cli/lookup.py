@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from rlplug_core.runs import listing
 from rlplug_core.runs.listing import OUT, directories, records, summary
@@ -31,7 +30,7 @@ def located(text: str, out: Path = OUT) -> Path:
     return listing.find(text, out)
 
 
-def final_evaluation(run: Path) -> dict[str, Any] | None:
+def final_evaluation(run: Path) -> dict[str, object] | None:
     """The last final evaluation of a run."""
     return listing.final_evaluation(records(run))
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import IO, Any
+from typing import IO
 
 import click
 
@@ -20,7 +20,7 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(clean(text), err=err)
 
 
-def echo_json(value: Any) -> None:
+def echo_json(value: object) -> None:
     """Print a value as JSON."""
     emit(json.dumps(value, indent=1))
 

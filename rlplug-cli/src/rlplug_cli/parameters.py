@@ -92,7 +92,7 @@ class SchemaOption(click.Option):
             names, type=kind, default=None, multiple=several, help=described(option), metavar=kind and kind.name
         )
 
-    def type_cast_value(self, ctx: click.Context, value: object) -> Any:
+    def type_cast_value(self, ctx: click.Context, value: object) -> object:
         """The values of an option that is typed several times, one after the other."""
         cast = super().type_cast_value(ctx, value)
         return [text for texts in cast for text in texts] if self.multiple and cast is not None else cast
@@ -186,14 +186,14 @@ def _out_of_range(option: Option, value: float) -> str:
     return "" if math.isfinite(value) else "a finite number"
 
 
-def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, Any]:
+def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, object]:
     """The values of `--set name=value` pairs.
 
     Raises:
         UsageError: a pair without `=`. BadConfig: an unknown name or a wrong value.
     """
     known = {option.name: option for option in options}
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
@@ -209,7 +209,7 @@ def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dic
     return values
 
 
-def from_file(path: Path | None) -> dict[str, Any]:
+def from_file(path: Path | None) -> dict[str, object]:
     """The options of a `--config` file: TOML, with dotted names or tables.
 
     Raises:
@@ -223,7 +223,7 @@ def nets(options: Iterable[Option]) -> list[str]:
     return [option.name.removesuffix(FACTORY) for option in options if option.name.endswith(f"net.{FACTORY}")]
 
 
-def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str, Any]:
+def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str, object]:
     """The options that `--net` stands for, those of a TOML file or a factory, for every network of the algorithm.
 
     Raises:
@@ -237,7 +237,7 @@ def network(word: str | None, options: Sequence[Option], owner: str) -> dict[str
         values = {FACTORY: word}
     else:
         raise UsageError(f"--net {word}: it names no function; write --net ./my_net.py:make or --net my_net.toml")
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for prefix in nets(options):
         known = {one.name.removeprefix(prefix): one for one in options if one.name.startswith(prefix)}
         for name, value in values.items():
@@ -256,7 +256,7 @@ def _check_network(file: str, name: str, value: object, known: Mapping[str, Opti
         raise BadConfig(f"{file}: '{name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its type)")
 
 
-def _toml(path: Path, noun: str) -> dict[str, Any]:
+def _toml(path: Path, noun: str) -> dict[str, object]:
     try:
         return flat(from_toml(path))
     except OSError as error:
@@ -268,7 +268,7 @@ def _toml(path: Path, noun: str) -> dict[str, Any]:
 def gathered(
     given: Mapping[str, object], pairs: Sequence[str], file: Path | None, options: Sequence[Option], owner: str,
     net: str | None = None,
-) -> tuple[dict[str, Any], dict[str, str]]:  # fmt: skip
+) -> tuple[dict[str, object], dict[str, str]]:  # fmt: skip
     """Return what the user set and where: an option wins over `--set`, that over `--net` and that over the file.
 
     Presets and defaults come later.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlplug_cli.lookup import ended, final_evaluation, shortened, untrained
 from rlplug_cli.mlflow import episodes, mirror
@@ -57,7 +57,7 @@ def shown(
         echo(conclusion(run))
 
 
-def result(run: Run) -> dict[str, Any]:
+def result(run: Run) -> dict[str, object]:
     """Return the result of a run, for scripts."""
     state = mirror.State.read(run.path)
     sent = {"tracking_uri": state.tracking_uri, "run_id": state.run_id} if state else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rlplug_core.acting.behavior import BehaviorAgent
@@ -183,7 +183,7 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'rlplug_core' has no attribute '{name}'")
     if "numpy" not in sys.modules:  # its library reads this once: on more threads small products take ten times as long

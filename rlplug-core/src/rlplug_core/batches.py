@@ -229,7 +229,7 @@ def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
     return (value - mean) / (variance.sqrt() + epsilon)
 
 
-def _standardized(value: Array, weight: Array, epsilon: float) -> Any:
+def _standardized(value: Array, weight: Array, epsilon: float) -> object:
     used = (weight > 0).astype(value.dtype)
     count = max(float(used.sum()), 1.0)
     centred = value - used.dot(value) / count

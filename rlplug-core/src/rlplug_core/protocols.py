@@ -202,7 +202,7 @@ class SupportsFinish(Protocol):
 class SupportsTranslate(Protocol):
     """An environment whose own actions differ from the canonical ones that agents give."""
 
-    def translate(self, action: Array) -> Any:
+    def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the environment's documentation means them; dictionaries, tuples as such."""
         ...
 
@@ -314,7 +314,7 @@ class SupportsInfo(Protocol):
 class SupportsEvaluation(Protocol):
     """A wrapper that is another one, or none, around environments that only evaluate."""
 
-    def in_evaluation(self, config: Any) -> Any:
+    def in_evaluation(self, config: Any) -> object:
         """The options it has there; None leaves it out. Spaces must be the same."""
         ...
 

@@ -45,7 +45,7 @@ class Goals:
     reward: Callable[[Array, Array], Array]
     terminated: Callable[[Array, Array], Array] | None = None
 
-    def __deepcopy__(self, memo: Any) -> Goals:
+    def __deepcopy__(self, memo: object) -> Goals:
         """Copies of a learner share the functions, which may belong to an environment that cannot be copied."""
         return self
 
@@ -178,7 +178,7 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
-def tree_where(rows: Array, one: object, other: object) -> Any:
+def tree_where(rows: Array, one: object, other: object) -> object:
     """Nested dictionaries of arrays [N, ...]: the rows of the mask `rows` [N] from `one`, the others from `other`."""
 
     def chosen(a: Array, b: Array) -> Array:

@@ -132,7 +132,7 @@ class Adapter:
         values, said = self._info.get(key), self._info.get(f"_{key}", self._always)
         return [None if values is None or not said[row] else values[row] for row in range(self.spec.num_envs)]
 
-    def translate(self, action: Array) -> Any:
+    def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the environment takes them."""
         return action if self._view.to_env is None else self._view.to_env(action)
 

@@ -56,7 +56,7 @@ class Uncapturable(ValueError):
     """A value cannot be captured or restored; the message names it."""
 
 
-def capture(root: object) -> Any:
+def capture(root: object) -> object:
     """The state of an environment, a vector environment or a list of them, through all their wrappers.
 
     Objects that occur twice, such as a generator shared by wrapper and environment, are shared again after `restore`.
@@ -75,7 +75,7 @@ class _Encoder:
         self.seen: dict[int, Path] = {}
         self.arrays: list[tuple[Path, Array]] = []
 
-    def encode(self, value: Any, path: Path) -> Any:
+    def encode(self, value: Any, path: Path) -> object:
         kind = type(value)
         if value is None or kind is bool or kind is int or kind is str:
             return value
@@ -96,7 +96,7 @@ class _Encoder:
         self.seen[id(value)] = path
         return self._encode_object(value, kind, path)
 
-    def _encode_object(self, value: Any, kind: type, path: Path) -> Any:
+    def _encode_object(self, value: Any, kind: type, path: Path) -> object:
         """Encode an object with an identity: it may occur twice."""
         if kind is np.ndarray:
             self._refuse_views(value, path)
@@ -133,15 +133,15 @@ class _Encoder:
             return {KIND: "closure", "name": value.__qualname__, "cells": self._items(cells, path)}
         raise Uncapturable(f"{_where(path)} is a {_name(kind)}, which cannot be captured")
 
-    def _items(self, values: Any, path: Path) -> list[Any]:
+    def _items(self, values: Any, path: Path) -> list[object]:
         return [self.encode(value, (*path, str(number))) for number, value in enumerate(values)]
 
-    def _encode_dict(self, value: dict[Any, Any], path: Path) -> Any:
+    def _encode_dict(self, value: dict[Any, Any], path: Path) -> object:
         if all(type(key) is str for key in value) and KIND not in value:
             return {key: self.encode(inner, (*path, key)) for key, inner in value.items()}
         return {KIND: "dict", "keys": self._items(value, (*path, "keys")), "values": self._items(value.values(), path)}
 
-    def _encode_space(self, space: Space, path: Path) -> Any:
+    def _encode_space(self, space: Space, path: Path) -> object:
         """A space is constant but for the generator it samples with, None until it is used."""
         parts = [self._encode_space(part, (*path, str(number))) for number, part in enumerate(_parts(space))]
         generator = self.encode(space._np_random, (*path, "random"))
@@ -155,7 +155,7 @@ class _Encoder:
         self.arrays.append((path, array))
 
 
-def _encode_array(array: Array, path: Path) -> Any:
+def _encode_array(array: Array, path: Path) -> object:
     """Common C-ordered arrays as they are; text, long doubles and Fortran order as bytes."""
     if array.dtype.hasobject:
         raise Uncapturable(f"{_where(path)} is an array of objects, which cannot be captured")
@@ -171,13 +171,13 @@ class _Decoder:
     """Builds values anew; environments, objects and spaces are filled in place, which is why `current` goes along."""
 
     def __init__(self) -> None:
-        self.made: dict[Path, Any] = {}
+        self.made: dict[Path, object] = {}
         self.filled: set[int] = set()  # ids of objects that are in `made`
         self.packages: set[str] = set()  # where the classes of filled objects are from
 
     def decode(self, state: object, current: object, path: Path) -> Any:
         if isinstance(state, list):
-            values: list[Any] = []
+            values: list[object] = []
             self.made[path] = values
             values.extend(self._items(state, current, path))
             return values
@@ -189,22 +189,22 @@ class _Decoder:
             return self.made[path]
         return state
 
-    def _items(self, states: list[Any], current: Any, path: Path) -> list[Any]:
+    def _items(self, states: list[Any], current: Any, path: Path) -> list[object]:
         fits = isinstance(current, list | tuple | deque) and len(current) == len(states)
         return [
             self.decode(state, current[number] if fits else None, (*path, str(number)))
             for number, state in enumerate(states)
         ]
 
-    def _decode_dict(self, state: State, current: object, path: Path) -> Any:
-        values: dict[str, Any] = {}
+    def _decode_dict(self, state: State, current: object, path: Path) -> object:
+        values: dict[str, object] = {}
         self.made[path] = values
         known = current if isinstance(current, dict) else {}
         for key, inner in state.items():
             values[key] = self.decode(inner, known.get(key), (*path, key))
         return values
 
-    def _decode_record(self, state: State, current: object, path: Path) -> Any:
+    def _decode_record(self, state: State, current: object, path: Path) -> object:
         """A marked dictionary; in the order of the encoder."""
         kind = state[KIND]
         if kind == "float":
@@ -227,7 +227,7 @@ class _Decoder:
             return self.made[tuple(state["path"])]
         return self._decode_object(kind, state, current, path)
 
-    def _decode_object(self, kind: str, state: State, current: object, path: Path) -> Any:
+    def _decode_object(self, kind: str, state: State, current: object, path: Path) -> object:
         """Decode an object with an identity, and remember it for a second occurrence."""
         if kind == "object":
             return self._fill(state, current, path)
@@ -241,7 +241,7 @@ class _Decoder:
             return self._fill_game(state, current, path)
         if kind == "dict":
             return self._decode_keys(state, current, path)
-        made: Any
+        made: object
         if kind == "array":
             made = self._array(state)
         elif kind == "deque":
@@ -259,7 +259,7 @@ class _Decoder:
         self.made[path] = made
         return made
 
-    def _fill(self, state: State, current: object, path: Path) -> Any:
+    def _fill(self, state: State, current: object, path: Path) -> object:
         if _name(type(current)) != state["type"] or id(current) in self.filled:
             current = self._built(state["type"], current, path)
         self.made[path] = current
@@ -274,7 +274,7 @@ class _Decoder:
         attributes.update(values)
         return current
 
-    def _built(self, name: str, current: object, path: Path) -> Any:
+    def _built(self, name: str, current: object, path: Path) -> object:
         """An empty object of a class beside the environment's own, such as a thing that lies elsewhere in each episode.
 
         No code of the class runs: it is plain Python, imported already, and of a package of which objects were filled.
@@ -286,7 +286,7 @@ class _Decoder:
             raise Uncapturable(f"{_where(path)} was a {name}, here it is a {_name(type(current))}")
         return object.__new__(found)
 
-    def _fill_space(self, state: State, current: object, path: Path) -> Any:
+    def _fill_space(self, state: State, current: object, path: Path) -> object:
         if not isinstance(current, spaces.Space):
             raise Uncapturable(f"{_where(path)} was a space, here it is a {_name(type(current))}")
         self.made[path] = current
@@ -295,7 +295,7 @@ class _Decoder:
             self.decode(part, inner, (*path, str(number)))
         return current
 
-    def _fill_mujoco(self, kind: str, state: State, current: object, path: Path) -> Any:
+    def _fill_mujoco(self, kind: str, state: State, current: object, path: Path) -> object:
         if _name(type(current)) != (mujoco.DATA if kind == "simulation" else mujoco.MODEL):
             raise Uncapturable(f"{_where(path)} was a MuJoCo {kind}, here it is a {_name(type(current))}")
         if kind == "simulation":
@@ -305,7 +305,7 @@ class _Decoder:
         self.made[path] = current
         return current
 
-    def _fill_closure(self, state: State, current: Any, path: Path) -> Any:
+    def _fill_closure(self, state: State, current: Any, path: Path) -> object:
         """A function keeps its code, and gets back what it holds of the function around it."""
         if getattr(current, "__qualname__", None) != state["name"]:
             raise Uncapturable(f"{_where(path)} was the function {state['name']}, here it is {current!r}")
@@ -316,15 +316,15 @@ class _Decoder:
             cell.cell_contents = value
         return current
 
-    def _fill_game(self, state: State, current: object, path: Path) -> Any:
+    def _fill_game(self, state: State, current: object, path: Path) -> object:
         if _name(type(current)) != ale.INTERFACE:
             raise Uncapturable(f"{_where(path)} was an Atari game, here it is a {_name(type(current))}")
         ale.restore_game(current, state["state"])
         self.made[path] = current
         return current
 
-    def _decode_keys(self, state: State, current: object, path: Path) -> Any:
-        values: dict[Any, Any] = {}
+    def _decode_keys(self, state: State, current: object, path: Path) -> object:
+        values: dict[object, object] = {}
         self.made[path] = values
         known = current if isinstance(current, dict) else {}
         keys = self._items(state["keys"], None, (*path, "keys"))
@@ -430,7 +430,7 @@ def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
 def _bytes(timestep: Timestep) -> list[bytes]:
     """Everything the timestep says, so that equal means equal to the bit."""
     found: list[bytes] = [f"{timestep.episodes} {timestep.ended} {timestep.count}".encode()]
-    trees: list[Any] = [timestep.obs, timestep.final_obs, timestep.reward, timestep.terminated, timestep.truncated]
+    trees: list[object] = [timestep.obs, timestep.final_obs, timestep.reward, timestep.terminated, timestep.truncated]
     trees += [timestep.is_first, timestep.valid]
     while trees:
         tree = trees.pop()

@@ -15,14 +15,14 @@ from rlplug_core.types import Array, Goals, GymEnv
 class SupportsGoals(Protocol):
     """An environment that can say what another goal would have given, as those of gymnasium-robotics can."""
 
-    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any: ...
+    def compute_reward(self, achieved_goal: Array, desired_goal: Array, info: object) -> object: ...
 
 
 @runtime_checkable
 class SupportsGoalEnds(Protocol):
     """One that can also say whether reaching a goal ends the task."""
 
-    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any: ...
+    def compute_terminated(self, achieved_goal: Array, desired_goal: Array, info: object) -> object: ...
 
 
 class Each:

@@ -25,7 +25,9 @@ class Shown(GymWrapper):
         super().__init__(env)
         self.show = show
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[object, dict[str, object]]:
         found = self.env.reset(seed=seed, options=options)
         self.show(True, self.frame)
         return found
@@ -41,7 +43,7 @@ class Shown(GymWrapper):
         Raises:
             BadEnv: the environment gives nothing of this shape.
         """
-        drawn: Any = self.env.render()
+        drawn: object = self.env.render()
         frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             name = type(self.env.unwrapped).__name__

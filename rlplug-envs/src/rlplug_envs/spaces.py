@@ -99,7 +99,7 @@ def canonical_obs(space: Space, id: str) -> Space:
     )
 
 
-def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], Any] | None]:
+def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], object] | None]:
     """The action space as agents see it, and what makes the environment's actions of theirs; None where they agree."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         apart = Apart(space, id)
@@ -139,7 +139,7 @@ class Apart:
             end += prod(shape)
             self.parts.append((name, slice(start, end), shape, dtype_of(canonical), to_env))
 
-    def __call__(self, action: Array) -> Any:
+    def __call__(self, action: Array) -> object:
         """Fresh arrays, which an environment may keep."""
         found = {}
         for name, columns, shape, dtype, to_env in self.parts:

@@ -85,7 +85,7 @@ class Rows:
         self.spec = Spec(view.obs, view.action, num_envs, view.id, inexact, known, goals_of(env, view.id))
         self.action_space = env.action_space
         self._steps = [env.step for env in self.envs]
-        self._infos: list[dict[str, Any]] = [{}] * num_envs  # of the last step of each row
+        self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
         self._flat = not isinstance(self._view.obs, spaces.Dict)
         # Of arrays alone: a number may come as any type of number.
         self._shape = self._view.obs.shape if isinstance(self._view.obs, spaces.Box) else ()
@@ -187,12 +187,12 @@ class Rows:
             obs, final, reward, terminated, first & ~terminated, first, self._always, episodes, True, num_envs
         )
 
-    def _open(self, obs: Obs, row: int, value: object, info: dict[str, Any]) -> None:
+    def _open(self, obs: Obs, row: int, value: object, info: dict[str, object]) -> None:
         """Write a first observation; here, off the step path, wrong shapes are noticed."""
         check_shape(self._view.body(obs), value, self.spec.id)
         self._write(obs, row, value, info, False)
 
-    def _write(self, obs: Obs, row: int, value: object, info: dict[str, Any], ended: bool) -> None:
+    def _write(self, obs: Obs, row: int, value: object, info: dict[str, object], ended: bool) -> None:
         write(self._view.body(obs), row, value)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, ended)
@@ -231,7 +231,7 @@ class Rows:
         shown = Shown(self.envs[0], show)
         self.envs[0], self._steps[0] = shown, shown.step
 
-    def translate(self, action: Array) -> Any:
+    def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the environments take them."""
         return action if self._to_env is None else self._to_env(action)
 

@@ -29,7 +29,7 @@ class Watch:
         self._spaces: list[tuple[str, spaces.Box, Array]] = []
         self._add("", space, obs)
 
-    def _add(self, name: str, space: Any, obs: Obs) -> None:
+    def _add(self, name: str, space: object, obs: Obs) -> None:
         if isinstance(space, spaces.Dict):
             for key, part in space.spaces.items():
                 self._add(f"{name}{key}/", part, obs[key])

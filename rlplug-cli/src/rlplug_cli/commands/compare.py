@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def shared(function: Callable[..., Any]) -> Callable[..., Any]:
+def shared(function: Callable[..., object]) -> Callable[..., object]:
     """The argument and the options that `compare` and `plot` have in common."""
     for decorate in reversed(_SHARED):
         function = decorate(function)

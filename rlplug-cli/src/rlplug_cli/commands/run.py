@@ -195,7 +195,7 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
         owner = str(record)
     if not may_import:
         return ()
-    cls: Any = plugins.algorithm(name) if group == "algorithms" else plugins.wrapper(name)
+    cls: object = plugins.algorithm(name) if group == "algorithms" else plugins.wrapper(name)
     try:
         return schema(getattr(cls, "Config", Config))
     except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything

@@ -74,7 +74,7 @@ def command(
         echo(found.text())
 
 
-def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, Any]) -> tuple[Goal, dict[str, Any]]:
+def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, Any]) -> tuple[Goal, dict[str, object]]:
     """Return what to search, and the options that someone fixed."""
     from rlplug_cli.sweep.seeds import complete, cost
     from rlplug_cli.tune.goal import Goal

@@ -9,7 +9,6 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlplug_cli.compare.history import AXES, RETURN, SECONDS, UPDATES, History, history
 from rlplug_cli.compare.lines import Line, Settings, lines
@@ -107,14 +106,14 @@ def as_json(found: Report) -> str:
     return json.dumps(_finite(whole), indent=1)
 
 
-def _run(run: History) -> dict[str, Any]:
+def _run(run: History) -> dict[str, object]:
     return {
         "path": str(run.path), "env": run.env, "algorithm": run.config["algorithm"], "seed": run.seed,
         "finished": run.finished, "scores": run.scores,
     }  # fmt: skip
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: Line) -> dict[str, object]:
     band = {name: values.tolist() for name, values in line.band._asdict().items()}
     return {
         "env": line.env,
@@ -126,7 +125,7 @@ def _line(line: Line) -> dict[str, Any]:
     }
 
 
-def _finite(value: object) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -181,7 +181,7 @@ class Mirror:
         self._params(client, config, run.data.params)
         self.state.write(self.run)
 
-    def _params(self, client: MlflowClient, config: Mapping[str, Any], there: Mapping[str, str]) -> None:
+    def _params(self, client: MlflowClient, config: Mapping[str, object], there: Mapping[str, str]) -> None:
         """Parameters are write-once in MLflow, so only those that are not there yet."""
         from mlflow.entities import Param
 
@@ -237,7 +237,7 @@ class Mirror:
         return batch, position
 
 
-def _said(config: Mapping[str, Any]) -> dict[str, Any]:
+def _said(config: Mapping[str, Any]) -> dict[str, object]:
     """A run's parameters: algorithm, environment, options that say something, and the runner that it took."""
     options = {name: value for name, value in config["options"].items() if value not in (None, "", [])}
     taken = {name: config["environment"][name] for name in ("runner",) if name in config.get("environment", {})}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class Served:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
-    def predict(self, model_input: Array, params: dict[str, Any] | None = None) -> Any:
+    def predict(self, model_input: Array, params: dict[str, object] | None = None) -> object:
         """The greedy actions for observations `[B, ...]`, an array or a table with a column for each number."""
         self.policy.reset()
         return self.policy(np.asarray(model_input, self.policy.observation_space.dtype))

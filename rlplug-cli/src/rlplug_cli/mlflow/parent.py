@@ -52,11 +52,11 @@ def _found_or_made(directory: Path, client: MlflowClient, experiment: str) -> st
 
 def _read(directory: Path, uri: str) -> dict[str, Any]:
     path = directory / STATE
-    state: dict[str, Any] = from_json(path) if os.path.lexists(path) else {}
+    state: dict[str, object] = from_json(path) if os.path.lexists(path) else {}
     return state if state.get("tracking_uri") == uri else {"tracking_uri": uri, "parents": {}}
 
 
-def _write(directory: Path, state: dict[str, Any]) -> None:
+def _write(directory: Path, state: dict[str, object]) -> None:
     replace(directory / STATE, json.dumps(sealed(state), indent=1).encode())
 
 

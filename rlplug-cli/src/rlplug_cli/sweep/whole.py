@@ -20,7 +20,7 @@ PAGE = "compare.html"
 
 
 def swept(
-    kind: str, directory: Path, tasks: Sequence[Task], resolved: Callable[[Task], Mapping[str, Any]],
+    kind: str, directory: Path, tasks: Sequence[Task], resolved: Callable[[Task], Mapping[str, object]],
     costs: Callable[[Task], int], jobs: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Carry out the tasks of a directory and tell what came of all that it holds.
@@ -98,7 +98,7 @@ def conclusion(crew: Crew) -> str:
     return "\n".join([*lines, f"runs     {shortened(crew.directory)}"])
 
 
-def result(crew: Crew) -> dict[str, Any]:
+def result(crew: Crew) -> dict[str, object]:
     """Return what a script wants to know about a sweep."""
     page = crew.directory / PAGE
     return {
@@ -107,7 +107,7 @@ def result(crew: Crew) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _run(entry: Entry) -> dict[str, Any]:
+def _run(entry: Entry) -> dict[str, object]:
     task, standing = entry.task, entry.standing
     return {
         "name": task.name, "path": str(standing.path), "algorithm": task.algorithm, "env": task.env,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlplug_cli.parameters import parsed, shown
 from rlplug_cli.sweep.crew import Crew, Entry
@@ -33,7 +33,7 @@ class Search:
         """Return whether every trial has been told."""
         return not self.running and studies.began(self.study) >= self.goal.trials
 
-    def typed(self, params: Mapping[str, object]) -> dict[str, Any]:
+    def typed(self, params: Mapping[str, object]) -> dict[str, object]:
         """The options of a trial in their own types; Optuna keeps lists as texts."""
         known = {option.name: option for option in self.goal.options}
         return {

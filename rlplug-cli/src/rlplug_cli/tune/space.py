@@ -80,12 +80,12 @@ def _text(value: object, between: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def suggested(trial: Trial, space: Mapping[str, Range]) -> dict[str, Any]:
+def suggested(trial: Trial, space: Mapping[str, Range]) -> dict[str, object]:
     """A value for every range; asked again for a trial that has been interrupted, the same."""
     return {name: _suggested(trial, name, range) for name, range in space.items()}
 
 
-def _suggested(trial: Trial, name: str, range: Range) -> Any:
+def _suggested(trial: Trial, name: str, range: Range) -> object:
     if range.kind == "choice":
         return trial.suggest_categorical(name, [_plain(value) for value in range.values])
     low, high = range.values

@@ -92,7 +92,7 @@ def summary(study: Study) -> list[dict[str, Any]]:
     return [_trial(one) for one in study.get_trials(deepcopy=False)]
 
 
-def _trial(one: FrozenTrial) -> dict[str, Any]:
+def _trial(one: FrozenTrial) -> dict[str, object]:
     pruned_at = max(one.intermediate_values, default=None) if one.state.name == "PRUNED" else None
     return {
         "number": one.number, "state": one.state.name.lower(), "value": one.value, "params": one.params,

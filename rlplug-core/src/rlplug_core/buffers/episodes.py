@@ -105,6 +105,6 @@ def _joined(episodes: list[State]) -> Rollout:
     )
 
 
-def _concatenated(parts: list[Any]) -> Any:
+def _concatenated(parts: list[object]) -> Any:
     """Trees of [L, ...] as one tree of [T, 1, ...]."""
     return tree_map(lambda *arrays: np.concatenate(arrays)[:, None], *parts)

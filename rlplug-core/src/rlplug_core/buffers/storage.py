@@ -29,7 +29,7 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
     return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=store)
 
 
-def refilled(saved: Any, length: int, store: Store) -> Any:
+def refilled(saved: Any, length: int, store: Store) -> object:
     """Storage of this length that begins with what was `saved`, wherever that was stored."""
     made = allocate((length, *saved.shape[1:]), host(saved[:0]).dtype, store)
     put(made, slice(0, len(saved)), saved)

@@ -105,7 +105,7 @@ def from_json(path: Path, limit: int = TEXT, follow: bool = False) -> Any:
         raise BadFile(path, f"it is no JSON ({plain(str(error), 100)})") from error
 
 
-def as_type(value: Any, kind: type[T], path: Path) -> T:
+def as_type(value: object, kind: type[T], path: Path) -> T:
     """A value from a file as a dataclass or a struct.
 
     Raises:

@@ -42,7 +42,7 @@ class Option:
     scheduled: bool = False
 
 
-def schema(config: type[Any]) -> tuple[Option, ...]:
+def schema(config: type[object]) -> tuple[Option, ...]:
     """The options of a configuration dataclass, nested ones flattened to dotted names.
 
     Raises:
@@ -62,7 +62,7 @@ def _plain(config: Any) -> dict[str, Any]:
     return {name: _plain_value(value) for name, value in values.items()}
 
 
-def _plain_value(value: object) -> Any:
+def _plain_value(value: object) -> object:
     if dataclasses.is_dataclass(value):
         return _plain(value)
     return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
@@ -93,7 +93,7 @@ def _options(config: type[Any], held: object, prefix: str, search: Mapping[str, 
         yield _option(name, hints[field.name], _plain_value(default), help, search.get(name))
 
 
-def _default(config: type[Any], field: dataclasses.Field[Any]) -> Any:
+def _default(config: type[object], field: dataclasses.Field[object]) -> object:
     if field.default is not dataclasses.MISSING:
         return field.default
     if field.default_factory is not dataclasses.MISSING:
@@ -119,7 +119,7 @@ def _option(name: str, hint: object, default: object, help: str, search: Range |
     )  # fmt: skip
 
 
-def _strip_optional(hint: object) -> tuple[Any, bool]:
+def _strip_optional(hint: object) -> tuple[object, bool]:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         rest = [part for part in typing.get_args(hint) if part is not type(None)]
         if len(rest) == 1:
@@ -143,7 +143,7 @@ def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
 
 
 @cache
-def _helps(config: type[Any]) -> dict[str, str]:
+def _helps(config: type[object]) -> dict[str, str]:
     """Field name to trailing comment, from the sources of the class and its bases; no source, no help."""
     helps: dict[str, str] = {}
     for base in reversed(config.__mro__):
@@ -152,7 +152,7 @@ def _helps(config: type[Any]) -> dict[str, str]:
     return helps
 
 
-def _comments(config: type[Any]) -> dict[str, str]:
+def _comments(config: type[object]) -> dict[str, str]:
     """The comment of each field, wherever it is on the lines of the field: a formatter may wrap a long one."""
     try:
         source = inspect.cleandoc(inspect.getsource(config))

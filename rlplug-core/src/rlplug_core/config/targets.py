@@ -88,8 +88,8 @@ def _from_file(path: Path, target: str) -> ModuleType:
     return module
 
 
-def attribute_of(module: ModuleType, attribute: str, what: str) -> Any:
-    value: Any = module
+def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
+    value: object = module
     for name in attribute.split("."):
         try:
             value = getattr(value, name)

@@ -62,7 +62,7 @@ class Absent:
     def close(self) -> None:
         """Holds nothing."""
 
-    def translate(self, action: Array) -> Any:
+    def translate(self, action: Array) -> object:
         return meant(self.action_space, action)
 
     def state_dict(self) -> State:

@@ -44,7 +44,7 @@ def leaves(tree: object, prefix: str = "obs") -> dict[str, Any]:
     """The arrays of a tree of observations by name: `obs`, or `obs.hand.position`."""
     if not isinstance(tree, dict):
         return {prefix: tree}
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, part in tree.items():
         found |= leaves(part, f"{prefix}.{key}")
     return found

@@ -95,7 +95,7 @@ class Program:
         return [values[name] for name in self.outputs]
 
 
-def operation(target: str) -> Callable[..., Any]:
+def operation(target: str) -> Callable[..., object]:
     """The operation of this name.
 
     Raises:
@@ -120,7 +120,7 @@ def _written(program: torch.export.ExportedProgram, names: list[str]) -> tuple[G
     values = {**program.state_dict, **program.constants}
     held: dict[str, str] = {}
     places: dict[str, str] = {}
-    steps: list[list[Any]] = []
+    steps: list[list[object]] = []
     outputs: list[str] = []
     for node in program.graph.nodes:
         if node.op == "placeholder" and kinds[node.name].kind.name == "USER_INPUT":
@@ -149,7 +149,7 @@ def _name(node: Any, places: Mapping[str, str]) -> str:
     return places.get(node.name, node.name)
 
 
-def _plain_all(node: fx.Node, places: Mapping[str, str]) -> list[Any]:
+def _plain_all(node: fx.Node, places: Mapping[str, str]) -> list[object]:
     return [
         [_plain(value, places) for value in node.args],
         {key: _plain(value, places) for key, value in node.kwargs.items()},

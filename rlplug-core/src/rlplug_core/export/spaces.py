@@ -15,7 +15,7 @@ from rlplug_core.types import Array, Space
 UNBOUNDED = 1e30
 
 
-def described(space: Space) -> dict[str, Any]:
+def described(space: Space) -> dict[str, object]:
     """A space as JSON.
 
     Raises:
@@ -106,7 +106,7 @@ def _rescaled(space: spaces.Box[Any], action: Array) -> Array:
     return clipped
 
 
-def _bound(values: Array) -> Any:
+def _bound(values: Array) -> object:
     """One number where all are the same; exact, infinities among them as text that numpy reads."""
     flat = values.reshape(-1)
     if flat.size and (flat == flat[0]).all():
@@ -114,7 +114,7 @@ def _bound(values: Array) -> Any:
     return _numbers(values.tolist())
 
 
-def _numbers(values: Any) -> Any:
+def _numbers(values: Any) -> object:
     return [_numbers(part) for part in values] if isinstance(values, list) else _number(values)
 
 

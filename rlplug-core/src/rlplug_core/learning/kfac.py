@@ -53,7 +53,7 @@ class Capture(TorchFunctionMode):
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    ) -> object:
         output = func(*args, **(kwargs or {}))
         if func is functional.linear and id(args[1]) in self.numbers:
             self.seen.append((self.numbers[id(args[1])], args[0].detach(), output))

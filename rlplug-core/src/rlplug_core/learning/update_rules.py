@@ -108,7 +108,7 @@ class Torch:
         BadConfig: it cannot step on one flat tensor, or keeps something that is no tensor.
     """
 
-    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+    def __init__(self, name: str, arguments: dict[str, object]) -> None:
         self.name, self.arguments = name, arguments
         self.made: torch.optim.Optimizer | None = None
         self._kept(torch.zeros(1))
@@ -207,7 +207,7 @@ def _made(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any
     return rule
 
 
-def _torch(name: str, given: dict[str, Any], usual: dict[str, Any]) -> UpdateRule:
+def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> UpdateRule:
     base, short = torch.optim.Optimizer, name.removeprefix("torch.optim.")
     known = {
         one: found
@@ -220,7 +220,7 @@ def _torch(name: str, given: dict[str, Any], usual: dict[str, Any]) -> UpdateRul
     return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
 
 
-def _adams(cls: type[Any], usual: dict[str, Any]) -> dict[str, Any]:
+def _adams(cls: type[object], usual: dict[str, object]) -> dict[str, object]:
     """Return those of an algorithm's options for Adam that mean the same to this class."""
     theirs, adams = (inspect.signature(one).parameters for one in (cls, torch.optim.Adam))
     return {
@@ -228,7 +228,7 @@ def _adams(cls: type[Any], usual: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _arguments(name: str, cls: type[Any], given: dict[str, Any], usual: dict[str, Any]) -> dict[str, Any]:
+def _arguments(name: str, cls: type[object], given: dict[str, object], usual: dict[str, object]) -> dict[str, object]:
     """The keyword arguments of a class; refuses a given option that would be without effect."""
     taken = set(inspect.signature(cls).parameters)
     fitting = [one.name for one in fields(OptimizerOptions) if one.name in taken]

@@ -264,7 +264,7 @@ def without_main() -> Iterator[None]:
     """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script
     without an `if __name__ == "__main__"` guard would start training once more in each of them."""
     main = sys.modules["__main__"]
-    hidden: dict[str, Any] = {
+    hidden: dict[str, object] = {
         name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
     }
     main.__spec__ = None

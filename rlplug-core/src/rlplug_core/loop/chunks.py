@@ -49,7 +49,7 @@ def write(store: State, t: int, step: Step) -> None:
 def read(store: State, t: int) -> Step:
     """Views of the step number `t` of a chunk."""
 
-    def row(tree: Any, number: int = t) -> Any:
+    def row(tree: object, number: int = t) -> Any:
         return tree_map(lambda array: array[number], tree)
 
     ended = bool(store["ended"][t])

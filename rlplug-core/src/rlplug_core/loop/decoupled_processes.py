@@ -150,7 +150,7 @@ class ActorProcesses:
             out.append(permit.source)
             self._tell(seat, ("act", (permit.slot, self.clock.steps, self.clock.total)))
 
-    def _tell(self, seat: Seat, message: tuple[str, Any]) -> None:
+    def _tell(self, seat: Seat, message: tuple[str, object]) -> None:
         """Say something to an actor; from now on it must give signs of life."""
         seat.remote.silent = 0.0
         try:

@@ -72,7 +72,7 @@ class _Server:
         self.keys: list[str] = []
         self.env: Env
         self.block: Block
-        self.calls: dict[str, Callable[..., Any]] = {
+        self.calls: dict[str, Callable[..., object]] = {
             "make": self.make, "attach": self.attach, "inside": self.inside, "limit": self.limit, "reset": self.reset,
             "state": self.state, "load": self.load, "tell": self.tell, "translate": self.translate,
         }  # fmt: skip
@@ -102,7 +102,7 @@ class _Server:
             raise UsageError(f"{self.env.spec.id} are no single Gymnasium environments that a wrapper could go around")
         return self._made(self.env.inside(wrap))
 
-    def _made(self, env: Env) -> tuple[Spec, Any]:
+    def _made(self, env: Env) -> tuple[Spec, object]:
         self.env = env
         if isinstance(env, SupportsPart):
             env.part(self.part.first)
@@ -151,7 +151,7 @@ class _Server:
     def told(self, key: str) -> list[Any]:
         return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.part.num_envs
 
-    def translate(self, action: Array) -> Any:
+    def translate(self, action: Array) -> object:
         return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
 
     def state(self) -> State:

@@ -46,7 +46,7 @@ class EnvWorkers:
         self._remotes = [Remote(part.rank, serve, part, context) for part in parts]
         self._adopt(self._ask("make", limit=STARTUP))
 
-    def _adopt(self, told: list[tuple[Spec, Any]]) -> None:
+    def _adopt(self, told: list[tuple[Spec, object]]) -> None:
         """Take the spaces that the workers tell, and memory for them."""
         spec, self.action_space = told[0]
         num_envs = self.spec.num_envs
@@ -58,7 +58,7 @@ class EnvWorkers:
         self._quiet = [self._timestep(obs, reward) for obs, reward in zip(block.obs, block.reward, strict=True)]
         self._turn, self._ready = 0, False
         self._keys: list[str] = []
-        self._told: dict[str, list[Any]] = {}
+        self._told: dict[str, list[object]] = {}
 
     def _timestep(self, obs: Obs, reward: Array) -> Timestep:
         """The result of a step in which nothing ended."""
@@ -111,7 +111,7 @@ class EnvWorkers:
         now.count = int(np.count_nonzero(now.valid))
         return now
 
-    def inside(self, wrap: Callable[[Any], Any]) -> EnvWorkers:
+    def inside(self, wrap: Callable[[object], object]) -> EnvWorkers:
         """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
         try:
             pickle.dumps(wrap)
@@ -131,7 +131,7 @@ class EnvWorkers:
             self._keys.append(key)
         return self._told[key]
 
-    def translate(self, action: Array) -> Any:
+    def translate(self, action: Array) -> object:
         """Canonical actions [B, ...] as the environments take them."""
         post(self._remotes[0].connection, ("translate", action))
         return self._value(self._remotes[0], self._timeout)
@@ -166,16 +166,16 @@ class EnvWorkers:
         for remote in self._remotes:
             remote.end()
 
-    def _ask(self, name: str, *arguments: Any, limit: float = 0.0) -> list[Any]:
+    def _ask(self, name: str, *arguments: object, limit: float = 0.0) -> list[Any]:
         """Let every worker do the same, and return what each answers."""
         return self._ask_each(name, [arguments] * len(self._remotes), limit or self._timeout)
 
-    def _ask_each(self, name: str, arguments: list[tuple[Any, ...]], limit: float) -> list[Any]:
+    def _ask_each(self, name: str, arguments: list[tuple[object, ...]], limit: float) -> list[object]:
         for remote, those in zip(self._remotes, arguments, strict=True):
             self._send(remote, pickle.dumps((name, *those), pickle.HIGHEST_PROTOCOL))
         return [self._value(remote, limit) for remote in self._remotes]
 
-    def _value(self, remote: Remote, limit: float) -> Any:
+    def _value(self, remote: Remote, limit: float) -> object:
         kind, value = pickle.loads(self._hear(remote, limit))
         if kind == "refused":
             self.close()

@@ -53,7 +53,7 @@ class Plan:
     start: Callable[[Learner[Any]], None] | None = field(default=None, kw_only=True)
 
     @classmethod
-    def make(cls, algorithm: str, env: Any, values: Mapping[str, object]) -> Plan:
+    def make(cls, algorithm: str, env: object, values: Mapping[str, object]) -> Plan:
         """Split `values` into run options, the algorithm's own and the environment's arguments, and check them.
 
         Args:
@@ -103,7 +103,7 @@ class Plan:
         """The keyword arguments of the environment."""
         return self.source.arguments
 
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, object]:
         alike = self.eval_source is self.source
         return flat(self.source.arguments, TRAIN) | ({} if alike else flat(self.eval_source.arguments, EVAL))
 
@@ -201,7 +201,7 @@ class Plan:
         return learner
 
 
-def _for_evaluation(source: EnvSource, values: dict[str, Any], arguments: Mapping[str, object]) -> EnvSource:
+def _for_evaluation(source: EnvSource, values: dict[str, object], arguments: Mapping[str, object]) -> EnvSource:
     """The source of the environments for evaluations; the option `eval_env` becomes its name.
 
     Raises:

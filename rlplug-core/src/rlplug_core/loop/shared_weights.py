@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +49,6 @@ class SharedWeights:
             if int(self.versions[BEGUN]) == version:
                 return version
 
-    def _tensors(self) -> Any:
+    def _tensors(self) -> object:
         memory = self.memory.numpy()
         return tree_map(lambda place: torch.from_numpy(place.view(memory)), self.places)

@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rlplug_core.errors import Stopped
 
@@ -51,7 +50,7 @@ class _Listener:
         self.stopped = self.urged = False
         self.reacted = threading.Event()
 
-    def __call__(self, number: int, frame: Any) -> None:
+    def __call__(self, number: int, frame: object) -> None:
         if number in URGENT and self.urged:
             self.reacted.set()
             raise Stopped(f"stopped at once by a second {signal.Signals(number).name}", number)

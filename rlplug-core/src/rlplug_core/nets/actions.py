@@ -98,7 +98,7 @@ def legal(space: Space, action: Array, mask: Array) -> Array:
     return found.reshape(action.shape)
 
 
-def one_of(tree: Any, row: int) -> Any:
+def one_of(tree: Any, row: int) -> object:
     """One row of dictionaries and tuples of arrays [N, ...], such as an environment may call its actions."""
     if isinstance(tree, dict):
         return {key: one_of(part, row) for key, part in tree.items()}

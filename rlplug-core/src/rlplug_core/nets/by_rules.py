@@ -152,7 +152,7 @@ class ByRules:
         ]
         return self.tape
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """A copy makes a tape of its own."""
         return {"modules": self.modules}
 

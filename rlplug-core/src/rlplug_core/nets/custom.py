@@ -59,7 +59,7 @@ def _try(what: str, module: nn.Module, features: int, space: Space, norm: Observ
         )
 
 
-def _called(what: str, failure: str, call: Any, *arguments: Any) -> Any:
+def _called(what: str, failure: str, call: Any, *arguments: Any) -> object:
     try:
         return call(*arguments)
     except RlplugError:

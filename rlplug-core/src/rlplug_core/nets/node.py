@@ -58,7 +58,7 @@ class Node:
                 else:
                     slopes[source.number], nodes[source.number] = slope, source
 
-    def _one(self, value: Array, slope: Any) -> Node:
+    def _one(self, value: Array, slope: object) -> Node:
         """A function of this node alone, whose derivative is `slope`."""
         return Node(value, (self,), lambda slopes, into: (slopes * slope,))
 
@@ -156,7 +156,7 @@ def _first(difference: Array) -> Array:
     return share
 
 
-def _known(other: Any) -> Any:
+def _known(other: object) -> object:
     """An operand through which no gradient goes; a tensor as an array, which is refused if it wants one."""
     return other.numpy() if isinstance(other, Tensor) else other
 

@@ -34,7 +34,7 @@ class Tape:
             values = rule.up(values)[0]
         return values
 
-    def up(self, values: Array) -> tuple[Array, list[Any]]:
+    def up(self, values: Array) -> tuple[Array, list[object]]:
         """Outputs, and what `down` and `slopes` need of this pass."""
         all_kept = []
         for rule in self.rules:
@@ -47,7 +47,7 @@ class Tape:
         return self.slopes(slopes, kept, inputs, wanted)  # type: ignore[return-value] # none is missing where all are wanted
 
     def slopes(
-        self, slopes: Array, kept: list[Any], inputs: bool, wanted: Sequence[bool]
+        self, slopes: Array, kept: list[object], inputs: bool, wanted: Sequence[bool]
     ) -> tuple[Array | None, list[Array | None]]:
         """Slopes at the outputs to those at the inputs, if wanted, and at the parameters for which `wanted` says so.
 
@@ -89,7 +89,7 @@ class Beside:
         for tape in self.tapes:
             tape.look()
 
-    def up(self, values: Array) -> tuple[Array, tuple[list[int], list[Any]]]:
+    def up(self, values: Array) -> tuple[Array, tuple[list[int], list[object]]]:
         outputs, kept = zip(*(tape.up(values) for tape in self.tapes), strict=True)
         widths = np.cumsum([each.shape[1] for each in outputs])[:-1].tolist()
         return np.concatenate(outputs, 1), (widths, list(kept))
@@ -119,7 +119,7 @@ class Dueling:
         self.advantage.look()
         self.value.look()
 
-    def up(self, values: Array) -> tuple[Array, tuple[list[Any], list[Any]]]:
+    def up(self, values: Array) -> tuple[Array, tuple[list[object], list[object]]]:
         (advantage, on_advantage), (value, on_value) = self.advantage.up(values), self.value.up(values)
         apart = advantage.reshape(len(values), self.actions, -1)
         outputs = value[:, None] + (apart - apart.mean(1, keepdims=True))

@@ -5,7 +5,7 @@ Importing this imports no plugin, no torch and no gymnasium; only naming a contr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlplug_core.config.targets import absolute, source_file
 from rlplug_core.plugins.algorithms import algorithm
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """`Hooks` on first use: listing plugins does not need pluggy."""
     if name == "Hooks":
         from rlplug_core.plugins.hooks import Hooks

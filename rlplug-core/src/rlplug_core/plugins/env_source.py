@@ -134,7 +134,7 @@ class _Copies:
         return adopted_vector(new, self.name) if isinstance(self.env, VectorEnv) else new()
 
 
-def source_of(env: Any, arguments: Mapping[str, object] | None = None) -> EnvSource:
+def source_of(env: object, arguments: Mapping[str, object] | None = None) -> EnvSource:
     """The source of environments, from any form.
 
     Raises:
@@ -166,24 +166,24 @@ def parted(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]
     return rest, nest(both[0]), nest(both[1])
 
 
-def _steps(env: Any) -> bool:
+def _steps(env: object) -> bool:
     return callable(getattr(env, "step", None)) and callable(getattr(env, "reset", None))
 
 
-def _called(env: Any) -> str:
+def _called(env: object) -> str:
     """The name of an object: its id, or the name of its class."""
     bare = getattr(env, "unwrapped", env)
     return str(getattr(getattr(env, "spec", None), "id", None) or type(bare).__name__)
 
 
-def _copy(env: Any) -> Any:
+def _copy(env: object) -> Any:
     try:
         return copy.deepcopy(env)
     except Exception as error:  # noqa: BLE001 - a foreign object may refuse to be copied in any way
         return describe(error)
 
 
-def _named(code: Any) -> tuple[str, str]:
+def _named(code: object) -> tuple[str, str]:
     """The name that rebuilds a class or a function; else what it is called, and why there is none."""
     module, name = getattr(code, "__module__", ""), getattr(code, "__qualname__", type(code).__qualname__)
     short = name.rpartition(".")[2].strip("<>")
@@ -224,7 +224,7 @@ def _plain(arguments: Mapping[str, object]) -> dict[str, Any]:
     return dict(arguments)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     try:
         return bool(json.loads(json.dumps(value)) == value)
     except (TypeError, ValueError):

@@ -23,7 +23,7 @@ ROWS = "num_envs"
 _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def made(code: Any, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
+def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
     """`num_envs` environments of what a user's `name` stands for.
 
     Args:
@@ -57,7 +57,7 @@ def made(code: Any, name: str, num_envs: int, arguments: Mapping[str, object]) -
     return checked(first, name, num_envs)
 
 
-def _call(code: Any, num_envs: int, arguments: Mapping[str, object]) -> tuple[Callable[[], Any], bool]:
+def _call(code: Any, num_envs: int, arguments: Mapping[str, object]) -> tuple[Callable[[], object], bool]:
     """The call of a function, and whether it is told how many environments to return."""
     parameters = _parameters(code)
     if ROWS in parameters and parameters[ROWS].kind is not inspect.Parameter.POSITIONAL_ONLY:
@@ -75,13 +75,13 @@ def _parameters(code: Any) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def takes(code: Any, word: str) -> bool:
+def takes(code: object, word: str) -> bool:
     """Return whether a class or a function takes a keyword."""
     parameters = _parameters(code)
     return word in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
-def check_arguments(code: Any, name: str, arguments: Mapping[str, object]) -> None:
+def check_arguments(code: object, name: str, arguments: Mapping[str, object]) -> None:
     """Raise UsageError where a class or a function takes no such keyword."""
     parameters = _parameters(code)
     if ROWS in arguments:
@@ -95,13 +95,13 @@ def check_arguments(code: Any, name: str, arguments: Mapping[str, object]) -> No
             )
 
 
-def _beginning(first: Any, make: Callable[[], Any]) -> Callable[[], Any]:
+def _beginning(first: object, make: Callable[[], object]) -> Callable[[], object]:
     """A function that returns `first`, which is made already, and then new ones."""
     waiting = [first]
     return lambda: waiting.pop() if waiting else make()
 
 
-def adopted(make: Callable[[], Any], num_envs: int, name: str) -> Env:
+def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:
     """Rows of single environments."""
     from rlplug_core.protocols import SupportsAdopt
 
@@ -111,7 +111,7 @@ def adopted(make: Callable[[], Any], num_envs: int, name: str) -> Env:
     return called(lambda: adopter.adopt(make, num_envs, name), name)
 
 
-def adopted_vector(make: Callable[[], Any], name: str) -> Env:
+def adopted_vector(make: Callable[[], object], name: str) -> Env:
     """A vector of Gymnasium as ours."""
     from rlplug_core.protocols import SupportsAdoptVector
 
@@ -121,7 +121,7 @@ def adopted_vector(make: Callable[[], Any], name: str) -> Env:
     return called(lambda: adopter.adopt_vector(make, name), name)
 
 
-def held(env: Any, name: str) -> Env:
+def held(env: object, name: str) -> Env:
     """An environment that exists already, as it is; closing what is returned leaves it open."""
     from gymnasium import Env as Single
     from gymnasium.vector import VectorEnv

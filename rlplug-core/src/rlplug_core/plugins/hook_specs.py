@@ -42,7 +42,7 @@ class RunView(Protocol):
 
 
 @hookspec
-def rlplug_configure(config: dict[str, Any]) -> None:
+def rlplug_configure(config: dict[str, object]) -> None:
     """Called once before a run is built, with the resolved options; may change values in place, and take none away."""
 
 

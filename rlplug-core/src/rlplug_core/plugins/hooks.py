@@ -8,7 +8,6 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pluggy
 
@@ -37,7 +36,7 @@ class Hooks:
         self,
         enabled: bool = True,
         report: Callable[[str], None] = warn,
-        tag: Callable[[Mapping[str, str]], Any] | None = None,
+        tag: Callable[[Mapping[str, str]], object] | None = None,
     ) -> None:
         self.report, self.tag = report, tag
         #: Writes records into the run's journal; set before `run_start`.
@@ -50,7 +49,7 @@ class Hooks:
             if record.group == "hooks" and record.status in ("ok", "shadowed"):
                 self._register(record)
 
-    def configure(self, options: dict[str, Any]) -> dict[str, str]:
+    def configure(self, options: dict[str, object]) -> dict[str, str]:
         """Let plugins set options; which plugin set which, by option. What one takes away is put back, and reported."""
         origins: dict[str, str] = {}
         for name, call in self._calls("rlplug_configure"):
@@ -113,21 +112,21 @@ class Hooks:
         for name, call in self._calls(hook):
             self._guarded(name, hook, partial(call, **arguments))
 
-    def _calls(self, hook: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    def _calls(self, hook: str) -> Iterator[tuple[str, Callable[..., object]]]:
         """The plugins that implement a hook, and how it is called for each alone."""
         for implementation in reversed(getattr(self._manager.hook, hook).get_hookimpls()):
             plugin = implementation.plugin
             others = [other for other in self._manager.get_plugins() if other is not plugin]
             yield implementation.plugin_name, self._manager.subset_hook_caller(hook, others)
 
-    def _guarded(self, name: str, hook: str, call: Callable[[], Any]) -> None:
+    def _guarded(self, name: str, hook: str, call: Callable[[], object]) -> None:
         """Call a hook of one plugin; what it draws from the process's generators is given back."""
         from rlplug_core.seeds import untouched  # needs torch, which no run does without, and the doctor does
 
         with untouched():
             self._isolated(name, hook, call)
 
-    def _isolated(self, name: str, hook: str, call: Callable[[], Any]) -> None:
+    def _isolated(self, name: str, hook: str, call: Callable[[], object]) -> None:
         try:
             call()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; training goes on

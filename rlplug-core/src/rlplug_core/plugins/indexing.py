@@ -137,7 +137,7 @@ def _made_of(values: Iterable[Any]) -> dict[str, str]:
     return modules
 
 
-def _sources(cls: type[Any]) -> Iterator[str]:
+def _sources(cls: type[object]) -> Iterator[str]:
     """The module of a class, and of every base that says something an index repeats."""
     yield cls.__module__
     for base in cls.__mro__:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlplug_core.config.targets import is_target
 from rlplug_core.plugins.env_source import EnvSource, parted, source_of
@@ -22,7 +22,7 @@ def kind_of(spec: Spec) -> str:
     return "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
 
 
-def kind_for(algorithm: str, env: Any, values: Mapping[str, object]) -> str:
+def kind_for(algorithm: str, env: object, values: Mapping[str, object]) -> str:
     """The kind whose preset an algorithm takes for an environment inside the wrappers among `values`.
 
     It is empty where a table names the environment's id, or the algorithm has no table for kinds: then no environment
@@ -48,7 +48,7 @@ def _kind(source: EnvSource, wrap: Sequence[str]) -> str:
     return kind_of(env.spec)
 
 
-def _has_box(space: Any) -> bool:
+def _has_box(space: object) -> bool:
     from gymnasium import spaces
 
     parts = space.spaces.values() if isinstance(space, spaces.Dict) else getattr(space, "spaces", ())

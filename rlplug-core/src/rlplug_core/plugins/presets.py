@@ -46,7 +46,7 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
     Raises:
         UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends what it cannot.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     kind = "" if is_known(algorithm, env_id) else kind
     providers = [read(record) for record in records() if record.group == "envs" and record.status == "ok"]
     for presets in [*providers, *reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm)))]:
@@ -72,16 +72,16 @@ def usual(algorithm: str, options: Iterable[Option]) -> tuple[Option, ...]:
 
 def resolve(
     algorithm: str, env_id: str, options: Mapping[str, object], origins: Mapping[str, str] | None = None, kind: str = ""
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[dict[str, object], dict[str, str]]:
     """The given options over the preset, and where each value is from; `origins` says it for the given ones."""
     below, given = preset(algorithm, env_id, kind), flat(options)
     origin = dict.fromkeys(below, "preset") | {name: (origins or {}).get(name, "option") for name in given}
     return below | given, origin
 
 
-def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, Any], dict[str, str]]:
+def merge(*layers: tuple[str, Mapping[str, object]]) -> tuple[dict[str, object], dict[str, str]]:
     """Layers of options, each with the name of its origin, from the strongest to the weakest, as one mapping."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     origins: dict[str, str] = {}
     for origin, layer in reversed(layers):
         values.update(flat(layer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlplug_core.config.targets import load_target
 from rlplug_core.errors import UsageError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RENDER_MODE = "render_mode"
 
 
-def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], given: Any = None) -> Env:
+def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], given: object = None) -> Env:
     """One environment, `SupportsShow`: by id, by class or by function.
 
     A class or a function is given `render_mode` where it takes it; else what it makes must be able to show itself.

@@ -54,7 +54,7 @@ class Single:
         wrapper: type[GymWrapper] = code
         return wrapper
 
-    def keywords(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, object]:
         """The arguments: Python's literals, or text where they are none."""
         return {key: _value(text) for key, text in _parts(self.arguments, self.name)}
 
@@ -76,7 +76,7 @@ def around_each(env: Env, config: Single) -> Env:
     return env.inside(config)
 
 
-def is_single(code: Any) -> bool:
+def is_single(code: object) -> bool:
     """Return whether `code` is a wrapper of Gymnasium."""
     from gymnasium import Wrapper
 
@@ -97,7 +97,7 @@ def _parts(text: str, name: str) -> list[tuple[str, str]]:
     return found
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     if text in ("true", "false"):
         return text == "true"
     try:

@@ -46,7 +46,7 @@ class Transform:
 
     Config: ClassVar[type[Any]] = Config
 
-    def __init__(self, env: Env, config: Any = None) -> None:
+    def __init__(self, env: Env, config: object = None) -> None:
         """`config` is for subclasses that have options."""
         self.env = env
         self.spec = env.spec
@@ -83,7 +83,7 @@ class Transform:
         """The bare environment's observations [B, ...] as they leave this wrapper; a fresh array if it changes them."""
         return self.env.observe(obs, is_first) if isinstance(self.env, SupportsObserve) else obs
 
-    def translate(self, action: Array) -> Any:
+    def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the bare environment's documentation means them."""
         return self.env.translate(action) if isinstance(self.env, SupportsTranslate) else action
 

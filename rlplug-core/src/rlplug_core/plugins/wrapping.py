@@ -95,7 +95,7 @@ def wrapped(env: Env, wrappings: Iterable[Wrapping], training: bool = True) -> E
     return env
 
 
-def _values(config: type[Any], text: str, name: str) -> dict[str, Any]:
+def _values(config: type[object], text: str, name: str) -> dict[str, Any]:
     """The option values of `option=value,…`; a part without `=` goes on with the value before it: `sizes=64,64`."""
     known = {option.name: option for option in schema(config)}
     texts: dict[str, str] = {}

@@ -276,7 +276,7 @@ def _arrays(path: Path) -> dict[str, Array]:
     return {name: tensor.numpy() for name, tensor in load_file(path).items()}
 
 
-def _encode(value: object, path: str, arrays: dict[str, Array]) -> Any:
+def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
     """Plain JSON, with arrays and tensors moved to `arrays` and their place marked."""
     if isinstance(value, torch.Tensor):
         tensor = value.detach().cpu()
@@ -308,7 +308,7 @@ def _place(array: Array, path: str, arrays: dict[str, Array]) -> str:
     return name
 
 
-def _decode(value: object, arrays: dict[str, Array]) -> Any:
+def _decode(value: object, arrays: dict[str, Array]) -> object:
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
     if not isinstance(value, dict):

@@ -61,5 +61,5 @@ def read(path: Path) -> dict[str, Any]:
         as_type(found["options"], Shown, path)
     except BadFile as error:
         raise BadFile(path, f"{error.reason}; {_REMEDY}") from error
-    checked: dict[str, Any] = found
+    checked: dict[str, object] = found
     return checked

@@ -76,7 +76,7 @@ def evaluate_checkpoint(
         env.close()
 
 
-def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict[str, Any]:
+def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict[str, object]:
     """The best checkpoint's returns, and under `last_…` those of the last weights, over greedy episodes of new seeds.
 
     Where both are of the same step they have the same weights, which play once.
@@ -136,7 +136,7 @@ def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str)
     return learner, saved
 
 
-def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, Any]]:
+def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, object]]:
     """The learner's part of the checkpoint that a word means.
 
     Raises:

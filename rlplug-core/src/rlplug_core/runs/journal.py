@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from rlplug_core.config.files import opened
 from rlplug_core.runs.files import writing
@@ -43,7 +43,7 @@ class Journal:
 
     def __init__(self, path: Path, after: int | None = None) -> None:
         self.path = path
-        self._seen: dict[tuple[str, int, str], tuple[int, Any]] = {}
+        self._seen: dict[tuple[str, int, str], tuple[int, object]] = {}
         self.changed: list[str] = []
         records = [record for record, _ in tail(path, 0, 0)] if path.exists() else []
         self.seq = records[-1].seq if records else 0
@@ -103,7 +103,7 @@ class Journal:
                 for key, value in record.data.items():
                     self._seen[record.kind, record.step, key] = (record.time, value)
 
-    def _replay(self, kind: str, step: int, data: dict[str, Any], moment: int) -> int:
+    def _replay(self, kind: str, step: int, data: dict[str, object], moment: int) -> int:
         for key in data:
             found = self._seen.pop((kind, step, key), None)
             if found is None:

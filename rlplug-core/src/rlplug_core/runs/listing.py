@@ -101,7 +101,7 @@ def records(path: Path) -> list[Record]:
     return list(read(journal)) if os.path.lexists(journal) else []
 
 
-def final_evaluation(journal: Iterable[Record]) -> dict[str, Any] | None:
+def final_evaluation(journal: Iterable[Record]) -> dict[str, object] | None:
     """Return what the last final evaluation said."""
     found = [record.data for record in journal if record.kind == "final_eval"]
     return found[-1] if found else None

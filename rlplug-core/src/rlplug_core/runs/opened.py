@@ -55,7 +55,7 @@ class Run:
     @property
     def options(self) -> dict[str, Any]:
         """All options by dotted name."""
-        found: dict[str, Any] = self.config["options"]
+        found: dict[str, object] = self.config["options"]
         return found
 
     @property
@@ -86,7 +86,7 @@ class Run:
 
     def evaluate(
         self, episodes: int = 100, seed: int | None = None, checkpoint: str = "best", *, stochastic: bool = False,
-        epsilon: float = 0.0, env: Any = None, arguments: Mapping[str, object] | None = None,
+        epsilon: float = 0.0, env: object = None, arguments: Mapping[str, object] | None = None,
         wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes with a checkpoint's weights, on fresh environments.
@@ -112,7 +112,7 @@ class Run:
     def play(
         self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
         frames: Path | str | None = None, every: int = 1, fps: float | None = None, sheet: Path | str | None = None,
-        stochastic: bool = False, epsilon: float = 0.0, env: Any = None,
+        stochastic: bool = False, epsilon: float = 0.0, env: object = None,
         arguments: Mapping[str, object] | None = None, wrap: Sequence[str] | None = None,
     ) -> Evaluation:  # fmt: skip
         """Play episodes one after the other and let them be seen: in a window, unless something is to be written.
@@ -142,7 +142,7 @@ class Run:
         return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx)
 
 
-def open_run(run: Path | str | Run, out: Path | str = "runs", env: Any = None, trust: bool = False) -> Run:
+def open_run(run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False) -> Run:
     """The run of this path, or of this name in `out`.
 
     Args:

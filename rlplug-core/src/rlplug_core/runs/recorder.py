@@ -53,7 +53,7 @@ class Recorder:
 
     def _record(
         self, learner: Learner[Any], path: Path, seed: int, clock: Clock, wrappers: State
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, object]:  # fmt: skip
         began = time.monotonic()
         env = shown_env(self.plan, "rgb_array")
         try:

@@ -128,7 +128,7 @@ def _record(line: bytes) -> Record | None:
         return None
 
 
-def sound(kind: str, data: dict[str, Any]) -> bool:
+def sound(kind: str, data: dict[str, object]) -> bool:
     """Return whether a record of this kind holds what its readers take for granted."""
     if kind in ("metrics", "evaluation") and not _numbers(data):
         return False
@@ -141,7 +141,7 @@ def sound(kind: str, data: dict[str, Any]) -> bool:
         return False
 
 
-def _numbers(data: dict[str, Any]) -> bool:
+def _numbers(data: dict[str, object]) -> bool:
     """Return whether columns can hold these metrics; most of a journal, so that no schema is asked."""
     for value in data.values():
         if value.__class__ is int and not -LARGEST <= value <= LARGEST:

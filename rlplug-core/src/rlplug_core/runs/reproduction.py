@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.events import Progress
@@ -69,7 +68,7 @@ def reproduce(
     return Reproduction(new, compared(old.directory, new.directory), surroundings)
 
 
-def _judged(old: Run, options: Mapping[str, object]) -> dict[str, Any]:
+def _judged(old: Run, options: Mapping[str, object]) -> dict[str, object]:
     """Options by which evaluations play as many episodes as those of a run that had to find out how many."""
     found = Allowance.recorded(old.path) or Allowance()
     numbers = {"eval_episodes": found.episodes, "final_eval_episodes": found.final}
@@ -87,7 +86,7 @@ def compared(one: RunDirectory, other: RunDirectory) -> list[str]:
     return found + [f"{file} of the final checkpoint" for file in files if left.get(file) != right.get(file)]
 
 
-def _inexact(manifest: dict[str, Any]) -> list[str]:
+def _inexact(manifest: dict[str, object]) -> list[str]:
     return [] if manifest["exact"] else [f"the run could not be exact: {manifest['inexact']}"]
 
 

@@ -41,8 +41,8 @@ __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
 
 
 def train(
-    algorithm: str | type[Any],
-    env: Any,
+    algorithm: str | type[object],
+    env: object,
     options: Mapping[str, object] | None = None,
     *,
     out: Path | str = "runs",
@@ -91,7 +91,7 @@ def train(
     return run
 
 
-def _with_rows(values: dict[str, Any], origins: Mapping[str, str], source: EnvSource) -> dict[str, Any]:
+def _with_rows(values: dict[str, object], origins: Mapping[str, str], source: EnvSource) -> dict[str, object]:
     """An object is as many environments as it is, whatever a preset would have."""
     chosen = "num_envs" in values and origins.get("num_envs") != "preset"
     return values if source.rows is None or chosen else {**values, "num_envs": source.rows}
@@ -132,7 +132,7 @@ def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
 
 
 def again(
-    algorithm: str, env: Any, options: Mapping[str, object], out: Path, name: str, watch: Watch | None = None
+    algorithm: str, env: object, options: Mapping[str, object], out: Path, name: str, watch: Watch | None = None
 ) -> Run:  # fmt: skip
     """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
     origins = dict.fromkeys(options, "record")
@@ -161,7 +161,7 @@ def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) 
 def resume(
     run: Path | str | Run,
     *,
-    env: Any = None,
+    env: object = None,
     total_timesteps: int | None = None,
     rescale: bool = False,
     watch: Watch | None = None,
@@ -233,7 +233,7 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
 
 
 def load(
-    run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True, env: Any = None, trust: bool = False
+    run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True, env: object = None, trust: bool = False
 ) -> Policy:  # fmt: skip
     """The policy of a run, by its path or its name in `runs/`, or of an export: `policy(observation)` gives an action.
 

@@ -16,7 +16,7 @@ from rlplug_core.runs.files import writing
 FOLDER = "sources"
 
 
-def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -> dict[str, Any]:
+def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -> dict[str, object]:
     """Copy the files that a configuration names into the run directory.
 
     Args:
@@ -56,7 +56,7 @@ def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> t
 
 def identities(
     algorithm: str, env: str, options: Mapping[str, Any], targets: Iterable[str] = ()
-) -> tuple[str, str, Mapping[str, Any]]:
+) -> tuple[str, str, Mapping[str, object]]:
     """The same for a comparison of runs: instead of a file, the hash of what it holds, wherever it is."""
     wrap = [joined(_identity(name), values) for name, values in map(split, _wrap(options))]
     named = {role: _identity(options[role]) for role in targets}

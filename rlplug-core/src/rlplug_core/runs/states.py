@@ -72,7 +72,7 @@ class Manifest(msgspec.Struct):
 COMPONENTS: dict[str, Any] = {"clock": Clock, "events": Events}
 
 
-def check(path: Path, name: str, state: Any) -> None:
+def check(path: Path, name: str, state: object) -> None:
     """Check the component `name` of the checkpoint at `path`, if it is one that the run itself reads.
 
     Raises:

@@ -31,19 +31,19 @@ SEAL = "seal"
 _TARGET = re.compile(r".+:[^\W\d]\w*", re.DOTALL)
 
 
-def sealed(about: Mapping[str, Any]) -> dict[str, Any]:
+def sealed(about: Mapping[str, object]) -> dict[str, object]:
     """Data to be written, with their seal; an empty one where this account has no place for a key."""
     return {**about, SEAL: _seal(about)}
 
 
-def genuine(about: Mapping[str, Any]) -> bool:
+def genuine(about: Mapping[str, object]) -> bool:
     """Return whether this account has written this, and nobody has changed it since."""
     seal = about.get(SEAL)
     wanted = _seal(about)
     return bool(wanted) and isinstance(seal, str) and hmac.compare_digest(seal.encode(), wanted.encode())
 
 
-def require(run: Path, config: Mapping[str, Any]) -> None:
+def require(run: Path, config: Mapping[str, object]) -> None:
     """Refuse to run what nobody here vouches for.
 
     Raises:
@@ -87,7 +87,7 @@ def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _seal(about: Mapping[str, Any]) -> str:
+def _seal(about: Mapping[str, object]) -> str:
     rest = {name: value for name, value in about.items() if name != SEAL}
     # As it will be read: a tuple is a list by then.
     text = json.dumps(json.loads(json.dumps(rest)), sort_keys=True)

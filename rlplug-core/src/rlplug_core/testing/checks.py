@@ -6,7 +6,6 @@ import unittest
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.testing.kit.examination import Examination
@@ -117,7 +116,7 @@ def hook_checks(distribution: str, *, expected_failures: Mapping[str, str] | Non
 
 
 def _checks(
-    kind: str, name: str, options: dict[str, Any], env: str | None, expected_failures: Mapping[str, str] | None,
+    kind: str, name: str, options: dict[str, object], env: str | None, expected_failures: Mapping[str, str] | None,
     learn: bool = False,
 ) -> tuple[Check, ...]:  # fmt: skip
     chosen = tuple(rule for rule in KINDS[kind] if learn or rule.level != "learn")

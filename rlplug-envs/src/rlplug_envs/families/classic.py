@@ -60,10 +60,10 @@ class Gymnasium:
     `arguments` are keyword arguments of the environments, or of `gymnasium.make`: `max_episode_steps`.
     """
 
-    def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, arguments: Mapping[str, object] | None = None) -> None:
         self.arguments = dict(arguments or {})
 
-    def with_arguments(self, arguments: Mapping[str, Any]) -> Gymnasium:
+    def with_arguments(self, arguments: Mapping[str, object]) -> Gymnasium:
         """The same with other arguments."""
         return Gymnasium(arguments)
 

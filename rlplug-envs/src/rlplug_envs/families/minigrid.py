@@ -23,7 +23,7 @@ class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
         assert isinstance(space, spaces.Dict)
         self.observation_space = spaces.Dict({name: part for name, part in space.items() if name != MISSION})
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: Any) -> object:
         return {name: part for name, part in observation.items() if name != MISSION}
 
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rlplug_core.types import GymWrapper
 
@@ -19,7 +18,9 @@ INEXACT = "its simulation lies in PyBullet, which gives it to nobody"
 class Quiet(GymWrapper):
     """Resets without `argv[0]=` on standard output, where PyBullet writes it for each simulation that it begins."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, object] | None = None
+    ) -> tuple[object, dict[str, object]]:
         with nothing_said():
             return self.env.reset(seed=seed, options=options)
 

@@ -129,7 +129,7 @@ class _Layout:
         return spaces.Box(low, high, dtype=self.space.dtype.type)
 
 
-def _layouts(space: Space, frames: int, id: str) -> Any:
+def _layouts(space: Space, frames: int, id: str) -> object:
     """The layouts of all arrays of a space, in its nested dictionaries; the mask of allowed actions has none."""
     if isinstance(space, spaces.Dict):
         return {name: _layouts(sub, frames, id) for name, sub in space.spaces.items() if name != MASK}

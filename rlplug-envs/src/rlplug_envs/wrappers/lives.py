@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rlplug_core.config.options import Config
@@ -24,7 +22,7 @@ class EpisodicLife(Transform):
         self._lives = np.zeros(env.spec.num_envs, np.int64)  # 0 is unknown: the first step of a game tells
 
     @staticmethod
-    def in_evaluation(config: Any) -> None:
+    def in_evaluation(config: object) -> None:
         """Leave it out: whole games are evaluated."""
 
     def reset(self, seed: int) -> Timestep:

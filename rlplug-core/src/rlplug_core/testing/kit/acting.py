@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import getitem
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces as gym
@@ -102,7 +101,7 @@ def acts(agent: Agent, env: Env, turns: int, explore: bool = True, forgets: bool
         now, recurrent_state = env.step(act.action), act.recurrent_state
 
 
-def _check_call(function: Callable[..., Any], count: int, keywords: tuple[str, ...]) -> None:
+def _check_call(function: Callable[..., object], count: int, keywords: tuple[str, ...]) -> None:
     for given in ((), keywords):
         try:
             inspect.signature(function).bind(*range(count), **dict.fromkeys(given))

@@ -169,6 +169,6 @@ def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
     return (before & ~now.valid) | now.is_first
 
 
-def _shown(one: Any) -> str:
+def _shown(one: object) -> str:
     text = " ".join(repr(one).split())
     return text if len(text) < 160 else f"{text[:157]}…"

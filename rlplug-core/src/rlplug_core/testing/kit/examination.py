@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlplug_core.config.targets import describe, is_target
 from rlplug_core.plugins.names import usable
@@ -30,7 +30,7 @@ class Examination:
     """
 
     def __init__(
-        self, name: str, options: dict[str, Any], env: str | None, expected: dict[str, str], kind: str = "algorithm"
+        self, name: str, options: dict[str, object], env: str | None, expected: dict[str, str], kind: str = "algorithm"
     ) -> None:  # fmt: skip
         self.name, self.options, self.env, self.expected, self.kind = name, options, env, expected, kind
         self.record = None if kind != "algorithm" or is_target(name) else usable("algorithms", name)

@@ -41,7 +41,7 @@ def hidden(subject: Subject) -> None:
                 )
 
 
-def attributes(value: Any, path: str, seen: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
+def attributes(value: object, path: str, seen: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Plain values and generators' states by where they are, such as `learner.count`; the rest is passed over."""
     if isinstance(value, bool | int | float | str | np.generic):
         yield path, repr(value)
@@ -57,11 +57,11 @@ def attributes(value: Any, path: str, seen: set[int], depth: int = 0) -> Iterato
             yield from attributes(part, f"{path}{name}", seen, depth + 1)
 
 
-def _closed(value: Any) -> bool:
+def _closed(value: object) -> bool:
     return isinstance(value, _CLOSED) or type(value).__module__.partition(".")[0] in _KNOWN
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _parts(value: object) -> Iterator[tuple[str, Any]]:
     """The parts of a container or an object, with how one writes where they are."""
     if isinstance(value, Mapping):
         yield from ((f"[{key!r}]", part) for key, part in value.items())

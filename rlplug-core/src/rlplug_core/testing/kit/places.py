@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -109,7 +108,7 @@ def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None 
 
 def copied(now: Timestep) -> Leaves:
     """Copies of a timestep's leaves."""
-    tree: dict[str, Any] = {field.name: getattr(now, field.name) for field in fields(now)}
+    tree: dict[str, object] = {field.name: getattr(now, field.name) for field in fields(now)}
     tree["episodes"] = [one.plain() for one in now.episodes]
     return leaves(tree)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -66,7 +66,7 @@ class Probe:
     def __init__(self, spec: Spec, story: Story, placing: bool = False) -> None:
         self.spec = Spec(spec.obs, spec.action, spec.num_envs, f"Probe of {spec.id}", "it is made for comparisons")
         self.story, self.num_envs, self.placing = story, spec.num_envs, placing
-        self.handed: list[tuple[Any, ...]] = []
+        self.handed: list[tuple[object, ...]] = []
         self.places: dict[bytes, tuple[int, int, int]] = {}
 
     def reset(self, seed: int) -> Timestep:
@@ -169,7 +169,7 @@ class Probe:
         pass
 
 
-def keys(obs: Any, rows: int) -> list[bytes]:
+def keys(obs: object, rows: int) -> list[bytes]:
     """The bytes by which the rows of observations [rows, ...] are known again; nested dictionaries of arrays."""
     parts: list[Array] = []
     tree_map(lambda leaf: parts.append(np.asarray(leaf, np.float32).reshape(rows, -1)), obs)

@@ -36,7 +36,7 @@ class Rule:
     @property
     def function(self) -> Callable[[Any], None]:
         module, _, name = self.place.partition(":")
-        found: Callable[[Any], None] = getattr(import_module(f"rlplug_core.testing.kit.{module}"), name)
+        found: Callable[[object], None] = getattr(import_module(f"rlplug_core.testing.kit.{module}"), name)
         return found
 
     @property

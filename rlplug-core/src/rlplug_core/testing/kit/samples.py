@@ -67,7 +67,7 @@ class Samples:
             raise Skipped("no batch comes of random observations")
         self.before = copy.deepcopy(self.learner.state_dict())
 
-    def gradients(self, batch: Any, factor: float | Array) -> list[Tensor]:
+    def gradients(self, batch: object, factor: float | Array) -> list[Tensor]:
         """The unclipped gradients of an update, with the batch's weights times `factor`."""
         self.seen.clear()
         self.learner.load_state_dict(copy.deepcopy(self.before))
@@ -92,7 +92,7 @@ class Samples:
         """
         return [self._places(batch) for batch in self.batches]
 
-    def _response(self, batch: Any, factor: Array) -> Array:
+    def _response(self, batch: object, factor: Array) -> Array:
         if found := self.gradients(batch, factor):
             return torch.cat([gradient.double().cpu() for gradient in found]).numpy()
         before, after = leaves(self.before), leaves(self.learner.state_dict())
@@ -111,7 +111,7 @@ class Samples:
             raise Skipped("its batches hold other observations than it was shown")
         return np.array(found).reshape(*weight.shape, 3)
 
-    def _batches(self, enough: int) -> Iterator[Any]:
+    def _batches(self, enough: int) -> Iterator[object]:
         """Copies of batches, until there are so many samples; from four times as many steps as the first one took."""
         count, last = 0, BUDGET
         for turn in range(BUDGET):
@@ -131,7 +131,7 @@ class Samples:
         return Optimizer(parameters, name=name, rule=_Spy(rule, self.seen), learning_rate=learning_rate)
 
 
-def _weight(batch: Any) -> Array:
+def _weight(batch: object) -> Array:
     names = {field.name for field in dataclasses.fields(batch)} if dataclasses.is_dataclass(batch) else set()
     if "weight" not in names:
         raise Skipped("its batches carry no weight")
@@ -149,10 +149,10 @@ def _numbers(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return sorted(path for path in kept if np.asarray(after[path]).dtype.kind == "f")
 
 
-def _weighted(batch: Any, factor: float | Array) -> Any:
+def _weighted(batch: Any, factor: float | Array) -> object:
     """A copy of a batch whose weights are multiplied."""
     weight = batch.weight * (factor if isinstance(factor, float) else _like(batch.weight, factor))
-    anew: dict[str, Any] = {"share": None} if isinstance(batch, Batch) else {}
+    anew: dict[str, object] = {"share": None} if isinstance(batch, Batch) else {}
     if isinstance(batch, Rollout):
         anew = {"whole": False, "views": None}
     names = {field.name for field in dataclasses.fields(batch) if field.init} - {*anew, "weight"}
@@ -160,6 +160,6 @@ def _weighted(batch: Any, factor: float | Array) -> Any:
     return dataclasses.replace(batch, weight=weight, **kept, **anew)
 
 
-def _like(weight: Any, factor: Array) -> Any:
+def _like(weight: Any, factor: Array) -> object:
     """The factor as an array or a tensor, as the weights are one."""
     return torch.as_tensor(factor, dtype=weight.dtype) if isinstance(weight, Tensor) else factor.astype(weight.dtype)

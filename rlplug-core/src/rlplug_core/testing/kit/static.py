@@ -115,14 +115,14 @@ def _names_core(line: str) -> bool:
     return canonical(Requirement(line).name) == "rlplug-core"
 
 
-def _schema(config: type[Any]) -> tuple[Option, ...]:
+def _schema(config: type[object]) -> tuple[Option, ...]:
     try:
         return schema(config)
     except BadConfig as error:
         raise Failed(str(error)) from error
 
 
-def _defaults_hold(subject: Subject, config: type[Any]) -> None:
+def _defaults_hold(subject: Subject, config: type[object]) -> None:
     """The defaults pass the same checks as what a user types."""
     try:
         again = convert(config, flatten(config()), subject.name)

@@ -39,7 +39,7 @@ def digest(some: Leaves) -> str:
     return hashlib.sha256(repr([(path, _bits(leaf)) for path, leaf in sorted(some.items())]).encode()).hexdigest()
 
 
-def _bits(leaf: object) -> Any:
+def _bits(leaf: object) -> object:
     if isinstance(leaf, np.ndarray):
         return leaf.dtype.str, leaf.shape, leaf.tobytes()
     return repr(leaf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ class Updates(Meter):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self.clock = clock
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[dict[str, torch.Tensor | float]] = []
         self.turns: list[int] = []
         self.turn = 0
         self.stop_after = 0
@@ -127,5 +127,5 @@ class Trial:
         return leaves(self.learner.state_dict())
 
 
-def _copied(value: object) -> Any:
+def _copied(value: torch.Tensor | float) -> torch.Tensor | float:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
