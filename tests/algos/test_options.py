@@ -244,7 +244,7 @@ def test_wrong_action_space_is_one_clear_sentence(algorithm: Any, space: spaces.
     given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
     assert str(caught.value) == (
         f"{algorithm.__name__} needs {needs} actions and Some-v1 has {given}; "
-        f"`rlplug list --actions {kind}` shows those that take {kind}"
+        f"'rlplug list --actions {kind}' shows those that take {kind}"
     )
 
 

@@ -21,26 +21,35 @@ CASES = {
     "wrong type": (
         "run a2c CartPole-v1 --learning-rate fast",
         2,
-        r"a2c: option 'learning_rate': expected a number, got 'fast'",
+        r"a2c: option '--learning-rate': expected a number, got 'fast'",
     ),
-    "wrong integer": ("run a2c CartPole-v1 --num-envs 1.5", 2, r"option 'num_envs': expected an integer, got '1.5'"),
+    "wrong integer": ("run a2c CartPole-v1 --num-envs 1.5", 2, r"option '--num-envs': expected an integer, got '1.5'"),
     "out of range": (
         "run a2c CartPole-v1 --learning-rate 0",
         2,
-        r"option 'learning_rate': expected a number above 0, got '0'",
+        r"option '--learning-rate': expected a number above 0, got '0'",
     ),
-    "below the range": ("run a2c CartPole-v1 --seed -1", 2, r"option 'seed': expected a number of at least 0"),
-    "above the range": ("run a2c CartPole-v1 --gamma 1.1", 2, r"option 'gamma': expected a number of at most 1"),
-    "not a number": ("run a2c CartPole-v1 --learning-rate nan", 2, r"option 'learning_rate': expected a number"),
+    "below the range": ("run a2c CartPole-v1 --seed -1", 2, r"option '--seed': expected a number of at least 0"),
+    "schedule without its bracket": (
+        "run a2c CartPole-v1 --learning-rate cosine(1,2",
+        2,
+        r"option '--learning-rate': 'cosine\(1,2' is no schedule",
+    ),
+    "above the range": ("run a2c CartPole-v1 --gamma 1.1", 2, r"option '--gamma': expected a number of at most 1"),
+    "not a number": ("run a2c CartPole-v1 --learning-rate nan", 2, r"option '--learning-rate': expected a number"),
     "no choice": ("run a2c CartPole-v1 --inference-backend jax", 2, r"expected one of auto, numpy, torch, got 'jax'"),
-    "bad list": ("run a2c CartPole-v1 --net.hidden 64,x", 2, r"'net.hidden': expected numbers as in 64,64, got '64,x'"),
+    "bad list": (
+        "run a2c CartPole-v1 --net.hidden 64,x",
+        2,
+        r"'--net.hidden': expected numbers as in 64,64, got '64,x'",
+    ),
     "no schedule": (
         "run a2c CartPole-v1 --learning-rate linear(1e-3)",
         2,
-        r"'learning_rate': 'linear\(1e-3\)' is no schedule; write constant",
+        r"'--learning-rate': 'linear\(1e-3\)' is no schedule; write constant",
     ),
-    "a schedule out of range": ("run ppo CartPole-v1 --gamma linear(0.9,1.1)", 2, r"'gamma': expected .* at most 1"),
-    "a schedule for an integer": ("run a2c CartPole-v1 --n-steps linear(5,9)", 2, r"'n_steps': expected an integer"),
+    "a schedule out of range": ("run ppo CartPole-v1 --gamma linear(0.9,1.1)", 2, r"'--gamma': expected .* at most 1"),
+    "a schedule for an integer": ("run a2c CartPole-v1 --n-steps linear(5,9)", 2, r"'--n-steps': expected an integer"),
     "no optimizer": ("run a2c CartPole-v1 --optimizer NAdma", 2, r"no optimizer 'NAdma'; did you mean 'NAdam'"),
     "an option without use": (
         "run a2c CartPole-v1 --optimizer sgd --optimizer-kwargs.alpha 0.9",
@@ -53,7 +62,7 @@ CASES = {
         2,
         r"a2c has no option 'num_env'; did you mean 'num_envs'\?",
     ),
-    "set wrong": ("run a2c CartPole-v1 --set anneal_lr=maybe", 2, r"'anneal_lr': expected yes or no, got 'maybe'"),
+    "set wrong": ("run a2c CartPole-v1 --set anneal_lr=maybe", 2, r"'--anneal-lr': expected yes or no, got 'maybe'"),
     "no config file": ("run a2c CartPole-v1 --config no.toml", 2, r"no.toml cannot be read: No such file"),
     "unknown option": ("run a2c CartPole-v1 --num-env 3", 2, r"no such option '--num-env'.*--num-envs"),
     "option too early": ("run --seed 1 a2c CartPole-v1", 2, r"option '--seed' belongs behind the algorithm"),
@@ -61,7 +70,7 @@ CASES = {
     "too many environments": (
         "run a2c CartPole-v1 --num-envs 1e9",
         2,
-        r"'num_envs': 1,000,000,000 environments would take .* or more, and this",
+        r"'--num-envs': 1,000,000,000 environments would take .* or more, and this",
     ),
     "no environment": ("run a2c", 2, r"missing argument 'ENV'"),
     "unknown command": ("runn a2c CartPole-v1", 2, r"no command 'runn'; did you mean 'run'"),
@@ -111,6 +120,23 @@ def test_a_config_file_that_is_not_toml(rlplug: Callable[..., Any], place: Path)
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("learning_rat = 1e-3", "bad.toml: a2c has no option 'learning_rat'; did you mean 'learning_rate'"),
+        ('learning_rate = "fast"', "bad.toml: 'learning_rate': expected a number, got 'fast'"),
+        ('learning_rate = "linear(1,"', "bad.toml: 'learning_rate': 'linear\\(1,' is no schedule"),
+        ("net.hidden = 3", "bad.toml: 'net.hidden': expected numbers as in 64,64, got 3"),
+    ],
+)
+def test_a_config_file_is_checked_whatever_goes_over_it(
+    rlplug: Callable[..., Any], place: Path, line: str, said: str
+) -> None:
+    (place / "bad.toml").write_text(line)
+    words = ("run", "a2c", "CartPole-v1", "--config", "bad.toml", "--learning-rate", "1e-3", "--net.hidden", "8")
+    assert_one_sentence(rlplug(*words), 2, said)
+
+
 def test_a_run_directory_that_exists(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "runs" / "mine").mkdir(parents=True)
     (place / "runs" / "mine" / "notes.txt").touch()
@@ -125,7 +151,7 @@ def test_a_damaged_store_is_said_and_training_goes_on(
     done = process("run", "a2c", "CartPole-v1", *short, "--name", "mine", RLPLUG_MLFLOW_DRAIN_SECONDS="2")
     assert done.code == 0, done.err
     assert re.search(r"mlflow.db cannot be read: .*; move it away.*; training goes on", done.err)
-    assert "`rlplug sync" in done.err
+    assert "'rlplug sync" in done.err
     assert "Traceback" not in done.err
     assert "final evaluation" in done.out
 

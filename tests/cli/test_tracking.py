@@ -106,7 +106,7 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
     assert sender.process.returncode not in (None, 0)
     said += capfd.readouterr().err
     assert said.count(f"MLflow at {uri} takes nothing now") == 1
-    assert f"`rlplug sync {run.path}` sends the rest" in said
+    assert f"'rlplug sync {run.path}' sends the rest" in said
 
 
 def test_what_was_not_sent_is_sent_later(

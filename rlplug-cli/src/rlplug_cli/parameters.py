@@ -12,7 +12,7 @@ import click
 from rlplug_cli.arguments import PREFIXES
 from rlplug_cli.arguments import parsed as free
 from rlplug_core.config.files import from_toml
-from rlplug_core.config.numbers import whole
+from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.parse import parse, tested
 from rlplug_core.config.schedules import written
 from rlplug_core.config.schema import Option, flat
@@ -209,13 +209,42 @@ def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dic
     return values
 
 
-def from_file(path: Path | None) -> dict[str, object]:
+def from_file(path: Path | None, options: Iterable[Option], owner: str) -> dict[str, object]:
     """The options of a `--config` file: TOML, with dotted names or tables.
 
+    Each is checked, whatever goes over it.
+
     Raises:
-        UsageError: it cannot be read.
+        UsageError: it cannot be read. BadConfig: an unknown name or a wrong value.
     """
-    return {} if path is None else _toml(path, "configuration")
+    if path is None:
+        return {}
+    known, values = {option.name: option for option in options}, _toml(path, "configuration")
+    for name, value in values.items():
+        if name.startswith(tuple(PREFIXES.values())):
+            continue
+        if name not in known:
+            near = nearest(name, known)
+            raise BadConfig(f"{path}: {owner} has no option '{name}'{near} ('rlplug info {owner}' lists them)")
+        _check(path, known[name], value, owner)
+    return values
+
+
+def _check(file: Path | str, option: Option, value: object, owner: str, name: str = "") -> None:
+    """Refuse a value of a file that an option does not take; `name` is what the file calls it."""
+    text = value if isinstance(value, str) else None
+    if text == "none" and option.optional:  # TOML has no null
+        return
+    try:
+        schedule = written(text) if option.type == "float" else None
+    except BadConfig as error:
+        raise BadConfig(f"{file}: '{name or option.name}': {error}") from error
+    for one in tested(option, schedule) if schedule else (plain(value, option.type),):
+        if wanted := _wrong(option, one):
+            raise BadConfig(
+                f"{file}: '{name or option.name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its "
+                "type and default)"
+            )
 
 
 def nets(options: Iterable[Option]) -> list[str]:
@@ -250,10 +279,7 @@ def _check_network(file: str, name: str, value: object, known: Mapping[str, Opti
     if name not in known:
         near = nearest(name, known)
         raise BadConfig(f"{file}: a network has no '{name}'{near} ('rlplug info {owner}' lists all as net.NAME)")
-    if value == "none" and known[name].optional:  # TOML has no null
-        return
-    if wanted := _wrong(known[name], value):
-        raise BadConfig(f"{file}: '{name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its type)")
+    _check(file, known[name], value, owner, name)
 
 
 def _toml(path: Path, noun: str) -> dict[str, object]:
@@ -277,5 +303,5 @@ def gathered(
     typed |= {name: value for name, value in given.items() if name.startswith(tuple(PREFIXES.values()))}
     return merge(
         ("option", typed), ("set", assigned(pairs, options, owner)), ("net", network(net, options, owner)),
-        ("config", from_file(file)),
+        ("config", from_file(file, options, owner)),
     )  # fmt: skip

@@ -207,7 +207,7 @@ class Algorithm(nn.Module, Generic[B]):
             given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
             raise UsageError(
                 f"{type(self).__name__} needs {needed} actions and {self.spec.id} has {given}; "
-                f"`rlplug list --actions {kind}` shows those that take {kind}"
+                f"'rlplug list --actions {kind}' shows those that take {kind}"
             )
 
 

@@ -80,7 +80,7 @@ def test_a_relative_path_becomes_absolute(monkeypatch: pytest.MonkeyPatch) -> No
         (
             f"{AGED}:steps=2",
             BadConfig,
-            r"has no option 'steps'; did you mean 'step'.*\? \(rlplug info .*wraps.py:Aged",
+            r"has no option 'steps'; did you mean 'step'.*\? \('rlplug info .*wraps.py:Aged",
         ),
         (f"{AGED}:step=x", BadConfig, r"option 'step': expected `float`, got `str`"),
         (f"{AGED}:step=-1", BadConfig, r"option 'step': expected `float` > 0"),

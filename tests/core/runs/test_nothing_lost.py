@@ -172,7 +172,7 @@ def test_a_run_can_be_resumed_from_its_first_step_on(done: Run, tmp_path: Path) 
         trained(tmp_path, watch=watch)
     run = open_run(tmp_path / "run")
     assert [saved.step for saved in Checkpoints(run.directory.checkpoints_path).kept()] == [0]
-    with pytest.raises(UsageError, match=r"run exists already; choose another --name, or `rlplug resume .*run`"):
+    with pytest.raises(UsageError, match=r"run exists already; choose another --name, or 'rlplug resume .*run'"):
         trained(tmp_path)
     resume(run, hooks=False)
     assert_same(weights(run), weights(done))

@@ -285,7 +285,7 @@ def test_without_a_readable_checkpoint_there_is_one_sentence(tmp_path: Path) -> 
 def test_a_finished_run_is_not_resumed_but_can_be_prolonged(tmp_path: Path) -> None:
     run = trained(tmp_path)
     with pytest.raises(
-        UsageError, match=r"run run is finished at step 200; `rlplug resume .*run --total-timesteps N` with a larger"
+        UsageError, match=r"run run is finished at step 200; 'rlplug resume .*run --total-timesteps N' with a larger"
     ):
         resume(run, hooks=False)
     with pytest.raises(UsageError, match="is finished at step 200"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.presets import resolve, usual
 from rlplug_core.plugins.records import Group
 
+_OPTION = re.compile(r"(?<!no )option '([\w.]+)'")
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
 
 
@@ -85,13 +88,27 @@ class AlgorithmCommand(TakesArguments):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args)
+            with self._as_typed():
+                return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             known = [option.name for option in (*self.own, *self.run_options)]
             near = nearest(error.option_name, known, write=flag)
             raise UsageError(
                 f"no such option '{error.option_name}'{near} ('{ctx.command_path} --help' lists them)"
             ) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with self._as_typed():
+            return super().invoke(ctx)
+
+    @contextmanager
+    def _as_typed(self) -> Iterator[None]:
+        """Core names options as Python does; a sentence on a terminal names them as they are typed there."""
+        try:
+            yield
+        except BadConfig as error:
+            known = {option.name for option in (*self.own, *self.run_options)}
+            raise BadConfig(_OPTION.sub(lambda found: _flagged(found, known), str(error))) from error
 
     def train(self, env: str, name: str | None, out: Path, json: bool, quiet: bool, **given: Any) -> None:
         one_thread()
@@ -159,6 +176,10 @@ class AlgorithmCommand(TakesArguments):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _flagged(found: re.Match[str], known: Container[str]) -> str:
+    return f"option '{flag(found[1])}'" if found[1] in known else found[0]
 
 
 def refuse_path(name: str | None) -> None:

@@ -32,7 +32,7 @@ def rlplug_run_end(run: Run) -> None:
     """Send the rest, for a bounded time."""
     sender = _senders.pop(run.path, None)
     if sender is not None and not sender.drain() and run.path.exists():
-        warn(f"MLflow has not got all of this run yet; `rlplug sync {run.path}` sends the rest")
+        warn(f"MLflow has not got all of this run yet; 'rlplug sync {run.path}' sends the rest")
 
 
 class Sender:

@@ -31,12 +31,14 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
     given = flat(values)
     for name, value in given.items():
         if name not in options:
-            raise BadConfig(f"{where} has no option '{name}'{nearest(name, options)} (rlplug info {where} lists them)")
+            raise BadConfig(
+                f"{where} has no option '{name}'{nearest(name, options)} ('rlplug info {where}' lists them)"
+            )
         given[name] = plain(value, options[name].type)
         if options[name].optional and isinstance(value, str) and value == "none":  # in TOML, which has no null
             given[name] = None
         elif isinstance(given[name], float) and not isfinite(given[name]):
-            shown = f"(rlplug info {where} shows its type and default)"
+            shown = f"('rlplug info {where}' shows its type and default)"
             raise BadConfig(f"{where}: option '{name}': expected a finite number, got {value} {shown}")
     found = schedules(config, values, where)
     start = {**flatten(config()), **given, **{name: one.values[0] for name, one in found.items()}}
@@ -126,4 +128,6 @@ def _sentence(message: str, where: str) -> str:
     name = path.rstrip("`").strip(".")
     if not name:
         return f"{where}: {reason}"
-    return f"{where}: option '{name}': {reason[0].lower()}{reason[1:]} (rlplug info {where} shows its type and default)"
+    return (
+        f"{where}: option '{name}': {reason[0].lower()}{reason[1:]} ('rlplug info {where}' shows its type and default)"
+    )

@@ -14,8 +14,9 @@ from rlplug_core.errors import BadConfig
 
 Schedule: TypeAlias = Callable[[float], float]
 
-#: What a schedule looks like where a number is expected.
-WRITTEN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*)\)\s*", re.S)
+#: What a schedule looks like where a number is expected; a bracket that is never closed is a schedule, too, but none
+#: that can be understood.
+WRITTEN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*?)(\)?)\s*", re.S)
 FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0:a,0.5:b,1:c)"
 
 
@@ -75,8 +76,10 @@ def written(text: object) -> Written | None:
     found = WRITTEN.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
-    kind, inside = found.groups()
+    kind, inside, closed = found.groups()
     try:
+        if not closed:
+            raise ValueError("a bracket is open")
         schedule, values = _piecewise(inside) if kind == "piecewise" else _line(kind, inside)
     except (ValueError, TypeError) as error:
         raise BadConfig(f"'{found.string.strip()}' is no schedule; write {FORMS}") from error

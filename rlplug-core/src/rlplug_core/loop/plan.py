@@ -73,7 +73,7 @@ class Plan:
         for name in values:
             if name not in names | own:
                 near = nearest(name, names | own)
-                raise BadConfig(f"{algorithm} has no option '{name}'{near} (`rlplug info {algorithm}` lists them)")
+                raise BadConfig(f"{algorithm} has no option '{name}'{near} ('rlplug info {algorithm}' lists them)")
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
         places = {name: absolute(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}

@@ -33,7 +33,7 @@ def check_sizes(options: Mapping[str, object], obs: Space, memory: int | None = 
         if size > there:
             raise BadConfig(
                 f"option '{option}': {what} would take {written(size)} or more, and this machine has {written(there)} "
-                f"of memory; choose a smaller {option}"
+                "of memory; choose a smaller one"
             )
 
 

@@ -109,5 +109,5 @@ def _values(config: type[object], text: str, name: str) -> dict[str, Any]:
     for key in texts:
         if key not in known:
             near = did_you_mean(key, known)
-            raise BadConfig(f"wrapper {name} has no option '{key}'{near} (rlplug info {name} lists them)")
+            raise BadConfig(f"wrapper {name} has no option '{key}'{near} ('rlplug info {name}' lists them)")
     return {key: parse(known[key], value) for key, value in texts.items()}

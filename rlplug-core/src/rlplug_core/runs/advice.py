@@ -28,7 +28,7 @@ def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
     smaller = "".join(f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items())
     return (
         f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: "
-        f"`rlplug run {plan.algorithm} {plan.env}{smaller}` with your other options begins anew"
+        f"'rlplug run {plan.algorithm} {plan.env}{smaller}' with your other options begins anew"
     )
 
 

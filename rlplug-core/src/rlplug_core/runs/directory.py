@@ -58,7 +58,7 @@ class RunDirectory:
                 ) from error
             if not _abandoned(path):
                 begun = (path / "config.json").exists()
-                way = f"`rlplug resume {path}` to go on with it" if begun else "delete it, as it holds no run"
+                way = f"'rlplug resume {path}' to go on with it" if begun else "delete it, as it holds no run"
                 raise UsageError(f"run directory {path} exists already; choose another --name, or {way}") from error
         directory = cls(path.absolute())
         directory.lock()
@@ -73,7 +73,7 @@ class RunDirectory:
         """
         directory = cls(Path(path).absolute())
         if not regular(directory.config_path):
-            raise UsageError(f"no run at {path}: it has no config.json; `rlplug runs` lists the runs here")
+            raise UsageError(f"no run at {path}: it has no config.json; 'rlplug runs' lists the runs here")
         return directory
 
     @property

@@ -30,6 +30,7 @@ from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
 from rlplug_core.runs.policy import Policy, policy_of
+from rlplug_core.runs.remarks import remarks
 from rlplug_core.runs.reproducibility import differences, environment
 from rlplug_core.runs.session import Point, Session, Watch
 from rlplug_core.runs.sources import identities, keep
@@ -64,7 +65,8 @@ def train(
         origins: where each option came from, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
         hooks: whether hook plugins (such as MLflow's) take part.
-        say: called at the start with what an environment was taken for that no preset names.
+        say: called at the start with what an environment was taken for that no preset names, and with options that look
+            like a mistake.
 
     Raises:
         UsageError, PluginError: it cannot be started; nothing was written.
@@ -82,7 +84,7 @@ def train(
     plan, timing = settled(plan)
     _probe(plan)
     if say is not None:
-        for found in filter(None, (timing, survey(plan))):
+        for found in filter(None, (*remarks(plan), timing, survey(plan))):
             say(found)
     run = _created(plan, word, Path(out), name)
     with run.directory.locked():
@@ -224,11 +226,11 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
     if saved.step >= limit:
         return UsageError(
             f"run {run.name} is finished at step {saved.step}; "
-            f"`rlplug resume {run.path} --total-timesteps N` with a larger N goes on"
+            f"'rlplug resume {run.path} --total-timesteps N' with a larger N goes on"
         )
     return UsageError(
         f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
-        f"`rlplug resume {run.path} --total-timesteps {limit}` goes on without this condition"
+        f"'rlplug resume {run.path} --total-timesteps {limit}' goes on without this condition"
     )
 
 

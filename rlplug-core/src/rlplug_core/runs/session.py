@@ -98,7 +98,7 @@ class Session:
             name = signal.Signals(self.signal).name
             raise Interrupted(
                 f"stopped by {name} at step {self.clock.steps}, checkpoint saved; "
-                f"`rlplug resume {self.run.path}` goes on",
+                f"'rlplug resume {self.run.path}' goes on",
                 self.signal,
             )
 
@@ -135,7 +135,7 @@ class Session:
                 self.status = "failed"
                 self._failed(error)
                 if isinstance(error, NotWritten):
-                    remedy = f"{error.remedy}, then `rlplug resume {self.run.path}` goes on"
+                    remedy = f"{error.remedy}, then 'rlplug resume {self.run.path}' goes on"
                     raise NotWritten(error.what, remedy) from error
                 raise
 
@@ -219,7 +219,7 @@ class Session:
         try:
             found = final_evaluation(self.plan, self.directory, episodes or self._allowance().final)
         except BadCheckpoint as error:
-            raise BadCheckpoint(f"no final evaluation: {error}; `rlplug resume {self.run.path}` tries again") from error
+            raise BadCheckpoint(f"no final evaluation: {error}; 'rlplug resume {self.run.path}' tries again") from error
         self.record("final_eval", steps, found)
 
     def _failed(self, error: BaseException) -> None:
@@ -258,7 +258,7 @@ class Session:
         if self.journal.lost:
             raise RlplugError(
                 f"the run directory {self.run.path} was deleted or moved, so the run has stopped; "
-                f"where it was moved, `rlplug resume` goes on from its last checkpoint"
+                f"where it was moved, 'rlplug resume' goes on from its last checkpoint"
             )
 
     def _stop(self, number: int) -> None:

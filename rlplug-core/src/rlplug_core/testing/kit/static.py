@@ -43,7 +43,7 @@ def fresh_index(subject: Subject) -> None:
     record = _record(subject)
     path = index.file(record)
     if path is None or not path.is_file():
-        raise Skipped(f"it has no index; `rlplug index {record.distribution}` writes one")
+        raise Skipped(f"it has no index; 'rlplug index {record.distribution}' writes one")
     _, why = index.read(record)
     if why:
         raise Failed(f"{why}; write it anew with: rlplug index {record.distribution}")

@@ -1,0 +1,35 @@
+"""What looks like a mistake and is none: said once before a run, which then does what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlplug_core.loop.env_timing import cores
+from rlplug_core.loop.plan import Plan
+
+
+def remarks(plan: Plan) -> Iterator[str]:
+    """Sentences about options that have less, or other, effect than their values suggest."""
+    yield from _batches(plan)
+    yield from _processes(plan)
+
+
+def _batches(plan: Plan) -> Iterator[str]:
+    """A minibatch is at most the whole rollout."""
+    values = plan.flat
+    if not {"n_steps", "n_epochs", "batch_size"} <= values.keys():
+        return
+    rollout = values["n_steps"] * plan.options.num_envs
+    if values["batch_size"] > rollout:
+        yield (
+            f"batch_size is {values['batch_size']:,}, and a rollout has {rollout:,} steps (n_steps times num_envs): "
+            "each epoch is one minibatch of all of them"
+        )
+
+
+def _processes(plan: Plan) -> Iterator[str]:
+    """Processes that step environments all the time want a core each."""
+    counts = {"async": ("workers", plan.options.workers), "decoupled": ("actors", plan.options.actors)}
+    name, count = counts.get(plan.runner, ("env_workers", plan.options.env_workers))
+    if count > cores() and not plan.options.inline:
+        yield f"{name} is {count}, and this machine has {cores()} cores: they will take turns, at no more speed"
