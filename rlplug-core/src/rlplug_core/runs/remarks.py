@@ -1,4 +1,4 @@
-"""What looks like a mistake and is none: said once before a run, which then does what was asked for."""
+"""Remarks on options that look like a mistake and are none: said once before a run, which then does what was asked."""
 
 from __future__ import annotations
 
