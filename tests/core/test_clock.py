@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplug_core.clock import Clock, SharedClock, due
+from rlplug_core.clock import Clock, SharedClock, Steering, due
 from rlplug_core.config.schedules import constant, cosine, linear, piecewise
-from rlplug_core.loop.controllers import TargetReturn
+from rlplug_core.loop.controllers import TargetReturn, TargetReturnConfig
+from rlplug_core.loop.evaluate import Evaluation
 from tests.core.fakes import stored
 
 STEPS = st.integers(0, 10**7)
@@ -125,11 +126,11 @@ def test_two_points_at_one_place_are_a_jump_in_their_order(before: float, behind
 
 
 def test_the_target_return_stops_the_run_when_it_is_reached() -> None:
-    controller, clock = TargetReturn(10.0), Clock(100)
-    controller.evaluated(9.9, clock)
+    controller, clock = TargetReturn(TargetReturnConfig(10.0)), Clock(100)
+    controller.evaluated(Evaluation((9.9,), (1,)), Steering(clock))
     assert not clock.stop
-    controller.evaluated(10.0, clock)
+    controller.evaluated(Evaluation((10.0,), (1,)), Steering(clock))
     assert clock.stop
-    other = TargetReturn(0.0)
+    other = TargetReturn(TargetReturnConfig(0.0))
     other.load_state_dict(stored(controller.state_dict()))
     assert other.reason == controller.reason == "an evaluation reached 10.0 (--target-return 10)"

@@ -111,7 +111,7 @@ def edges() -> set[tuple[str, str]]:
 
 def test_every_room_says_what_lives_there() -> None:
     for room in SOURCES["rlplug-core"].iterdir():
-        if room.is_dir() and room.name != "__pycache__":
+        if room.is_dir() and room.name not in ("__pycache__", "index"):
             assert ast.get_docstring(ast.parse((room / "__init__.py").read_text(encoding="utf-8"))), room.name
 
 

@@ -18,9 +18,16 @@ RUNS = {
     "algorithm": "run some-idea CartPole-v1",
     "env": "run a2c some-place/SomePlace-v0",
     "wrapper": "run a2c CartPole-v1 --wrap some-cost:cost=0.1",
+    "controller": "run a2c CartPole-v1 --controller some-goal:times=2",
     "hooks": "run a2c CartPole-v1",
 }
-NAMES = {"algorithm": "some-idea", "env": "some-place", "wrapper": "some-cost", "hooks": "some-notes"}
+NAMES = {
+    "algorithm": "some-idea",
+    "env": "some-place",
+    "wrapper": "some-cost",
+    "controller": "some-goal",
+    "hooks": "some-notes",
+}
 SHORT = ("--total-timesteps", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 

@@ -24,7 +24,7 @@ COMMANDS = {
     "tune": ("tune", "Search for an algorithm's best options."),
     "ui": ("ui", "Open the MLflow UI on the runs."),
     "sync": ("sync", "Send to MLflow what it has not got of a run."),
-    "list": ("list", "List algorithms, environment providers and wrappers."),
+    "list": ("list", "List algorithms, environment providers, wrappers and controllers."),
     "info": ("info", "Show the options of an algorithm or a wrapper, and presets."),
     "plugins": ("plugins", "List plugins, and why one cannot be used."),
     "new": ("new", "Make a new plugin that works, to be changed."),

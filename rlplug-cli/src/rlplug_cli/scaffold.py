@@ -72,6 +72,15 @@ KINDS = {
         about="`rlplug info $id` shows its options, which are typed behind its name: `--wrap $id:cost=0.1`.",
         indexed=True,
     ),
+    "controller": Kind(
+        group="controllers",
+        noun="a controller",
+        target="controller:$cls",
+        requirements=(),
+        run="rlplug run a2c CartPole-v1 --controller $id",
+        about="`rlplug info $id` shows its options, `rlplug check controller $id` holds it to rlplug's contract.",
+        indexed=True,
+    ),
     "hooks": Kind(
         group="hooks",
         noun="hooks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -55,6 +56,53 @@ class Clock:
     def load_state_dict(self, state: State) -> None:
         self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]
         self.updates, self.scale = state["updates"], state["scale"]
+
+
+class Steering:
+    """A clock in the hands of a controller: everything can be read, `scale` and `stop` can be set."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @property
+    def total(self) -> int:
+        return self._clock.total
+
+    @property
+    def limit(self) -> int:
+        return self._clock.limit
+
+    @property
+    def steps(self) -> int:
+        return self._clock.steps
+
+    @property
+    def updates(self) -> int:
+        return self._clock.updates
+
+    @property
+    def progress(self) -> float:
+        return self._clock.progress
+
+    @property
+    def scale(self) -> float:
+        return self._clock.scale
+
+    @scale.setter
+    def scale(self, value: float) -> None:
+        if not 0 <= value < inf:
+            raise ValueError(f"scale is {value}; learning rates are multiplied by it, so it is a finite number from 0")
+        self._clock.scale = float(value)
+
+    @property
+    def stop(self) -> bool:
+        return self._clock.stop
+
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        self._clock.stop = bool(value)
 
 
 class Signals(Protocol):

@@ -18,13 +18,27 @@ A published protocol never gains a method; further abilities are the separate `S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from torch import nn
 
-from rlplug_core.clock import Clock
-from rlplug_core.types import Act, Array, Chunk, GymEnv, Obs, RecurrentState, Result, Space, Spec, State, Step, Timestep
+from rlplug_core.clock import Clock, Steering
+from rlplug_core.types import (
+    Act,
+    Array,
+    Chunk,
+    Episode,
+    GymEnv,
+    Obs,
+    RecurrentState,
+    Result,
+    Space,
+    Spec,
+    State,
+    Step,
+    Timestep,
+)
 
 B = TypeVar("B")
 #: Called with whether an episode opens, and what gives the frame [H, W, 3] uint8 to be seen now, if it is wanted.
@@ -336,15 +350,69 @@ class SupportsSources(Buffer[Any], Protocol):
 
 
 @runtime_checkable
-class Controller(Stateful, Protocol):
-    """Reacts to evaluations; may set `clock.scale` and `clock.stop`, nothing else.
+class SupportsConfigure(Protocol):
+    """An environment whose attributes can be set while a run trains, by a curriculum."""
 
-    `reason` says why it stopped the run; it is empty as long as it has not.
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Set attributes, in each row from its next reset on: no episode changes while it runs.
+
+        It raises `errors.UsageError` where there is no such attribute.
+        """
+        ...
+
+
+class Evaluated(Protocol):
+    """The result of an evaluation: undiscounted returns and lengths of its episodes, and what they said."""
+
+    @property
+    def returns(self) -> Sequence[float]: ...
+    @property
+    def lengths(self) -> Sequence[int]: ...
+    @property
+    def mean(self) -> float: ...
+    @property
+    def success_rate(self) -> float | None: ...
+    @property
+    def info_means(self) -> Mapping[str, float]: ...
+
+
+@runtime_checkable
+class Controller(Stateful, Protocol):
+    """Steers a run: the target of an `rlplug.controllers` entry point, a class, built with its `Config`.
+
+    It is told what happened by the abilities below, and lives in the run's own process. Its state is saved with the
+    run. `reason` says why it stopped the run; it is empty as long as it has not.
     """
 
     @property
     def reason(self) -> str: ...
-    def evaluated(self, mean_return: float, clock: Clock) -> None: ...
+
+
+@runtime_checkable
+class SupportsEvaluated(Protocol):
+    """A controller that is told of evaluations."""
+
+    def evaluated(self, evaluation: Evaluated, clock: Steering) -> None: ...
+
+
+@runtime_checkable
+class SupportsEnded(Protocol):
+    """A controller that is told of training episodes, right after the vector step in which they ended."""
+
+    def ended(self, episodes: Sequence[Episode], clock: Steering) -> None: ...
+
+
+@runtime_checkable
+class SupportsSettings(Protocol):
+    """A controller that sets attributes of the training environments, such as a curriculum's level."""
+
+    def settings(self) -> Mapping[str, object]:
+        """Attributes by name: numbers, texts, booleans, or lists of them; a function of its state alone.
+
+        It is asked before the first episode, and again after it was told something. Where a value has changed, the
+        environments have it from each row's next episode on.
+        """
+        ...
 
 
 __all__ = [
@@ -353,6 +421,7 @@ __all__ = [
     "Buffer",
     "Controller",
     "Env",
+    "Evaluated",
     "Learner",
     "Link",
     "Provider",
@@ -362,6 +431,9 @@ __all__ = [
     "SupportsAdopt",
     "SupportsAdoptVector",
     "SupportsArguments",
+    "SupportsConfigure",
+    "SupportsEnded",
+    "SupportsEvaluated",
     "SupportsEvaluation",
     "SupportsExport",
     "SupportsFinish",
@@ -374,6 +446,7 @@ __all__ = [
     "SupportsPart",
     "SupportsRender",
     "SupportsRestart",
+    "SupportsSettings",
     "SupportsShow",
     "SupportsSources",
     "SupportsTranslate",

@@ -6,7 +6,7 @@ A row is reset in the step that ends its episode (SAME_STEP), so every row of ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.goals import goals_of
+from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_result
@@ -97,6 +98,7 @@ class Rows:
         self._now, self._next = two_sets(self.spec, self._never, self._always)
         self._limit = limit or inf
         self._first_row = 0
+        self._settings = Settings(num_envs)
         self._begin([0] * num_envs, [0.0] * num_envs)
 
     def _begin(self, lengths: list[int], totals: list[float]) -> None:
@@ -115,6 +117,7 @@ class Rows:
         _, obs, reward, watch = self._now
         reward[:] = 0
         for row, env in enumerate(self.envs):
+            self._settings.apply(row, env)
             self._open(obs, row, *env.reset(seed=row_seed(seed, self._first_row + row)))
         self._look(watch)
         return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
@@ -179,6 +182,7 @@ class Rows:
             info = self._infos[row]
             episodes.append(Episode(row, self._totals[row], time - self._begun[row], success(info), numbers(info)))
             self._totals[row], self._begun[row] = 0.0, time
+            self._settings.apply(row, self.envs[row])
             self._open(obs, row, *self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
         check_numbers(final, episodes, self.spec.id)
@@ -201,6 +205,10 @@ class Rows:
         """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset."""
         self._limit = min(self._limit, steps)
         self._deadline = min(self._begun) + self._limit
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Set attributes of the environments, in each row from its next reset on."""
+        self._settings.want(settings, self.envs[0], self.spec.id)
 
     def part(self, first: int) -> None:
         """Say that the first row is row `first` of a larger environment, whose seeds it takes."""
@@ -243,7 +251,8 @@ class Rows:
             envs = capture(self.envs)
         except Uncapturable as error:
             return {"inexact": f"{self.spec.id}: {error}"}
-        return {"envs": envs, "lengths": [self._time - begun for begun in self._begun], "totals": list(self._totals)}
+        lengths = [self._time - begun for begun in self._begun]
+        return {"envs": envs, "lengths": lengths, "totals": list(self._totals), **self._settings.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
@@ -252,6 +261,7 @@ class Rows:
         """
         check_state(state, len(state.get("lengths", ())), self.spec)
         self.reset(0)  # what environments make on their first reset must exist before it is filled
+        self._settings.load_state_dict(state, self.envs)
         restore(self.envs, state["envs"])
         self._begin(list(state["lengths"]), list(state["totals"]))
 

@@ -7,16 +7,26 @@ from typing import Any
 
 import pytest
 
-from rlplug_core.clock import Clock
+from rlplug_core.clock import Clock, Steering
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.errors import UsageError
-from rlplug_core.loop.controllers import EarlyStop, Limits, Patience, Plateau, TargetReturn, controllers_of
-from rlplug_core.protocols import Controller
+from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.loop.controllers import (
+    EarlyStopping,
+    EarlyStoppingConfig,
+    Limits,
+    Plateau,
+    PlateauConfig,
+    TargetReturn,
+    TargetReturnConfig,
+    controllers_of,
+)
+from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import ENVS, TINY, make_runner, stored
 from tests.core.loop.test_events import Recorder, run
 
+HERE = Path(__file__).resolve()
 SHORT = {
     "total_timesteps": 400,
     "num_envs": 2,
@@ -27,12 +37,12 @@ SHORT = {
 }
 
 
-def feed(controller: Controller, returns: list[float], clock: Clock | None = None) -> list[tuple[float, bool]]:
+def feed(controller: Any, returns: list[float], clock: Clock | None = None) -> list[tuple[float, bool]]:
     """Scale and stop after each evaluation."""
     clock = clock or Clock(100)
     seen = []
     for value in returns:
-        controller.evaluated(value, clock)
+        controller.evaluated(Evaluation((value,), (1,)), Steering(clock))
         seen.append((clock.scale, clock.stop))
     return seen
 
@@ -40,20 +50,20 @@ def feed(controller: Controller, returns: list[float], clock: Clock | None = Non
 def test_a_plateau_shrinks_step_sizes_each_time_patience_runs_out() -> None:
     """The best counts, not the one before; and after each shrinking it is as patient as at first."""
     returns = [1.0, 3.0, 2.0, 2.5, 2.9, 3.0, 3.1, 3.0, 3.0]
-    scales = [scale for scale, _ in feed(Plateau(Patience(2), 0.5), returns)]
+    scales = [scale for scale, _ in feed(Plateau(PlateauConfig(2, 0.5)), returns)]
     assert scales == [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
 
 
 def test_an_improvement_exceeds_the_margin() -> None:
-    scales = [scale for scale, _ in feed(Plateau(Patience(2, 1.0), 0.1), [0.0, 1.0, 1.01, 2.01, 2.02])]
+    scales = [scale for scale, _ in feed(Plateau(PlateauConfig(2, 0.1, 1.0)), [0.0, 1.0, 1.01, 2.01, 2.02])]
     assert scales == [1, 1, 1, 1, 1]
-    scales = [scale for scale, _ in feed(Plateau(Patience(2, 1.0), 0.1), [0.0, 0.6, 1.0, 1.1])]
+    scales = [scale for scale, _ in feed(Plateau(PlateauConfig(2, 0.1, 1.0)), [0.0, 0.6, 1.0, 1.1])]
     assert scales == pytest.approx([1, 1, 0.1, 0.1])
 
 
 def test_early_stop_stops_once() -> None:
     """A run that was told to go on past it is not stopped again."""
-    controller, clock = EarlyStop(Patience(2)), Clock(100)
+    controller, clock = EarlyStopping(EarlyStoppingConfig(2)), Clock(100)
     assert [stop for _, stop in feed(controller, [5.0, 4.0, 4.0], clock)] == [False, False, True]
     assert controller.reason == "2 evaluations brought nothing better than 5.0 (--early-stopping-patience 2)"
     clock.stop = False
@@ -85,7 +95,11 @@ def test_no_limit_is_none() -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: TargetReturn(4.0), lambda: Plateau(Patience(3, 0.1), 0.5), lambda: EarlyStop(Patience(3, 0.1))],
+    [
+        lambda: TargetReturn(TargetReturnConfig(4.0)),
+        lambda: Plateau(PlateauConfig(3, 0.5, 0.1)),
+        lambda: EarlyStopping(EarlyStoppingConfig(3, 0.1)),
+    ],
     ids=["target", "plateau", "early"],
 )
 def test_stored_in_the_middle_it_goes_on_the_same(make: Any) -> None:
@@ -107,7 +121,7 @@ def test_options_ask_for_controllers() -> None:
     target, plateau, early = found
     assert isinstance(target, TargetReturn)
     assert isinstance(plateau, Plateau)
-    assert isinstance(early, EarlyStop)
+    assert isinstance(early, EarlyStopping)
     assert (target.target, plateau.factor, plateau.patience.patience, plateau.patience.margin) == (3.0, 0.1, 4, 2)
     assert (early.patience.patience, early.patience.margin) == (5, 2)
 
@@ -193,3 +207,85 @@ def test_a_run_that_reaches_its_total_gives_no_reason(tmp_path: Path) -> None:
     options = {**SHORT, "total_timesteps": 40, "eval_every": 40, "target_return": -5.0}
     made = train(TINY, f"{ENVS}:Chain", options, out=tmp_path, hooks=False)
     assert ends(made) == [{"status": "finished"}]
+
+
+def test_a_controller_can_set_nothing_but_scale_and_stop() -> None:
+    clock = Clock(100)
+    held: Any = Steering(clock)
+    held.scale, held.stop = 0.5, True
+    assert (clock.scale, clock.stop, held.total, held.progress) == (0.5, True, 100, 0.0)
+    for name in ("steps", "total", "limit", "updates", "progress"):
+        with pytest.raises(AttributeError):
+            setattr(held, name, 1)
+    for wrong in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="a finite number from 0"):
+            held.scale = wrong
+    assert clock.scale == 0.5
+
+
+def test_the_same_by_its_name_as_by_its_option(tmp_path: Path) -> None:
+    options = {**SHORT, "eval_every": 20, "log_every": 400}
+    one = train(TINY, f"{ENVS}:Chain", {**options, "target_return": 0.0}, out=tmp_path, hooks=False)
+    other = train(
+        TINY, f"{ENVS}:Chain", {**options, "controller": ["target-return:target=0"]}, out=tmp_path, hooks=False
+    )
+    ends = [list(read(each.journal, kinds=("end",)))[-1].data["reason"] for each in (one, other)]
+    assert ends[0] == ends[1]
+    assert "(--target-return 0)" in ends[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("early-stoping", "no controller 'early-stoping' is installed; did you mean 'early-stopping'"),
+        ("early-stopping:patiense=3", "has no option 'patiense'; did you mean 'patience'"),
+        ("early-stopping:patience=0", "patience"),
+        ("target-return", "target-return has no target; write target-return:target=200"),
+        (f"{HERE}:Silent", "has no 'reason'"),
+        (f"{HERE}:Raises", "cannot be built: ValueError: not today"),
+        (f"{HERE}:Recordless", "it has no 'state_dict'"),
+    ],
+)
+def test_a_wrong_word_is_refused_before_anything_is_written(words: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(RlplugError) as raised:
+        train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [words]}, out=tmp_path / "runs", hooks=False)
+    assert said in str(raised.value)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("wrong", ["Fails", "Misuses"])
+def test_one_that_raises_ends_the_run_with_its_name(wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(RlplugError, match=f"controller {wrong} failed in evaluated"):
+        train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [f"{HERE}:{wrong}"]}, out=tmp_path, hooks=False)
+
+
+class Silent:
+    """Has no reason."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    def __init__(self, config: Any) -> None: ...
+
+
+class Raises(Silent):
+    def __init__(self, config: Any) -> None:
+        raise ValueError("not today")
+
+
+class Recordless:
+    reason = ""
+
+
+class Fails(Silent):
+    reason = ""
+
+    def evaluated(self, evaluation: Any, clock: Any) -> None:
+        raise KeyError("oh")
+
+
+class Misuses(Fails):
+    def evaluated(self, evaluation: Any, clock: Any) -> None:
+        clock.steps = 0

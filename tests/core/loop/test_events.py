@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.loop.controllers import TargetReturn
+from rlplug_core.loop.controllers import TargetReturn, TargetReturnConfig
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import TICK, Events, Meter, Progress
 from rlplug_core.types import Result
@@ -159,10 +159,10 @@ def test_the_best_checkpoint_holds_exactly_what_was_evaluated() -> None:
 
 def test_a_controller_hears_every_evaluation_and_can_stop_the_run() -> None:
     sink = Recorder([1.0, 2.0, 30.0])
-    events = run(sink, [TargetReturn(20.0)], eval_every=20)
+    events = run(sink, [TargetReturn(TargetReturnConfig(20.0))], eval_every=20)
     assert events.clock.steps == 60
     assert sink.steps("evaluation") == [20, 40, 60]
-    assert events.state_dict()["controllers"] == [{"reason": "an evaluation reached 31.0 (--target-return 20)"}]
+    assert events.state_dict()["controllers"]["all"] == [{"reason": "an evaluation reached 31.0 (--target-return 20)"}]
 
 
 def test_episodes_are_told_once_with_the_step_they_ended_at() -> None:

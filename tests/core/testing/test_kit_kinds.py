@@ -1,7 +1,8 @@
-"""The kit for environments, wrappers and hooks: right ones pass, each wrong one fails the check made for it."""
+"""The kit for other kinds of plugins: right ones pass, each wrong one fails the check made for it."""
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from rlplug_core import plugins
+from rlplug_core.clock import Steering
 from rlplug_core.plugins.transform import Transform, with_obs
-from rlplug_core.protocols import Env
-from rlplug_core.testing import env_checks, hook_checks, wrapper_checks
+from rlplug_core.protocols import Env, Evaluated
+from rlplug_core.testing import controller_checks, env_checks, hook_checks, wrapper_checks
 from rlplug_core.testing.distributions import write_distribution
 from rlplug_core.testing.envs import Chain, Continuous, Masked
 from rlplug_core.testing.kit.rules import KINDS
@@ -194,6 +196,96 @@ def test_right_hooks_pass(install: Callable[[str], None]) -> None:
 def test_wrong_hooks_fail_the_check_made_for_them(wanted: str, install: Callable[[str], None]) -> None:
     install(WRONG_HOOKS[wanted])
     assert list(broken(hook_checks("rlplug-talk"))) == [wanted]
+
+
+class Counts:
+    """Stops after five evaluations that are no better, and takes the level from how often it was told."""
+
+    reason = ""
+
+    def __init__(self, config: object) -> None:
+        self.count, self.level = 0, 0
+
+    def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
+        self.count += 1
+        self.level = self.count // 4
+        if self.count == 30:
+            self.stop(clock)
+
+    def stop(self, clock: Steering) -> None:
+        self.reason, clock.stop = "it has counted to thirty", True
+
+    def settings(self) -> dict[str, object]:
+        return {"level": self.level}
+
+    def state_dict(self) -> State:
+        return {"count": self.count, "level": self.level, "reason": self.reason}
+
+    def load_state_dict(self, state: State) -> None:
+        self.count, self.level, self.reason = state["count"], state["level"], state["reason"]
+
+
+class Mute(Counts):
+    def stop(self, clock: Steering) -> None:
+        clock.stop = True
+
+
+class Boasts(Counts):
+    def stop(self, clock: Steering) -> None:
+        self.reason = "it would stop"
+
+
+class Forgets(Counts):
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict({**state, "count": 0})
+
+
+class NeverSaves(Counts):
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
+class Meddles(Counts):
+    def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
+        clock.steps = 0  # type: ignore[misc]
+
+
+class Rolls(Counts):
+    def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
+        np.random.random()
+        super().evaluated(evaluation, clock)
+
+
+class Shuffles(Counts):
+    def settings(self) -> dict[str, object]:
+        random.random()
+        return super().settings()
+
+
+class Heaps(Counts):
+    def settings(self) -> dict[str, object]:
+        return {"level": object()}
+
+
+WRONG_CONTROLLERS = {
+    "Mute": {"controller-reason"}, "Boasts": {"controller-reason"}, "Forgets": {"controller-state"},
+    "NeverSaves": {"controller-state", "controller-settings"}, "Meddles": {"controller-events"},
+    "Heaps": {"controller-events"}, "Rolls": {"controller-generators"}, "Shuffles": {"controller-generators"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [f"{HERE}:Counts", "early-stopping:patience=3", "plateau", "target-return:target=15"])
+def test_a_right_controller_passes(name: str) -> None:
+    assert broken(controller_checks(name)) == {}
+
+
+@pytest.mark.parametrize("name", WRONG_CONTROLLERS)
+def test_a_wrong_controller_fails_the_check_made_for_it(name: str) -> None:
+    found = broken(controller_checks(f"{HERE}:{name}"))
+    assert {*found} == WRONG_CONTROLLERS[name]
+    assert all(len(said) > 30 for said in found.values())
 
 
 def test_the_documentation_lists_the_checks_of_all_kinds() -> None:

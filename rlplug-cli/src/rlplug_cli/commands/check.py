@@ -12,7 +12,7 @@ from rlplug_cli.commands.run import declared
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import assigned
 from rlplug_core.errors import UsageError, clean
-from rlplug_core.testing import CONTRACT, Check, checks, env_checks, hook_checks, wrapper_checks
+from rlplug_core.testing import CONTRACT, Check, checks, controller_checks, env_checks, hook_checks, wrapper_checks
 from rlplug_core.testing.kit.outcome import Outcome
 
 #: How each status is shown.
@@ -20,7 +20,7 @@ COLORS = {"passed": "green", "failed": "red", "warned": "yellow", "expected": "y
 
 
 @click.command("check")
-@click.argument("words", nargs=-1, required=True, metavar="[env|wrapper|hooks] NAME")
+@click.argument("words", nargs=-1, required=True, metavar="[env|wrapper|controller|hooks] NAME")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE", help="Examine it with this option value.")
 @click.option("--env", help="Examine it on this environment, where none of the kit's own suits it.")
 @click.option(
@@ -36,7 +36,8 @@ def command(
 ) -> None:  # fmt: skip
     """Hold a plugin to the contract: an algorithm, by its id or ./file.py:Class, or another kind, named before it.
 
-    `env NS/ID` is an environment, `wrapper NAME:option=value` a wrapper, `hooks DISTRIBUTION` its hooks.
+    `env NS/ID` is an environment, `wrapper NAME:option=value` and `controller NAME:option=value` what they say, `hooks
+    DISTRIBUTION` its hooks.
 
     Ends with code 1 where a check fails.
     """
@@ -50,7 +51,8 @@ def command(
     elif kind == "wrapper":
         found = wrapper_checks(name, env=env, expected_failures=expectations)
     else:
-        found = (env_checks if kind == "env" else hook_checks)(name, expected_failures=expectations)
+        kinds = {"env": env_checks, "controller": controller_checks, "hooks": hook_checks}
+        found = kinds[kind](name, expected_failures=expectations)
     outcomes = ((check, check.outcome()) for check in found)
     told = list(outcomes) if json else list(_tell(outcomes))
     if json:
@@ -63,9 +65,9 @@ def _named(words: tuple[str, ...]) -> tuple[str, str]:
     """Return the kind of plugin that is meant, and its name."""
     if len(words) == 1:
         return "algorithm", words[0]
-    if len(words) == 2 and words[0] in ("env", "wrapper", "hooks"):
+    if len(words) == 2 and words[0] in ("env", "wrapper", "controller", "hooks"):
         return words[0], words[1]
-    raise UsageError(f"'{' '.join(words)}': write rlplug check NAME, or env, wrapper or hooks and one NAME")
+    raise UsageError(f"'{' '.join(words)}': write rlplug check NAME, or env, wrapper, controller or hooks and one NAME")
 
 
 def _expectations(texts: tuple[str, ...]) -> dict[str, str]:

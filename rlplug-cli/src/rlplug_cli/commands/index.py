@@ -39,5 +39,7 @@ def _of(name: str) -> list[Record]:
             raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")
     if not here:
         near = did_you_mean(name, {one.distribution for one in every})
-        raise UsageError(f"no plugin '{name}' with algorithms, environments or wrappers is installed{near}")
+        raise UsageError(
+            f"no plugin '{name}' with algorithms, environments, wrappers or controllers is installed{near}"
+        )
     return here

@@ -1,4 +1,4 @@
-"""`rlplug info NAME`: the options of an algorithm or a wrapper with their types, defaults, ranges and help."""
+"""`rlplug info NAME`: options of an algorithm, a wrapper or a controller: types, defaults, ranges and help."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.presets import preset, usual
 from rlplug_core.plugins.records import NOUNS, Group
 
+#: The groups whose plugins an option of every run names, and this option.
+OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
+
 
 @click.command("info")
 @click.argument("name")
 @click.argument("env", required=False)
 @click.option("--json", is_flag=True, help="Write it as JSON.")
 def command(name: str, env: str | None, json: bool) -> None:
-    """Show the options of an algorithm or a wrapper; with ENV, also what an algorithm's preset sets there."""
-    if _group(name) == "wrappers":
-        _wrapper(name, json)
+    """Show the options of an algorithm, wrapper or controller; with ENV, also what an algorithm's preset sets there."""
+    if (group := _group(name)) in OPTION:
+        _part(name, group, json)
         return
     own, every = usual(name, declared("algorithms", name)), usual(name, schema(RunOptions))
     about = _about(name)
@@ -48,18 +51,25 @@ def command(name: str, env: str | None, json: bool) -> None:
 
 
 def _group(name: str) -> Group:
-    """Return the group of a name: wrappers, or else algorithms."""
+    """Return the group of a name: wrappers, controllers, or else algorithms."""
     if is_target(name):
-        return "wrappers" if getattr(load_target(name, "plugin"), "step", None) is not None else "algorithms"
-    here = [record for record in plugins.records() if name in (record.id, record.full_name)]
-    if any(record.group == "algorithms" for record in here):
-        return "algorithms"
-    near = not did_you_mean(name, plugins.ids("algorithms")) and did_you_mean(name, plugins.ids("wrappers"))
-    return "wrappers" if near or any(record.group == "wrappers" for record in here) else "algorithms"
+        return _group_of(load_target(name, "plugin"))
+    here = [record.group for record in plugins.records() if name in (record.id, record.full_name)]
+    groups: tuple[Group, ...] = ("algorithms", *OPTION)
+    near = (group for group in groups if did_you_mean(name, plugins.ids(group)))
+    return next((group for group in groups if group in here), next(near, "algorithms"))
 
 
-def _wrapper(name: str, json: bool) -> None:
-    options, about = declared("wrappers", name), _about(name, "wrappers")
+def _group_of(code: object) -> Group:
+    """Return what a class is, by what it has."""
+    has = set(dir(code))
+    if "step" in has:
+        return "wrappers"
+    return "controllers" if "load_state_dict" in has and not {"update", "learn"} & has else "algorithms"
+
+
+def _part(name: str, group: Group, json: bool) -> None:
+    options, about = declared(group, name), _about(name, group)
     if json:
         echo_json({**about, "options": [asdict(one) for one in options]})
         return
@@ -67,7 +77,7 @@ def _wrapper(name: str, json: bool) -> None:
     if options:
         echo(f"\n{_options(f'OPTION OF {name.upper()}', options)}")
     example = ",".join(f"{one.name}={shown(one.default)}" for one in options)
-    echo(f"\nrlplug run ALGORITHM ENV --wrap {name}{example and f':{example}'}")
+    echo(f"\nrlplug run ALGORITHM ENV {OPTION[group]} {name}{example and f':{example}'}")
 
 
 def _tell(about: dict[str, Any]) -> None:
@@ -85,7 +95,7 @@ def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:
     about = {noun: record.id, "plugin": f"{record.distribution} {record.version}", "target": record.target}
     if found is None:
         return {**about, "index": f"none: {why}"}
-    if group == "wrappers":
+    if group in OPTION:
         return {**about, "summary": found.summary}
     return {
         **about, "summary": found.summary, "paper": found.paper, "actions": found.actions, "runners": found.runners,

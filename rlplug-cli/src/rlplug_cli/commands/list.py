@@ -14,18 +14,20 @@ from rlplug_core.plugins.records import GROUPS
 @click.option("--json", "as_json", is_flag=True, help="Write everything that is known as JSON.")
 @click.option("--actions", metavar="SPACE", help="Only the algorithms that take such actions: Discrete, Box, Tuple, …")
 def command(as_json: bool, actions: str | None) -> None:
-    """List algorithms, environment providers and wrappers."""
+    """List algorithms, environment providers, wrappers and controllers."""
     if actions is not None:
         _taking("Dict" if actions.lower() == "tuple" else actions, as_json)  # agents know a Tuple as a Dict
         return
     if as_json:
         echo_json({group: rows(group) for group in GROUPS})
         return
-    for title, group in zip(("ALGORITHM", "ENVIRONMENTS", "WRAPPER"), GROUPS, strict=False):
+    for title, group in zip(("ALGORITHM", "ENVIRONMENTS", "WRAPPER", "CONTROLLER"), GROUPS, strict=False):
         lines = [(row["id"], f"{row['distribution']} {row['version']}", _about(row)) for row in rows(group)]
         if lines:
             echo(table((title, "PLUGIN", "ABOUT"), lines) + "\n")
-    echo("'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains.")
+    echo(
+        "'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains, --controller NAME steers."
+    )
 
 
 def _taking(actions: str, as_json: bool) -> None:

@@ -200,7 +200,7 @@ def _every_run_first(parameter: click.Option) -> bool:
 
 
 def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, ...]:
-    """The options of an algorithm or a wrapper, from its index or else from its code; none without either.
+    """The options of an algorithm, wrapper or controller, from its index or else from its code; none without either.
 
     Presets are left out.
 
@@ -216,7 +216,8 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
         owner = str(record)
     if not may_import:
         return ()
-    cls: object = plugins.algorithm(name) if group == "algorithms" else plugins.wrapper(name)
+    find = {"algorithms": plugins.algorithm, "wrappers": plugins.wrapper, "controllers": plugins.controller}[group]
+    cls: object = find(name)
     try:
         return schema(getattr(cls, "Config", Config))
     except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
@@ -253,7 +254,8 @@ def _network(own: Iterable[Option]) -> list[click.Parameter]:
 
 def _completed(option: Option) -> Callable[[], Iterable[str]]:
     """Return a function that completes the values of an option."""
-    return (lambda: plugins.ids("wrappers")) if option.name == "wrap" else tuple
+    groups: dict[str, Group] = {"wrap": "wrappers", "eval_wrap": "wrappers", "controller": "controllers"}
+    return (lambda: plugins.ids(groups[option.name])) if option.name in groups else tuple
 
 
 def _complete_env(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -23,6 +23,7 @@ class RunOptions(Config):
     lr_factor: Share = 0.5  # multiply learning rates by this when they are reduced
     min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
     wrap: Repeated = ()  # wrapper, NAME or NAME:option=value,…; each further one goes around the ones before
+    controller: Repeated = ()  # what steers the run by its results, NAME or NAME:option=value,…; several are all told
     runner: Literal["auto", "sync", "async", "decoupled"] = "auto"  # training loop; auto takes the algorithm's first
     workers: Count = 2  # number of worker processes of the async runner
     actors: Count = 2  # number of actor processes of the decoupled runner
@@ -36,6 +37,7 @@ class RunOptions(Config):
     compile: bool = False  # compile the loss with torch.compile
     eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
     eval_env: str = ""  # evaluate in this environment, which has the same spaces, instead of the one for training
+    eval_wrap: Repeated = ()  # wrapper for evaluations, instead of those of wrap; none for no wrapper at all
     eval_episodes: Count | None = None  # greedy episodes per evaluation; none is 100, or what a tenth of the run allows
     final_eval_episodes: Natural | None = (
         None  # greedy episodes of the last and of the best weights at the end; none is 100, fewer if slow; 0 for none

@@ -23,6 +23,7 @@ from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.events import Meter
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import train, turn
+from rlplug_core.plugins.transform import configure
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, State
@@ -155,6 +156,10 @@ class Inline:
 
     def metrics(self) -> Mapping[str, float]:
         return mean_of([worker.meter.flush() for worker in self.workers])
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        for worker in self.workers:
+            configure(worker.actor.env, settings)
 
     def snapshot(self) -> Learner[Any]:
         return pulled(self.master)

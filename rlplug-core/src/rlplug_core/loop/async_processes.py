@@ -24,7 +24,7 @@ from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pulled, share
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import held_back
-from rlplug_core.loop.worker import PAUSE, STOP, Task, fetch, post, work
+from rlplug_core.loop.worker import GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
 from rlplug_core.protocols import Learner
 from rlplug_core.types import Episode, State
 
@@ -109,11 +109,14 @@ class Processes:
         probe.close()
         shared = share(self.master, lambda tensor: tensor.share_memory_())
         self.slots: Tensor = torch.zeros(plan.options.workers, dtype=torch.int64).share_memory_()
-        self.flags: Tensor = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self.flags: Tensor = torch.zeros(3, dtype=torch.int64).share_memory_()
         self.scales: Tensor = torch.ones(1, dtype=torch.float64).share_memory_()
         self.pending: list[tuple[int, int, Episode]] = []
         self.reported: dict[int, list[Mapping[str, float]]] = {}
         self.saved: Sequence[State] = ()
+        #: What controllers set in environments since they were made; whether workers have begun.
+        self.settings: dict[str, object] = {}
+        self.began = False
         tasks = [
             Task(
                 algorithm=plan.algorithm,
@@ -134,7 +137,8 @@ class Processes:
         self._until(lambda remote: remote.ready, lambda: None)
         states: Sequence[State | None] = self.saved or [None] * len(self.remotes)
         for remote, state in zip(self.remotes, states, strict=True):
-            self._tell(remote, (self.clock.limit, self.clock.total, state))
+            self._tell(remote, (self.clock.limit, self.clock.total, state, self.settings))
+        self.began = True
         self._until(lambda remote: remote.done, poll)
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
@@ -144,6 +148,15 @@ class Processes:
     def metrics(self) -> Mapping[str, float]:
         taken, self.reported = self.reported, {}
         return mean_of([mean_of(parts) for parts in taken.values()])
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Tell the workers, which look at the number of messages between two vector steps."""
+        self.settings = dict(settings)
+        if self.began:
+            for remote in self.remotes:
+                if not remote.done:
+                    post(remote.connection, ("settings", self.settings))
+            self.flags[SETTINGS] += 1
 
     def snapshot(self) -> Learner[Any]:
         return pulled(self.master)
@@ -163,7 +176,7 @@ class Processes:
         for remote in self.remotes:
             if not remote.done:
                 remote.state = None
-                self._tell(remote, "go on")
+                self._tell(remote, GO_ON)
         return state
 
     def load_state_dict(self, state: State) -> None:

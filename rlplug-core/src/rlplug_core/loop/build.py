@@ -36,7 +36,7 @@ def training_env(plan: Plan) -> Env:
         return plan.make_env(plan.options.num_envs)
     from rlplug_core.loop.env_workers import EnvWorkers
 
-    return wrapped(EnvWorkers(plan), plan.wrappings)
+    return plan.configured(wrapped(EnvWorkers(plan), plan.wrappings))
 
 
 def _decoupled(plan: Plan, clock: Clock, env: Env, learner: Learner[Any]) -> Trainable:

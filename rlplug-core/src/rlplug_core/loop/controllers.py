@@ -1,26 +1,42 @@
-"""Controllers: what reacts to evaluation results; stateful, saved, able to set only `clock.scale` and `clock.stop`.
+"""Controllers that come with rlplug: what reacts to evaluations; able to set only `clock.scale` and `clock.stop`.
 
+They are entry points like anyone's (`docs/plugins/controllers.md`); some options of every run are other words for them.
 `Limits` beside them ends a run by what has been spent, episodes or seconds.
 """
 
 from __future__ import annotations
 
-from rlplug_core.clock import Clock
+from dataclasses import dataclass
+
+from rlplug_core.clock import Clock, Steering
+from rlplug_core.config.options import Config, Count, NonNegative, Share
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.protocols import Controller
+from rlplug_core.errors import UsageError
+from rlplug_core.protocols import Controller, Evaluated
 from rlplug_core.types import State
 
 
-class TargetReturn:
-    """Stops the run, once, at the first evaluation whose mean return reaches `target`."""
+@dataclass(frozen=True)
+class TargetReturnConfig(Config):
+    """The option of `TargetReturn`."""
 
-    def __init__(self, target: float) -> None:
-        self.target = target
+    target: float | None = None  # the mean return of an evaluation that ends the run
+
+
+class TargetReturn:
+    """Stop the run, once, at the first evaluation whose mean return reaches a target."""
+
+    Config = TargetReturnConfig
+
+    def __init__(self, config: TargetReturnConfig) -> None:
+        if config.target is None:
+            raise UsageError("target-return has no target; write target-return:target=200")
+        self.target = config.target
         self.reason = ""
 
-    def evaluated(self, mean_return: float, clock: Clock) -> None:
-        if mean_return >= self.target and not self.reason:
-            self.reason = f"an evaluation reached {mean_return:,.1f} (--target-return {self.target:g})"
+    def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
+        if evaluation.mean >= self.target and not self.reason:
+            self.reason = f"an evaluation reached {evaluation.mean:,.1f} (--target-return {self.target:g})"
             clock.stop = True
 
     def state_dict(self) -> State:
@@ -53,16 +69,26 @@ class Patience:
         self.best, self.waited = state["best"], state["waited"]
 
 
-class Plateau:
-    """Multiplies every learning rate by `factor` after each `patience` evaluations without improvement."""
+@dataclass(frozen=True)
+class PlateauConfig(Config):
+    """Options of `Plateau`."""
 
+    patience: Count = 5  # evaluations without improvement after which learning rates shrink
+    factor: Share = 0.5  # what they are multiplied by
+    min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
+
+
+class Plateau:
+    """Multiply every learning rate by a factor after each so many evaluations without improvement."""
+
+    Config = PlateauConfig
     reason = ""
 
-    def __init__(self, patience: Patience, factor: float = 0.5) -> None:
-        self.patience, self.factor = patience, factor
+    def __init__(self, config: PlateauConfig) -> None:
+        self.patience, self.factor = Patience(config.patience, config.min_delta), config.factor
 
-    def evaluated(self, mean_return: float, clock: Clock) -> None:
-        if self.patience.runs_out(mean_return):
+    def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
+        if self.patience.runs_out(evaluation.mean):
             clock.scale *= self.factor
 
     def state_dict(self) -> State:
@@ -72,15 +98,25 @@ class Plateau:
         self.patience.load_state_dict(state)
 
 
-class EarlyStop:
-    """Stops the run, once, after `patience` evaluations without improvement."""
+@dataclass(frozen=True)
+class EarlyStoppingConfig(Config):
+    """Options of `EarlyStopping`."""
 
-    def __init__(self, patience: Patience) -> None:
-        self.patience = patience
+    patience: Count = 10  # evaluations without improvement after which the run stops
+    min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
+
+
+class EarlyStopping:
+    """Stop the run, once, after so many evaluations without improvement."""
+
+    Config = EarlyStoppingConfig
+
+    def __init__(self, config: EarlyStoppingConfig) -> None:
+        self.patience = Patience(config.patience, config.min_delta)
         self.reason = ""
 
-    def evaluated(self, mean_return: float, clock: Clock) -> None:
-        if self.patience.runs_out(mean_return) and not self.reason:
+    def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
+        if self.patience.runs_out(evaluation.mean) and not self.reason:
             count, best = self.patience.patience, self.patience.best
             self.reason = (
                 f"{count} evaluations brought nothing better than {best:,.1f} (--early-stopping-patience {count})"
@@ -120,12 +156,12 @@ class Limits:
 
 
 def controllers_of(options: RunOptions) -> list[Controller]:
-    """The controllers that a run's options ask for."""
+    """The controllers for which a run has options of their own."""
     found: list[Controller] = []
     if options.target_return is not None:
-        found.append(TargetReturn(options.target_return))
+        found.append(TargetReturn(TargetReturnConfig(options.target_return)))
     if options.lr_patience:
-        found.append(Plateau(Patience(options.lr_patience, options.min_delta), options.lr_factor))
+        found.append(Plateau(PlateauConfig(options.lr_patience, options.lr_factor, options.min_delta)))
     if options.early_stopping_patience:
-        found.append(EarlyStop(Patience(options.early_stopping_patience, options.min_delta)))
+        found.append(EarlyStopping(EarlyStoppingConfig(options.early_stopping_patience, options.min_delta)))
     return found

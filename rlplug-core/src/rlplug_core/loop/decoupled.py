@@ -31,6 +31,7 @@ class Fleet(Link, Stateful, Protocol):
         ...
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]: ...
+    def configure(self, settings: Mapping[str, object]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -87,6 +88,9 @@ class Decoupled:
             return self.meter.flush()
         lag = {"perf/policy_lag": sum(lags) / len(lags), "perf/policy_lag_max": float(max(lags))}
         return {**self.meter.flush(), **lag}
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        self.fleet.configure(settings)
 
     def snapshot(self) -> Learner[Any]:
         return self.learner

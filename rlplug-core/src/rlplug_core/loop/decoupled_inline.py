@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.chunks import chunk_arrays, write
 from rlplug_core.loop.decoupled import plain
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.transform import configure
 from rlplug_core.protocols import Env
 from rlplug_core.types import Chunk, Episode, State, tree_map
 
@@ -68,6 +69,10 @@ class InlineActors:
         """In the order in which they ended, however often they are asked for."""
         taken = [(at, rank, one) for rank, actor in enumerate(self.actors) for at, one in actor.take_episodes()]
         return sorted(taken, key=lambda each: each[0])
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        for actor in self.actors:
+            configure(actor.env, settings)
 
     def state_dict(self) -> State:
         return {

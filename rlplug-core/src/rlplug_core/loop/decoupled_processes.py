@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -73,6 +73,8 @@ class ActorProcesses:
         #: The permit of the chunk that the learner is at.
         self.current: Permit | None = None
         self.published, self.checked = False, time.monotonic()
+        #: What controllers set in environments since they were made.
+        self.settings: dict[str, object] = {}
         self.saved: list[State | None] = [None] * plan.options.actors
         self.seats = [Seat(self._start(rank, 0)) for rank in range(plan.options.actors)]
 
@@ -106,6 +108,13 @@ class ActorProcesses:
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
         taken, self.pending = self.pending, []
         return taken
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Tell the actors, which hear it between two chunks."""
+        self.settings = dict(settings)
+        for seat in self.seats:
+            if seat.remote.ready:
+                self._tell(seat, ("settings", self.settings))
 
     def state_dict(self) -> State:
         """The state of a moment at which every actor stood still between two chunks."""
@@ -193,7 +202,8 @@ class ActorProcesses:
         elif kind == "state":
             seat.remote.state = content
         elif kind == "ready":
-            self._tell(seat, ("load", self.saved[rank]))
+            for message in (("settings", self.settings), ("load", self.saved[rank]), ("settings", self.settings)):
+                self._tell(seat, message)
             seat.remote.ready = True
         elif kind == "error":
             raise WorkerFailed(f"actor {rank} failed: {content[0]}", content[1])

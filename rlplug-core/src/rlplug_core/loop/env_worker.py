@@ -15,6 +15,7 @@ from rlplug_core.loop.env_block import Block
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.loop.worker import attend, post
+from rlplug_core.plugins.transform import configure
 from rlplug_core.protocols import (
     Env,
     SupportsActionSpace,
@@ -75,6 +76,7 @@ class _Server:
         self.calls: dict[str, Callable[..., object]] = {
             "make": self.make, "attach": self.attach, "inside": self.inside, "limit": self.limit, "reset": self.reset,
             "state": self.state, "load": self.load, "tell": self.tell, "translate": self.translate,
+            "configure": self.configure,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -119,6 +121,9 @@ class _Server:
         if not isinstance(self.env, SupportsLimit):
             raise UsageError(f"{self.env.spec.id} cannot cut its episodes after a number of steps: it has no 'limit'")
         self.env.limit(steps)
+
+    def configure(self, settings: dict[str, object]) -> None:
+        configure(self.env, settings)
 
     def reset(self, seed: int, turn: int) -> None:
         if not isinstance(self.env, SupportsPart) and self.part.rank:

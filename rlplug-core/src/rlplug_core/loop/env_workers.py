@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -119,6 +119,10 @@ class EnvWorkers:
             raise UsageError(f"{wrap} does not travel to other processes; leave --env-workers at 1") from error
         self._adopt(self._ask("inside", wrap, limit=STARTUP))
         return self
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Set attributes, in each row from its next reset on."""
+        self._ask("configure", dict(settings))
 
     def limit(self, steps: int) -> None:
         """Truncate after `steps` steps, or earlier where the environments do so already."""

@@ -14,6 +14,7 @@ import torch
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.loop.controllers import Limits, controllers_of
+from rlplug_core.loop.crew import Crew
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.recent import INFO, Recent, columns
 from rlplug_core.protocols import Controller, Learner
@@ -59,6 +60,10 @@ class Runner(Protocol):
 
     def metrics(self) -> Mapping[str, float]:
         """The means of the updates' metrics since the last call."""
+        ...
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Set attributes of the environments, in each row from its next episode on."""
         ...
 
     def snapshot(self) -> Learner[Any]:
@@ -130,7 +135,7 @@ class Events:
         now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.runner, self.clock, self.sink, self.now = runner, runner.clock, sink, now
-        self.controllers = [*controllers_of(options), *controllers]
+        self.crew = Crew([*controllers_of(options), *controllers], self.clock, self._configure)
         self.limits = Limits(options.max_episodes, options.max_seconds)
         #: Why a controller or a limit stopped the run.
         self.ended = ""
@@ -153,7 +158,9 @@ class Events:
 
     def poll(self) -> None:
         """Do what is due at the clock's steps."""
-        if self.limits.episodes:  # at the very step that ends the last of them, so that a run can be repeated
+        if (
+            self.limits.episodes or self.crew.listens
+        ):  # at the very step that ends the last of them, so that a run can be repeated
             self._spent()
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
@@ -213,10 +220,12 @@ class Events:
         if is_best:
             self.best = result.mean
             self.sink.checkpoint("best", steps, {"learner": learner.state_dict()}, "best")
-        for controller in self.controllers:
-            before = controller.reason
-            controller.evaluated(result.mean, self.clock)
-            self._note(before, controller.reason)
+        self._note(self.crew.evaluated(result))
+
+    def _configure(self, settings: Mapping[str, object]) -> None:
+        """Hand the settings that controllers want to the environments, and record them."""
+        self.runner.configure(settings)
+        self.sink.record("settings", self.clock.steps, settings)
 
     def _point(self, every: int, at_end: bool) -> int:
         """Return a record's step: the last point of its grid, or the end, which workers overshoot by some steps."""
@@ -253,7 +262,7 @@ class Events:
             "last": self.last, "episodes": self.episodes, "recent": self.recent.state_dict(),
             "wall": self.now() - self.began,
             "pending": [[steps, worker, *episode.plain()] for steps, worker, episode in self.pending],
-            "controllers": [controller.state_dict() for controller in self.controllers],
+            "controllers": self.crew.state_dict(),
             "limits": self.limits.state_dict(), "ended": self.ended,
         }  # fmt: skip
 
@@ -263,8 +272,7 @@ class Events:
         self.recent.load_state_dict(state["recent"])
         self.began = self.now() - state["wall"]
         self.pending = [(steps, worker, Episode(*plain)) for steps, worker, *plain in state["pending"]]
-        for controller, saved in zip(self.controllers, state["controllers"], strict=True):
-            controller.load_state_dict(saved)
+        self.crew.load_state_dict(state["controllers"])
         self.limits.load_state_dict(state["limits"])
         self.ended, self.saved = state["ended"], True
         self._schedule()
@@ -273,12 +281,11 @@ class Events:
         self._collect()
         before = self.limits.reason
         self.limits.spent(self.episodes, self.now() - self.began, self.clock)
-        self._note(before, self.limits.reason)
+        self._note(self.limits.reason if self.limits.reason != before else "")
 
-    def _note(self, before: str, after: str) -> None:
-        """Keep the first reason that is new."""
-        if after != before:
-            self.ended = self.ended or after
+    def _note(self, reason: str) -> None:
+        """Keep the first reason why the run ends."""
+        self.ended = self.ended or reason
 
     def _collect(self) -> None:
         episodes = self.runner.episodes()
@@ -286,6 +293,8 @@ class Events:
             self.recent.add(episode)
         self.episodes += len(episodes)
         self.pending += episodes
+        if episodes and self.crew.listens:
+            self._note(self.crew.ended([episode for _, _, episode in episodes]))
 
     def _schedule(self) -> None:
         every = (self.log_every, self.eval_every, self.checkpoint_every)

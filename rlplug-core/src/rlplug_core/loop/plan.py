@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,10 +16,13 @@ from rlplug_core.config.schema import flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
+from rlplug_core.loop.crew import settings_of
 from rlplug_core.loop.sizes import check_sizes
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
+from rlplug_core.plugins.controlling import Controlling
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
+from rlplug_core.plugins.transform import configure
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import Seeds
@@ -49,6 +52,9 @@ class Plan:
     #: Makes the environments, and those for evaluation.
     source: EnvSource = field(kw_only=True)
     eval_source: EnvSource = field(kw_only=True)
+    #: What is around the environment for evaluation, where it is not the same; what steers the run.
+    eval_wrappings: tuple[Wrapping, ...] | None = field(default=None, kw_only=True)
+    controllings: tuple[Controlling, ...] = field(default=(), kw_only=True)
     #: What a new learner begins with instead of random weights.
     start: Callable[[Learner[Any]], None] | None = field(default=None, kw_only=True)
 
@@ -79,10 +85,15 @@ class Plan:
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)
         wrappings = tuple(map(Wrapping.parse, options.wrap))
-        options = replace(options, wrap=tuple(one.words for one in wrappings))
+        eval_wrappings = tuple(map(Wrapping.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
+        controllings = tuple(map(Controlling.parse, options.controller))
+        options = replace(
+            options, wrap=words(wrappings), controller=words(controllings),
+            eval_wrap=options.eval_wrap if not eval_wrappings else words(eval_wrappings),
+        )  # fmt: skip
         plan = cls(
             algorithm, source.name, learner, options, config, wrappings, schedules(learner.Config, given, algorithm),
-            source=source, eval_source=eval_source,
+            source=source, eval_source=eval_source, eval_wrappings=eval_wrappings, controllings=controllings,
         )  # fmt: skip
         plan.check()
         return plan
@@ -170,11 +181,22 @@ class Plan:
 
     def make_env(self, num_envs: int) -> Env:
         """The environment inside its wrappers."""
-        return wrapped(self.bare_env(num_envs), self.wrappings)
+        return self.configured(wrapped(self.bare_env(num_envs), self.wrappings))
+
+    def configured(self, env: Env) -> Env:
+        """The environment with the settings that the controllers begin with.
+
+        Raises:
+            UsageError: it has no such attributes.
+        """
+        if settings := settings_of(one.built() for one in self.controllings):
+            configure(env, settings)
+        return env
 
     def make_eval_env(self, num_envs: int) -> Env:
-        """The environment for evaluations inside the same wrappers, less those for training alone."""
-        return wrapped(self.eval_source.apart().make(num_envs), self.wrappings, training=False)
+        """The environment for evaluations inside its wrappers: the same, less those for training alone, or others."""
+        around = self.wrappings if self.eval_wrappings is None else self.eval_wrappings
+        return wrapped(self.eval_source.apart().make(num_envs), around, training=False)
 
     def bare_env(self, num_envs: int) -> Env:
         """The environment without wrappers."""
@@ -199,6 +221,16 @@ class Plan:
         if self.start is not None:
             self.start(learner)
         return learner
+
+
+def words(parts: Iterable[Wrapping | Controlling]) -> tuple[str, ...]:
+    """The words that were typed for each part, with absolute paths."""
+    return tuple(one.words for one in parts)
+
+
+def chosen(wrap: Iterable[str]) -> list[str]:
+    """The wrappers that are named; `none` says that there are none."""
+    return [one for one in wrap if one != "none"]
 
 
 def _for_evaluation(source: EnvSource, values: dict[str, object], arguments: Mapping[str, object]) -> EnvSource:

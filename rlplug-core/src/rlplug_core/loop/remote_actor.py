@@ -17,6 +17,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.loop.worker import attend, fetch, post
+from rlplug_core.plugins.transform import configure
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
 from rlplug_core.types import State, tree_map
 
@@ -77,8 +78,10 @@ class _Acting:
                 self.act(*content)
             elif kind == "state":
                 post(self.parent, ("state", {"actor": self.actor.state_dict(), "globals": global_state()}))
-            elif content is not None:
+            elif kind == "load" and content is not None:
                 self.load(content)
+            elif kind == "settings" and content:
+                configure(self.actor.env, content)
 
     def load(self, state: State) -> None:
         self.actor.load_state_dict(state["actor"])

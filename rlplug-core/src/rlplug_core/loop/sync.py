@@ -8,6 +8,7 @@ from typing import Any
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.events import Meter
+from rlplug_core.plugins.transform import configure
 from rlplug_core.protocols import Learner
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, State
@@ -62,6 +63,9 @@ class Sync:
 
     def metrics(self) -> Mapping[str, float]:
         return self.meter.flush()
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        configure(self.actor.env, settings)
 
     def snapshot(self) -> Learner[Any]:
         return self.learner

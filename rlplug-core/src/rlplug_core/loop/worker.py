@@ -23,6 +23,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import deaf
 from rlplug_core.loop.sync import loop
 from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.plugins.transform import configure
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
 
 
@@ -53,6 +54,10 @@ def fetch(connection: Connection) -> Any:
 
 #: Positions in `Task.flags`: all shall stop; all shall hand over their state and wait.
 STOP, PAUSE = 0, 1
+#: What a worker waits for that has handed over its state.
+GO_ON = "go on"
+#: The place in `Task.flags` of how many messages with settings of environments were sent.
+SETTINGS = 2
 
 
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
@@ -109,16 +114,20 @@ class _Work:
         self.worker = Worker(plan, task.shared, task.slots.numpy().data, signals, task.rank)
         self.parent = parent
         self.wake = 0.0
+        #: How many messages with settings were read.
+        self.heard = 0
 
     def run(self) -> None:
         clock = self.worker.clock
         post(self.parent, ("ready", self.worker.actor.env.spec.inexact))
-        clock.limit, clock.total, state = fetch(self.parent)
+        clock.limit, clock.total, state, settings = fetch(self.parent)
+        self.configure(settings)  # before an environment begins anew that cannot be captured
         if state is not None:
             limit, total = clock.limit, clock.total
             load_global_state(state["globals"])
             self.worker.load_state_dict(state)
             clock.limit, clock.total = limit, total
+            self.configure(settings)
         loop(self.worker.actor, clock, self.worker.meter, self.poll)
         self.report()
         post(self.parent, ("done", self.state()))
@@ -128,10 +137,21 @@ class _Work:
         if self.flags[PAUSE]:
             self.report()
             post(self.parent, ("state", self.state()))
-            fetch(self.parent)
+            while (message := fetch(self.parent)) != GO_ON:
+                self.hear(message)
+        while self.heard < self.flags[SETTINGS]:
+            self.hear(fetch(self.parent))
         if time.monotonic() >= self.wake:
             self.wake = time.monotonic() + TICK
             self.report()
+
+    def hear(self, message: tuple[str, dict[str, object]]) -> None:
+        self.heard += 1
+        self.configure(message[1])
+
+    def configure(self, settings: dict[str, object]) -> None:
+        if settings:
+            configure(self.worker.actor.env, settings)
 
     def report(self) -> None:
         """Episodes and metrics since the last report; an empty one is a sign of life. A full pipe makes it wait."""

@@ -1,4 +1,4 @@
-"""The public door: how algorithms, environments, wrappers and hooks of any distribution are found and loaded.
+"""The public door: how the algorithms, environments and further plugins of any distribution are found and loaded.
 
 Importing this imports no plugin, no torch and no gymnasium; only naming a contribution imports its plugin.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlplug_core.config.targets import absolute, source_file
 from rlplug_core.plugins.algorithms import algorithm
+from rlplug_core.plugins.controllers import controller
 from rlplug_core.plugins.discovery import records, refresh, scan
 from rlplug_core.plugins.envs import env_ids, make_env, provider
 from rlplug_core.plugins.names import find, ids
@@ -23,6 +24,7 @@ __all__ = [
     "Record",
     "absolute",
     "algorithm",
+    "controller",
     "env_ids",
     "find",
     "ids",

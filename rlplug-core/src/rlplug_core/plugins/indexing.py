@@ -15,6 +15,7 @@ from rlplug_core.config.options import Config
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import PluginError, plain
 from rlplug_core.plugins.algorithms import algorithm
+from rlplug_core.plugins.controllers import controller
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import build, load
@@ -29,7 +30,7 @@ _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|10\.\d{4,9}/[^\s,;)]+")
 
 
 def make(record: Record) -> Index:
-    """The index of an algorithm, provider, wrapper or hook plugin, from its code.
+    """The index of an algorithm, provider, wrapper, controller or hook plugin, from its code.
 
     Raises:
         PluginError: it cannot be loaded, or redefines a reserved option.
@@ -37,7 +38,9 @@ def make(record: Record) -> Index:
     if record.group == "algorithms":
         return _algorithm(record)
     if record.group == "wrappers":
-        return _wrapper(record)
+        return _configured(record, wrapper(record.full_name))
+    if record.group == "controllers":
+        return _configured(record, controller(record.full_name))
     value = load(record)
     ids = tuple(sorted(build(record).ids())) if record.group == "envs" else ()
     source = value.__module__ if isinstance(value, type) else record.target.partition(":")[0]
@@ -98,8 +101,8 @@ def _algorithm(record: Record) -> Index:
     )
 
 
-def _wrapper(record: Record) -> Index:
-    cls: Any = wrapper(record.full_name)
+def _configured(record: Record, cls: Any) -> Index:
+    """The index of a wrapper or a controller."""
     config: Any = getattr(cls, "Config", Config)
     modules, options = [*_sources(cls), *_config_sources(config)], tuple(map(asdict, schema(config)))
     # Several may share a module, so that the class says what each is for.

@@ -17,6 +17,7 @@ KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
     "envs": {"gymnasium": "rlplug-envs"},
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
+    "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
     "hooks": {"mlflow": "rlplug-cli"},
 }
 

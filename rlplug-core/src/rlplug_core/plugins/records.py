@@ -8,15 +8,16 @@ from typing import Literal, TypeAlias
 
 from rlplug_core.errors import plain
 
-Group: TypeAlias = Literal["algorithms", "envs", "wrappers", "hooks"]
+Group: TypeAlias = Literal["algorithms", "envs", "wrappers", "controllers", "hooks"]
 Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowed"]
 
-GROUPS: tuple[Group, ...] = ("algorithms", "envs", "wrappers", "hooks")
+GROUPS: tuple[Group, ...] = ("algorithms", "envs", "wrappers", "controllers", "hooks")
 #: How a sentence calls one contribution of each group.
 NOUNS: dict[Group, str] = {
     "algorithms": "algorithm",
     "envs": "environment provider",
     "wrappers": "wrapper",
+    "controllers": "controller",
     "hooks": "hook plugin",
 }
 #: The distributions whose ids are reserved.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlplug_core.config.options import Config
@@ -10,6 +11,7 @@ from rlplug_core.protocols import (
     Env,
     Show,
     SupportsActionSpace,
+    SupportsConfigure,
     SupportsInfo,
     SupportsLearned,
     SupportsLimit,
@@ -79,6 +81,10 @@ class Transform:
         """Let wrappers below use what others have learned, and learn no more; one that learns takes its own out."""
         freeze(self.env, state)
 
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Set attributes of the environment below, in each row from its next reset on."""
+        configure(self.env, settings)
+
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         """The bare environment's observations [B, ...] as they leave this wrapper; a fresh array if it changes them."""
         return self.env.observe(obs, is_first) if isinstance(self.env, SupportsObserve) else obs
@@ -141,6 +147,20 @@ def freeze(env: Env, state: State) -> None:
             f"what the run's wrappers learned does not fit those around {env.spec.id}: there is no {error}; evaluate "
             "it with the wrappers it was trained with"
         ) from error
+
+
+def configure(env: Env, settings: Mapping[str, object]) -> None:
+    """Set attributes of an environment, in each row from its next reset on.
+
+    Raises:
+        UsageError: it has no such attributes, or cannot be told.
+    """
+    if not isinstance(env, SupportsConfigure):
+        raise UsageError(
+            f"{env.spec.id} cannot have {', '.join(map(repr, settings))} set while it trains: it has no 'configure', "
+            "as single Gymnasium environments have"
+        )
+    env.configure(settings)
 
 
 def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:

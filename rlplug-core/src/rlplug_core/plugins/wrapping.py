@@ -45,7 +45,7 @@ class Wrapping:
             name = name if code is None else absolute(name)
             return cls(joined(name, text), around_each, Single.parse(name, text))
         config = getattr(code, "Config", Config)
-        return cls(joined(absolute(name), text), code, convert(config, _values(config, text, name), name))
+        return cls(joined(absolute(name), text), code, convert(config, values_of(config, text, name, "wrapper"), name))
 
     def around(self, env: Env, training: bool = True) -> Env:
         """The wrapper over `env`, or `env` itself where the wrapper is for training alone.
@@ -95,7 +95,7 @@ def wrapped(env: Env, wrappings: Iterable[Wrapping], training: bool = True) -> E
     return env
 
 
-def _values(config: type[object], text: str, name: str) -> dict[str, Any]:
+def values_of(config: type[object], text: str, name: str, noun: str) -> dict[str, Any]:
     """The option values of `option=value,…`; a part without `=` goes on with the value before it: `sizes=64,64`."""
     known = {option.name: option for option in schema(config)}
     texts: dict[str, str] = {}
@@ -109,5 +109,5 @@ def _values(config: type[object], text: str, name: str) -> dict[str, Any]:
     for key in texts:
         if key not in known:
             near = did_you_mean(key, known)
-            raise BadConfig(f"wrapper {name} has no option '{key}'{near} ('rlplug info {name}' lists them)")
+            raise BadConfig(f"{noun} {name} has no option '{key}'{near} ('rlplug info {name}' lists them)")
     return {key: parse(known[key], value) for key, value in texts.items()}

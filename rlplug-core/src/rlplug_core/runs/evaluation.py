@@ -52,7 +52,7 @@ class Conditions:
         source = plan.eval_source if self.env is None else source_of(self.env)
         source = source.with_arguments(self.arguments or {})
         plan = replace(plan, env=source.name, source=source, eval_source=source)
-        return plan if self.wrap is None else replace(plan, wrappings=tuple(map(Wrapping.parse, self.wrap)))
+        return plan if self.wrap is None else replace(plan, eval_wrappings=tuple(map(Wrapping.parse, self.wrap)))
 
 
 #: As the run itself evaluates.

@@ -112,7 +112,7 @@ def _probe(plan: Plan) -> None:
         )
     plan.make_learner(env.spec)
     env.close()
-    if plan.eval_source is plan.source and not plan.source.is_object:
+    if plan.eval_source is plan.source and plan.eval_wrappings is None and not plan.source.is_object:
         return
     other = plan.make_eval_env(1)
     other.close()

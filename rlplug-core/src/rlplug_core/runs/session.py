@@ -153,7 +153,10 @@ class Session:
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
-            self.events = Events(self.runner, self.plan.options, self)
+            controllers = [one.built() for one in self.plan.controllings]
+            self.events = Events(self.runner, self.plan.options, self, controllers)
+            if begin is None and self.events.crew.settings:
+                self.record("settings", 0, self.events.crew.settings)
             if buffer is not None:
                 self._fill(buffer)
             if begin:
@@ -165,6 +168,8 @@ class Session:
             self.runner.close()
 
     def _load(self, state: Mapping[str, State], limit: int | None, rescale: bool) -> None:
+        if settings := state["events"]["controllers"]["settings"]:  # before an environment begins anew
+            self.runner.configure(settings)
         self.runner.load_state_dict(dict(state))
         self.clock.limit = limit or self.clock.limit
         if rescale:

@@ -14,6 +14,8 @@ from rlplug_core.plugins.wrapping import joined, split
 from rlplug_core.runs.files import writing
 
 FOLDER = "sources"
+#: The options of a run that list plugins with their options, any of which may be a file's.
+LISTS = ("wrap", "eval_wrap", "controller")
 
 
 def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -> dict[str, object]:
@@ -23,8 +25,8 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
         targets: the options of the algorithm that name something to import, such as `net.factory`.
 
     Returns:
-        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, … and the targets that is a file,
-        its path, its copy's and its SHA-256.
+        The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, `controller.0`, … and the targets
+        that is a file, its path, its copy's and its SHA-256.
     """
     kept: dict[str, dict[str, str]] = {}
     for role, name in roles(config, targets).items():
@@ -46,34 +48,40 @@ def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> t
     named = roles(config, [role for role in kept if role in options])
     found = {role: _name(run, config, role, name, say) for role, name in named.items()}
     own = {role: name for role, name in found.items() if role in options}
-    wrap = [joined(found[f"wrap.{number}"], split(words)[1]) for number, words in enumerate(_wrap(options))]
-    return (
-        found["algorithm"],
-        found["env"],
-        {**options, **own, "wrap": wrap},
-    )
+    lists = {
+        name: [joined(found[f"{name}.{number}"], split(words)[1]) for number, words in enumerate(listed)]
+        for name, listed in _lists(options).items()
+    }
+    return found["algorithm"], found["env"], {**options, **own, **lists}
 
 
 def identities(
     algorithm: str, env: str, options: Mapping[str, Any], targets: Iterable[str] = ()
 ) -> tuple[str, str, Mapping[str, object]]:
     """The same for a comparison of runs: instead of a file, the hash of what it holds, wherever it is."""
-    wrap = [joined(_identity(name), values) for name, values in map(split, _wrap(options))]
+    lists = {
+        role: [joined(_identity(name), values) for name, values in map(split, listed)]
+        for role, listed in _lists(options).items()
+    }
     named = {role: _identity(options[role]) for role in targets}
-    return _identity(algorithm), _identity(env), {**options, **named, "wrap": wrap}
+    return _identity(algorithm), _identity(env), {**options, **named, **lists}
 
 
 def roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
     """The parts of a run's configuration that may name a file; of `targets`, those that the options hold."""
-    wrappers = {f"wrap.{number}": split(words)[0] for number, words in enumerate(_wrap(config["options"]))}
     options = config["options"]
+    listed = {
+        f"{role}.{number}": split(words)[0]
+        for role, listed in _lists(options).items()
+        for number, words in enumerate(listed)
+    }
     named = {role: options[role] for role in targets if isinstance(options.get(role), str)}
-    return {"algorithm": config["algorithm"], "env": config["env"], **wrappers, **named}
+    return {"algorithm": config["algorithm"], "env": config["env"], **listed, **named}
 
 
-def _wrap(options: Mapping[str, Any]) -> Sequence[str]:
-    wrap: Sequence[str] = options.get("wrap", ())
-    return wrap
+def _lists(options: Mapping[str, Any]) -> dict[str, Sequence[str]]:
+    """The options that list `NAME:option=value,…`, as far as a run has them."""
+    return {name: options[name] for name in LISTS if options.get(name)}
 
 
 def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:

@@ -37,6 +37,13 @@ class Recent(msgspec.Struct):
     said: list[tuple[bool | None, dict[str, float]]]
 
 
+class Controllers(msgspec.Struct):
+    """The state of `rlplug_core.loop.crew.Crew`."""
+
+    all: list[dict[str, Any]]
+    settings: dict[str, Any]
+
+
 class Events(msgspec.Struct):
     """The state of `rlplug_core.loop.events.Events`."""
 
@@ -49,7 +56,7 @@ class Events(msgspec.Struct):
     recent: Recent
     wall: float
     pending: list[tuple[_Whole, _Whole, _Whole, float, _Whole, bool | None, dict[str, float]]]
-    controllers: list[dict[str, Any]]
+    controllers: Controllers
     limits: Reason
     ended: str
 

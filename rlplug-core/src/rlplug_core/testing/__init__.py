@@ -9,7 +9,7 @@ A test file of four lines holds an algorithm to the contract:
     def test_conformance(check: Check) -> None:
         check()
 
-`env_checks`, `wrapper_checks` and `hook_checks` do the same for the other kinds of plugins.
+`env_checks`, `wrapper_checks`, `controller_checks` and `hook_checks` do the same for the other kinds of plugins.
 
 Importing this imports neither torch nor gymnasium nor any plugin.
 """
@@ -21,9 +21,19 @@ from rlplug_core.testing.checks import (
     Check,
     ProvisionalFailure,
     checks,
+    controller_checks,
     env_checks,
     hook_checks,
     wrapper_checks,
 )
 
-__all__ = ["CONTRACT", "Check", "ProvisionalFailure", "checks", "env_checks", "hook_checks", "wrapper_checks"]
+__all__ = [
+    "CONTRACT",
+    "Check",
+    "ProvisionalFailure",
+    "checks",
+    "controller_checks",
+    "env_checks",
+    "hook_checks",
+    "wrapper_checks",
+]

@@ -110,6 +110,11 @@ def wrapper_checks(
     return _checks("wrapper", name, {}, env, expected_failures)
 
 
+def controller_checks(name: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
+    """The checks of a controller, `NAME` or `NAME:option=value`; arguments and errors as in `checks`."""
+    return _checks("controller", name, {}, None, expected_failures)
+
+
 def hook_checks(distribution: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
     """The checks of the hook plugins of a distribution."""
     return _checks("hooks", distribution, {}, None, expected_failures)
@@ -131,4 +136,13 @@ def _checks(
     return tuple(Check(rule, examination) for rule in chosen)
 
 
-__all__ = ["CONTRACT", "Check", "ProvisionalFailure", "checks", "env_checks", "hook_checks", "wrapper_checks"]
+__all__ = [
+    "CONTRACT",
+    "Check",
+    "ProvisionalFailure",
+    "checks",
+    "controller_checks",
+    "env_checks",
+    "hook_checks",
+    "wrapper_checks",
+]

@@ -48,6 +48,10 @@ class Examination:
             from rlplug_core.testing.kit.hook_checks import HooksSubject
 
             return HooksSubject(self.name)
+        if self.kind == "controller":
+            from rlplug_core.testing.kit.controllers import ControllerSubject
+
+            return ControllerSubject(self.name)
         if self.kind != "algorithm":
             from rlplug_core.testing.kit.places import EnvSubject, WrapperSubject
 

@@ -115,6 +115,13 @@ KINDS: dict[str, tuple[Rule, ...]] = {
         Rule("wrapper-observe", "contract", "wrapper_checks:observe", ("env-seeding",), since=2),
         Rule("wrapper-learned", "contract", "wrapper_checks:learned_state", ("env-spaces",), since=2),
     ),
+    "controller": (
+        Rule("controller-events", "contract", "controller_checks:events", since=2),
+        Rule("controller-reason", "contract", "controller_checks:reasons", ("controller-events",), since=2),
+        Rule("controller-state", "contract", "controller_checks:state", ("controller-events",), since=2),
+        Rule("controller-settings", "contract", "controller_checks:settings", ("controller-events",), since=2),
+        Rule("controller-generators", "contract", "controller_checks:generators", ("controller-events",), since=2),
+    ),
     "hooks": (
         Rule("hooks-registered", "static", "hook_checks:registered", since=2),
         Rule("hooks-events", "contract", "hook_checks:events", ("hooks-registered",), since=2),

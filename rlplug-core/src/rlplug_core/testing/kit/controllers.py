@@ -1,0 +1,60 @@
+"""A controller under examination: told of evaluations and episodes that never were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlplug_core.clock import Clock
+from rlplug_core.loop.crew import Crew
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.plugins.controlling import Controlling
+from rlplug_core.types import Episode, State
+
+#: Evaluations in a story; returns rise, stay, fall and rise again.
+EVENTS = 60
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The wishes of a controller after an event."""
+
+    scale: float
+    stop: bool
+    reason: str
+    settings: dict[str, object]
+
+
+class ControllerSubject:
+    """A controller, `NAME` or `NAME:option=value`.
+
+    Raises:
+        UsageError: nothing has this name. PluginError: it cannot be used.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.controlling = Controlling.parse(name)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        yield
+
+    def told(self, begin: int = 0, end: int = EVENTS, state: State | None = None) -> tuple[list[Moment], State]:
+        """Return what it wants after each event from `begin` to `end`, and its state then; from a saved state if given."""
+        clock = Clock(100 * EVENTS)
+        crew = Crew([self.controlling.built()], clock, lambda settings: None)
+        if state is not None:
+            crew.load_state_dict(state["crew"])
+            clock.scale = state["told"]["scale"]
+        seen = []
+        for number in range(begin, end):
+            clock.steps, clock.stop = 100 * number, False  # a run that was told to go on goes on
+            value = 10.0 * np.sin(number / 9) + 10.0
+            won = {"score": value, "is_success": float(value > 10)}
+            crew.ended([Episode(row, value, 50 + number, value > 10, won) for row in range(2)])
+            crew.evaluated(Evaluation((value, value + 1), (50, 60), (value > 10,) * 2, (won,) * 2))
+            seen.append(Moment(clock.scale, clock.stop, crew.controllers[0].reason, dict(crew.settings)))
+        return seen, {"crew": crew.state_dict(), "told": {"scale": clock.scale}}

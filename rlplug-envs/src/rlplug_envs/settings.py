@@ -1,0 +1,58 @@
+"""Attributes that are set in single environments between their episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlplug_core.errors import BadEnv, UsageError, did_you_mean
+from rlplug_core.types import GymEnv, State
+
+
+class Settings:
+    """The attributes that each row shall have from its next reset on, and those that it has."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.wanted: dict[str, object] = {}
+        self.rows = [self.wanted] * num_envs
+
+    def want(self, settings: Mapping[str, object], env: GymEnv, id: str) -> None:
+        """Take note of what shall be; `env` is one of the environments, whose id is `id`.
+
+        Raises:
+            UsageError: they have no such attribute.
+        """
+        for name in settings:
+            if name.startswith("_") or not env.has_wrapper_attr(name):
+                known = [one for one in vars(env.unwrapped) if not one.startswith("_")]
+                near = did_you_mean(name, known)
+                raise UsageError(f"{id} has no attribute '{name}' to set{near} (it has {', '.join(known) or 'none'})")
+        self.wanted = dict(settings)
+
+    def apply(self, row: int, env: GymEnv) -> None:
+        """Set what is wanted of a row that is about to be reset."""
+        if self.rows[row] is not self.wanted:
+            _set(env, self.wanted)
+            self.rows[row] = self.wanted
+
+    def state_dict(self) -> State:
+        """Return what is wanted and what each row has; nothing where nothing was ever set."""
+        if not self.wanted:
+            return {}
+        return {"settings": {"wanted": dict(self.wanted), "rows": [dict(one) for one in self.rows]}}
+
+    def load_state_dict(self, state: State, envs: Sequence[GymEnv]) -> None:
+        """Give every row what it had; one that had nothing yet keeps what it was made with."""
+        if "settings" not in state:
+            return
+        self.wanted = dict(state["settings"]["wanted"])
+        for row, (env, has) in enumerate(zip(envs, state["settings"]["rows"], strict=True)):
+            _set(env, has)
+            self.rows[row] = self.wanted if has == self.wanted else dict(has)
+
+
+def _set(env: GymEnv, settings: Mapping[str, object]) -> None:
+    for name, value in settings.items():
+        try:
+            env.set_wrapper_attr(name, value)
+        except Exception as error:  # a foreign property may refuse with anything
+            raise BadEnv(f"{type(env.unwrapped).__name__} refuses to set '{name}' to {value!r}: {error}") from error
