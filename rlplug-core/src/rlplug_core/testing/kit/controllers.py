@@ -43,7 +43,7 @@ class ControllerSubject:
         yield
 
     def told(self, begin: int = 0, end: int = EVENTS, state: State | None = None) -> tuple[list[Moment], State]:
-        """Return what it wants after each event from `begin` to `end`, and its state then; from a saved state if given."""
+        """Return what it wants after each event from `begin` to `end`, and its state then; perhaps from a saved one."""
         clock = Clock(100 * EVENTS)
         crew = Crew([self.controlling.built()], clock, lambda settings: None)
         if state is not None:
