@@ -53,6 +53,8 @@ def is_light(result: dict[str, object], *more: str) -> bool:
         "--version",
         "list",
         "list --json",
+        "list envs",
+        "list envs --family atari --json",
         "plugins",
         "plugins --json",
         "runs",

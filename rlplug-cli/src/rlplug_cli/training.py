@@ -89,7 +89,15 @@ def said(found: Mapping[str, object]) -> list[str]:
                 f"{found.get('episodes', 0)} greedy episodes (min {least:,.1f}, max {most:,.1f}), "
                 f"{found[f'{of}checkpoint']}"
             )
+            if agents := by_agent(found, f"{of}return_mean/"):
+                lines.append(f"{'':<18}by agent  {agents}")
     return lines
+
+
+def by_agent(found: Mapping[str, object], begin: str) -> str:
+    """The mean returns of agents, `a 1.0, b 2.0`, from the entries whose names begin so; empty where there are none."""
+    means = {name.removeprefix(begin): value for name, value in found.items() if name.startswith(begin)}
+    return ", ".join(f"{agent} {mean:,.1f}" for agent, mean in means.items())
 
 
 def way_to(state: mirror.State) -> str:

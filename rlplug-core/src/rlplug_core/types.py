@@ -56,6 +56,7 @@ class Spec:
 
     A Box action space is canonical, [-1, 1] wherever the true bounds are finite; the environment scales actions itself.
     An action is always one array; `rlplug_core.nets.actions` says where the parts of a Dict lie in it.
+    Of many agents in one world each has a row of its own: `agents` [num_envs] names them; it is empty otherwise.
     `inexact` says why the environment's state cannot be captured; it is empty where it can. `limit` is the number of
     steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any.
     """
@@ -67,6 +68,7 @@ class Spec:
     inexact: str = ""
     limit: int = 0
     goals: Goals | None = field(default=None, compare=False, repr=False)
+    agents: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -74,7 +76,8 @@ class Episode:
     """One finished episode: its row, the undiscounted sum of its untransformed rewards, and its length in steps.
 
     `success` is what `info["is_success"]` or `info["success"]` said in its last step; None where neither was there.
-    `info` holds all numbers that the `info` of its last step said, by name.
+    `info` holds all numbers that the `info` of its last step said, by name. `agent` is whose it was, where there are
+    many in one world.
     """
 
     row: int
@@ -82,10 +85,11 @@ class Episode:
     length: int
     success: bool | None = None
     info: Mapping[str, float] = field(default_factory=dict)
+    agent: str = ""
 
     def plain(self) -> list[object]:
         """The episode as a checkpoint holds it; `Episode(*plain)` is the inverse."""
-        return [self.row, self.total, self.length, self.success, dict(self.info)]
+        return [self.row, self.total, self.length, self.success, dict(self.info), self.agent]
 
 
 @dataclass(slots=True)
@@ -105,6 +109,8 @@ class Timestep:
         episodes: the episodes that ended in this call, measured below all transforms.
         ended: whether any row is terminated or truncated.
         count: how many rows are valid.
+        turn: [N] bool, the rows whose next action will be taken; None for all. The others wait: their `obs` is what
+            they acted on, and their transition, `valid`, comes when they see what followed.
     """
 
     obs: Obs
@@ -117,6 +123,7 @@ class Timestep:
     episodes: Sequence[Episode]
     ended: bool
     count: int
+    turn: Array | None = None
 
 
 @dataclass(slots=True)

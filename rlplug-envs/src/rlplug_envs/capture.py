@@ -45,7 +45,11 @@ BIT_GENERATORS = frozenset({"MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"})
 #: Code, not state: the environment that is restored keeps its own.
 CODE = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, EnvSpec, logging.Logger)
 #: Code too, of classes that are not always there.
-KEPT = frozenset({mujoco.RENDERER})
+KEPT = frozenset(
+    {mujoco.RENDERER, "pygame.surface.Surface", "pygame.font.Font", "pygame.freetype.Font", "pygame.time.Clock"}
+)
+#: Four numbers in an object of C.
+RECTANGLE = "pygame.rect.Rect"
 #: Packages that are no environment's own.
 GENERAL = frozenset({"", "builtins", "gymnasium", "numpy", "rlplug_core", "rlplug_envs"})
 #: Instances of this size hold nothing but their `__dict__`; larger ones have slots or a part written in C.
@@ -115,6 +119,8 @@ class _Encoder:
             return {KIND: "legacy", "state": self.encode(value.get_state(legacy=False), path)}
         if kind is random.Random:
             return {KIND: "random", "state": self.encode(value.getstate(), path)}
+        if _name(kind) == RECTANGLE:
+            return {KIND: "rectangle", "sides": list(value)}
         if _name(kind) == mujoco.DATA:
             return {KIND: "simulation", **mujoco.capture_data(value)}
         if _name(kind) == mujoco.MODEL:
@@ -235,6 +241,8 @@ class _Decoder:
             return self._fill_space(state, current, path)
         if kind in ("simulation", "model"):
             return self._fill_mujoco(kind, state, current, path)
+        if kind == "rectangle":
+            return self._fill_rectangle(state, current, path)
         if kind == "closure":
             return self._fill_closure(state, current, path)
         if kind == "arcade":
@@ -303,6 +311,13 @@ class _Decoder:
         elif mujoco.fingerprint(current) != state["digest"]:
             raise Uncapturable(f"{_where(path)} is another MuJoCo model than was captured; it changes as it is used")
         self.made[path] = current
+        return current
+
+    def _fill_rectangle(self, state: State, current: Any, path: Path) -> object:
+        if _name(type(current)) != RECTANGLE:
+            raise Uncapturable(f"{_where(path)} was a rectangle, here it is a {_name(type(current))}")
+        self.made[path] = current
+        current.update(*state["sides"])
         return current
 
     def _fill_closure(self, state: State, current: Any, path: Path) -> object:

@@ -43,12 +43,19 @@ class Shown(GymWrapper):
         Raises:
             BadEnv: the environment gives nothing of this shape.
         """
-        drawn: object = self.env.render()
-        frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
-        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-            name = type(self.env.unwrapped).__name__
-            raise BadEnv(f"{name}.render() gave no frame [height, width, 3] of uint8 but {frame.dtype} {frame.shape}")
-        return frame
+        return picture(self.env.render(), type(self.env.unwrapped).__name__)
+
+
+def picture(drawn: object, name: str) -> Array:
+    """Return what an environment's `render` gave as a frame [H, W, 3] uint8.
+
+    Raises:
+        BadEnv: it is none.
+    """
+    frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
+    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+        raise BadEnv(f"{name}.render() gave no frame [height, width, 3] of uint8 but {frame.dtype} {frame.shape}")
+    return frame
 
 
 def success(info: Mapping[str, object]) -> bool | None:

@@ -1,37 +1,56 @@
-"""`rlplug info NAME`: options of an algorithm, a wrapper or a controller: types, defaults, ranges and help."""
+"""`rlplug info NAME`: the options of an algorithm, a wrapper or a controller; or an environment, and its pace."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
+from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.commands.run import declared
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import TYPES, shown
+from rlplug_cli.render.environment import tell_environment
 from rlplug_cli.render.tables import table
 from rlplug_core import plugins
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import Option, schema
 from rlplug_core.config.targets import is_target, load_target
-from rlplug_core.errors import did_you_mean, warn
+from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.plugins import index
+from rlplug_core.plugins.envs import names_code
+from rlplug_core.plugins.families import family_of
+from rlplug_core.plugins.foreign import is_environment
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.presets import preset, usual
 from rlplug_core.plugins.records import NOUNS, Group
 
+_FILE = click.Path(path_type=Path, dir_okay=False)
+#: How ids of environments end, which no other name does.
+_VERSIONED = re.compile(r"-v\d+$")
 #: The groups whose plugins an option of every run names, and this option.
 OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 
 
-@click.command("info")
+@click.command("info", cls=TakesArguments)
 @click.argument("name")
 @click.argument("env", required=False)
 @click.option("--json", is_flag=True, help="Write it as JSON.")
-def command(name: str, env: str | None, json: bool) -> None:
-    """Show the options of an algorithm, wrapper or controller; with ENV, also what an algorithm's preset sets there."""
-    if (group := _group(name)) in OPTION:
+@click.option("--frame", type=_FILE, help="Of an environment: write its first frame as FILE.png.")
+@click.option("--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment.")
+def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
+    """Show options of an algorithm, wrapper or controller, or an environment; with ENV an algorithm's preset there."""
+    group = _group(name)
+    arguments = of_environment(click.get_current_context())
+    if group == "envs" and env is None:
+        tell_environment(name, arguments or {}, json, frame)
+        return
+    if frame is not None or arguments:
+        raise UsageError(f"{name} is no environment, of which alone there are frames and arguments")
+    if group in OPTION:
         _part(name, group, json)
         return
     own, every = usual(name, declared("algorithms", name)), usual(name, schema(RunOptions))
@@ -51,20 +70,26 @@ def command(name: str, env: str | None, json: bool) -> None:
 
 
 def _group(name: str) -> Group:
-    """Return the group of a name: wrappers, controllers, or else algorithms."""
-    if is_target(name):
+    """Return the group of a name: wrappers, controllers, environments, or else algorithms."""
+    if is_target(name) and names_code(name):
         return _group_of(load_target(name, "plugin"))
     here = [record.group for record in plugins.records() if name in (record.id, record.full_name)]
     groups: tuple[Group, ...] = ("algorithms", *OPTION)
-    near = (group for group in groups if did_you_mean(name, plugins.ids(group)))
-    return next((group for group in groups if group in here), next(near, "algorithms"))
+    if found := next((group for group in groups if group in here), None):
+        return found
+    namespaced = "/" in name and name.partition("/")[0].lower() in plugins.ids("envs")
+    if namespaced or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
+        return "envs"
+    return next((group for group in groups if did_you_mean(name, plugins.ids(group))), "algorithms")
 
 
 def _group_of(code: object) -> Group:
-    """Return what a class is, by what it has."""
+    """Return what a class or a function is, by what it has."""
     has = set(dir(code))
     if "step" in has:
-        return "wrappers"
+        return "envs" if is_environment(code) else "wrappers"
+    if not isinstance(code, type):
+        return "envs"
     return "controllers" if "load_state_dict" in has and not {"update", "learn"} & has else "algorithms"
 
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import click
 
 from rlplug_cli.output import echo, echo_json
+from rlplug_cli.render.families import chosen, members, overview, plain
 from rlplug_cli.render.tables import rows, table
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.plugins.records import GROUPS
 
 
 @click.command("list")
+@click.argument("what", type=click.Choice(["all", "envs"]), default="all", metavar="[envs]")
 @click.option("--json", "as_json", is_flag=True, help="Write everything that is known as JSON.")
 @click.option("--actions", metavar="SPACE", help="Only the algorithms that take such actions: Discrete, Box, Tuple, …")
-def command(as_json: bool, actions: str | None) -> None:
-    """List algorithms, environment providers, wrappers and controllers."""
+@click.option("--family", "names", multiple=True, metavar="NAME", help="With envs: the ids of this family.")
+def command(what: str, as_json: bool, actions: str | None, names: tuple[str, ...]) -> None:
+    """List algorithms, wrappers, controllers and environment providers; with envs, environments by family."""
+    if what == "envs" or names:
+        _environments(names, as_json, actions)
+        return
     if actions is not None:
         _taking("Dict" if actions.lower() == "tuple" else actions, as_json)  # agents know a Tuple as a Dict
         return
@@ -28,6 +34,20 @@ def command(as_json: bool, actions: str | None) -> None:
     echo(
         "'rlplug info NAME' shows options, 'rlplug run ALGORITHM ENV --wrap WRAPPER' trains, --controller NAME steers."
     )
+
+
+def _environments(names: tuple[str, ...], as_json: bool, actions: str | None) -> None:
+    """The families of environments, or the ids of some; no package of theirs is imported."""
+    if actions is not None:
+        raise UsageError("--actions chooses among algorithms; leave it out, or leave out envs")
+    found = chosen(names)
+    if as_json:
+        echo_json({"families": [plain(family) for family in found]})
+    elif names:
+        echo(members(found))
+    else:
+        echo(overview(found))
+        echo("\n'rlplug list envs --family NAME' lists its ids, 'rlplug info ENV' shows an environment.")
 
 
 def _taking(actions: str, as_json: bool) -> None:

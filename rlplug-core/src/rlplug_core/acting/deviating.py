@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import numpy as np
 
+from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.clock import Clock
-from rlplug_core.nets.actions import dtype_of, legal, sample
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.protocols import Agent
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Obs, RecurrentState, Space, Spec, State
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Spec, State
 
 
 class Deviating:
@@ -20,8 +17,7 @@ class Deviating:
     def __init__(self, agent: Agent, spec: Spec, epsilon: float, seeds: Seeds) -> None:
         self.agent, self.epsilon = agent, epsilon
         self.generator = seeds.child("deviating").generator()
-        self.space: Space = deepcopy(spec.action)  # which draws by a generator of its own
-        self.space.seed(seeds.child("actions").integer())
+        self.random = RandomAgent(spec.action, seeds.child("actions"))
 
     def weights(self) -> State:
         return self.agent.weights()
@@ -36,9 +32,7 @@ class Deviating:
         deviates = self.generator.random(len(act.action)) < self.epsilon
         if not deviates.any():
             return act
-        drawn = sample(self.space, len(act.action)).astype(dtype_of(self.space))
-        if isinstance(obs, dict) and MASK in obs:
-            drawn = legal(self.space, drawn, obs[MASK])
+        drawn = self.random.act(obs, is_first, None, clock).action
         chosen = np.where(deviates.reshape(-1, *[1] * (act.action.ndim - 1)), drawn, act.action)
         return Act(chosen, act.recurrent_state, act.extras)
 

@@ -9,7 +9,7 @@ from typing import Any
 from rlplug_core.clock import Clock
 from rlplug_core.plugins.transform import learned
 from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
-from rlplug_core.types import Episode, State, Step, tree_map, tree_where
+from rlplug_core.types import Act, Array, Episode, State, Step, tree_map, tree_where
 
 
 @dataclass(slots=True)
@@ -34,15 +34,18 @@ class Actor:
         """Begin every row anew."""
         self.seed = seed
         now = self.env.reset(seed)
-        self.obs, self.is_first = now.obs, now.is_first
+        self.obs, self.is_first, self.turn = now.obs, now.is_first, now.turn
+        self.held: Act | None = None
         self.recurrent_state = self.agent.initial(self.env.spec.num_envs)
 
     def step(self) -> Sequence[tuple[Lane, Step]]:
         """Act in every row once; one transition of every row, per lane."""
         obs, first, recurrent_state = self.obs, self.is_first, self.recurrent_state
         act = self.agent.act(obs, first, recurrent_state, self.clock)
+        if self.turn is not None:
+            act = self.held = _holding(self.turn, act, self.held)
         now = self.env.step(act.action)
-        self.obs, self.is_first, self.recurrent_state = now.obs, now.is_first, act.recurrent_state
+        self.obs, self.is_first, self.turn, self.recurrent_state = now.obs, now.is_first, now.turn, act.recurrent_state
         if recurrent_state is not None and now.count < len(
             now.valid
         ):  # who was absent has seen nothing, and has yet to begin
@@ -73,6 +76,8 @@ class Actor:
             "is_first": self.is_first.copy(),
             "recurrent_state": tree_map(copy, self.recurrent_state),
             "episodes": [[steps, *episode.plain()] for steps, episode in self.episodes],
+            "turn": tree_map(copy, self.turn),
+            "held": None if self.held is None else [self.held.action.copy(), tree_map(copy, self.held.extras)],
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -83,6 +88,8 @@ class Actor:
             self.env.load_state_dict(state["env"])
             self.agent.initial(self.env.spec.num_envs)
             self.obs, self.is_first, self.recurrent_state = state["obs"], state["is_first"], state["recurrent_state"]
+            held, self.turn = state.get("held"), state.get("turn")
+            self.held = None if held is None else Act(held[0], None, held[1])
         self.agent.load_state_dict(state["agent"])
 
     def _begin_anew(self, env: State) -> None:
@@ -95,3 +102,12 @@ class Actor:
         self.reset(self.seed + self.clock.steps)
         if isinstance(self.lane.buffer, SupportsRestart):
             self.lane.buffer.restart()
+
+
+def _holding(turn: Array, act: Act, held: Act | None) -> Act:
+    """Return what each row did last in its turn; rows that wait, of the mask `turn` [N], are not asked again."""
+    if held is None:
+        return act
+    pair = ({"action": one.action, "extras": one.extras} for one in (act, held))
+    done: Any = tree_where(turn, *pair)
+    return Act(done["action"], act.recurrent_state, done["extras"])

@@ -49,6 +49,8 @@ class EnvWorkers:
     def _adopt(self, told: list[tuple[Spec, object]]) -> None:
         """Take the spaces that the workers tell, and memory for them."""
         spec, self.action_space = told[0]
+        if spec.agents:
+            raise UsageError(f"{spec.id} has many agents, stepped in one process; leave out --env-workers")
         num_envs = self.spec.num_envs
         self.spec = replace(spec, num_envs=num_envs)
         self._block = block = Block(self.spec)

@@ -21,13 +21,15 @@ LONGEST = 27_000
 class Evaluation:
     """Undiscounted returns and lengths of the episodes, one per row; and what they said, if any did.
 
-    `successes` says whether each succeeded, `infos` which numbers were in the `info` of its last step.
+    `successes` says whether each succeeded, `infos` which numbers were in the `info` of its last step. With many agents
+    in one world an episode has a return for each of its `agents`.
     """
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     successes: tuple[bool | None, ...] = ()
     infos: tuple[Mapping[str, float], ...] = ()
+    agents: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         success = "" if self.success_rate is None else f", success rate {self.success_rate:.2f}"
@@ -35,7 +37,15 @@ class Evaluation:
 
     @property
     def episodes(self) -> int:
-        return len(self.returns)
+        return len(self.returns) // max(1, len(set(self.agents)))
+
+    @property
+    def by_agent(self) -> dict[str, float]:
+        """The mean return of each agent, where there are many."""
+        pairs = list(zip(self.agents, self.returns, strict=bool(self.agents)))
+        return {
+            agent: float(np.mean([gain for a, gain in pairs if a == agent])) for agent in dict.fromkeys(self.agents)
+        }
 
     @property
     def mean(self) -> float:
@@ -48,7 +58,8 @@ class Evaluation:
     @property
     def sem(self) -> float:
         """The standard error of the mean; 0 for a single episode."""
-        return float(np.std(self.returns, ddof=1) / np.sqrt(self.episodes)) if self.episodes > 1 else 0.0
+        means = np.reshape(self.returns, (self.episodes, -1)).mean(1)  # agents of one episode are not independent
+        return float(np.std(means, ddof=1) / np.sqrt(self.episodes)) if self.episodes > 1 else 0.0
 
     @property
     def median(self) -> float:
@@ -57,8 +68,8 @@ class Evaluation:
     @property
     def iqm(self) -> float:
         """The mean of the middle half of the returns (Agarwal et al., 2021, arXiv:2108.13264)."""
-        cut = self.episodes // 4
-        return float(np.mean(np.sort(self.returns)[cut : self.episodes - cut]))
+        cut = len(self.returns) // 4
+        return float(np.mean(np.sort(self.returns)[cut : len(self.returns) - cut]))
 
     @property
     def minimum(self) -> float:
@@ -108,4 +119,5 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         said = tuple(one.success for one in every)
         successes = () if all(one is None for one in said) else said
         infos = tuple(one.info for one in every) if any(one.info for one in every) else ()
-        return Evaluation(tuple(one.total for one in every), tuple(one.length for one in every), successes, infos)
+        returns, lengths = tuple(one.total for one in every), tuple(one.length for one in every)
+        return Evaluation(returns, lengths, successes, infos, env.spec.agents)

@@ -215,7 +215,7 @@ class Events:
         self.sink.record("evaluation", self._point(self.eval_every, at_end), {
             "eval/return_mean": result.mean, "eval/return_std": result.std, "eval/return_min": result.minimum,
             "eval/return_max": result.maximum, "eval/length_mean": result.length_mean, **success, **info,
-            "best": is_best,
+            **{f"eval/return_mean/{agent}": mean for agent, mean in result.by_agent.items()}, "best": is_best,
         })  # fmt: skip
         if is_best:
             self.best = result.mean

@@ -23,11 +23,15 @@ class Recent:
         self.lengths: deque[int] = deque(maxlen=LATELY)
         #: Whether each succeeded, and the numbers in its last `info`.
         self.said: deque[tuple[bool | None, Mapping[str, float]]] = deque(maxlen=LATELY)
+        #: The returns of each agent, where there are many.
+        self.by_agent: dict[str, deque[float]] = {}
 
     def add(self, episode: Episode) -> None:
         self.returns.append(episode.total)
         self.lengths.append(episode.length)
         self.said.append((episode.success, episode.info))
+        if episode.agent:
+            self.by_agent.setdefault(episode.agent, deque(maxlen=LATELY)).append(episode.total)
 
     @property
     def return_mean(self) -> float | None:
@@ -40,6 +44,7 @@ class Recent:
         found = {
             "rollout/return_mean": sum(self.returns) / len(self.returns),
             "rollout/length_mean": sum(self.lengths) / len(self.lengths),
+            **{f"rollout/return_mean/{agent}": sum(each) / len(each) for agent, each in self.by_agent.items()},
         }
         if said := [success for success, _ in self.said if success is not None]:
             found["rollout/success_rate"] = sum(said) / len(said)
@@ -47,12 +52,14 @@ class Recent:
 
     def state_dict(self) -> State:
         said = [[success, dict(info)] for success, info in self.said]
-        return {"returns": list(self.returns), "lengths": list(self.lengths), "said": said}
+        by_agent = {agent: list(each) for agent, each in self.by_agent.items()}
+        return {"returns": list(self.returns), "lengths": list(self.lengths), "said": said, "by_agent": by_agent}
 
     def load_state_dict(self, state: State) -> None:
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
         self.said.extend((success, info) for success, info in state["said"])
+        self.by_agent = {agent: deque(each, LATELY) for agent, each in state["by_agent"].items()}
 
 
 def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:

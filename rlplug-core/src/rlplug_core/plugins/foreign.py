@@ -136,6 +136,14 @@ def held(env: object, name: str) -> Env:
     return called(lambda: adopter.hold(env, name), name)
 
 
+def is_environment(code: object) -> bool:
+    """Return whether a class is one of environments, and no wrapper's."""
+    from gymnasium import Env as Single  # heavy, so only here
+    from gymnasium import Wrapper
+
+    return isinstance(code, type) and issubclass(code, Single) and not issubclass(code, Wrapper)
+
+
 def checked(env: Any, name: str, num_envs: int | None) -> Env:
     """`env`, if it is an environment of ours with as many rows.
 

@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 
 def kind_of(spec: Spec) -> str:
-    """`pixels` where images are seen, else `continuous` where a part of the action is a `Box`, else `discrete`."""
+    """`multi-agent` where many share a world, else `pixels`, `continuous` or `discrete`.
+
+    It is `pixels` where images are seen, `continuous` where a part of the action is a `Box`.
+    """
     from rlplug_core.nets.encoders import has_images  # with torch, so only here
 
+    if spec.agents:
+        return "multi-agent"
     return "pixels" if has_images(spec.obs) else "continuous" if _has_box(spec.action) else "discrete"
 
 

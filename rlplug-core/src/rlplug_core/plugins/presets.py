@@ -31,7 +31,7 @@ from rlplug_core.config.schema import flat
 from rlplug_core.config.targets import is_target
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.names import find
-from rlplug_core.plugins.preset_files import chain, read
+from rlplug_core.plugins.preset_files import Presets, chain, read
 
 if TYPE_CHECKING:
     from rlplug_core.config.schema import Option
@@ -48,13 +48,36 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
     """
     values: dict[str, object] = {}
     kind = "" if is_known(algorithm, env_id) else kind
-    providers = [read(record) for record in records() if record.group == "envs" and record.status == "ok"]
-    for presets in [*providers, *reversed([] if is_target(algorithm) else chain(find("algorithms", algorithm)))]:
-        for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
-            values.update(flat(table))
-        fitting = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))
-        for name in sorted(fitting, key=lambda name: _specificity(name, env_id)):
-            values.update(flat(presets.tables[name]))
+    own = [] if is_target(algorithm) else chain(find("algorithms", algorithm))
+    for presets in [*_of_providers(), *reversed(own)]:
+        values.update(_fitting(presets, env_id, kind))
+    return values
+
+
+def provided(env_id: str) -> dict[str, Any]:
+    """The preset options that providers of environments bring for one, whatever the algorithm.
+
+    Raises:
+        PluginError: a preset file cannot be read.
+    """
+    values: dict[str, Any] = {}
+    for presets in _of_providers():
+        values.update(_fitting(presets, env_id, ""))
+    return values
+
+
+def _of_providers() -> list[Presets]:
+    return [read(record) for record in records() if record.group == "envs" and record.status == "ok"]
+
+
+def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, Any]:
+    """The values that the tables of one file set for an environment."""
+    values: dict[str, Any] = {}
+    for table in (presets.tables.get("default", {}), presets.kinds.get(kind, {})):
+        values.update(flat(table))
+    fitting = (name for name in presets.tables if name != "default" and fnmatchcase(env_id, name))
+    for name in sorted(fitting, key=lambda name: _specificity(name, env_id)):
+        values.update(flat(presets.tables[name]))
     return values
 
 

@@ -167,7 +167,7 @@ def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
     """`now` with other observations; `final_obs` is the same object as `obs` where it was."""
     return Timestep(
         obs, final_obs, now.reward, now.terminated, now.truncated, now.is_first, now.valid, now.episodes, now.ended,
-        now.count,
+        now.count, now.turn,
     )  # fmt: skip
 
 
@@ -175,5 +175,5 @@ def with_reward(now: Timestep, reward: Array) -> Timestep:
     """`now` with other rewards [N] float32; the returns in `now.episodes` stay what the environment gave."""
     return Timestep(
         now.obs, now.final_obs, reward, now.terminated, now.truncated, now.is_first, now.valid, now.episodes, now.ended,
-        now.count,
+        now.count, now.turn,
     )  # fmt: skip

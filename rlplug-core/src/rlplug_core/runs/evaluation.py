@@ -97,7 +97,8 @@ def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict
 
 def _returns(result: Evaluation) -> dict[str, float]:
     return {
-        "return_mean": result.mean, "return_std": result.std, "return_min": result.minimum, "return_max": result.maximum
+        "return_mean": result.mean, "return_std": result.std, "return_min": result.minimum,
+        "return_max": result.maximum, **{f"return_mean/{agent}": mean for agent, mean in result.by_agent.items()},
     }  # fmt: skip
 
 

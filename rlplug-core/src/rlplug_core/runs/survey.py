@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from gymnasium import spaces
@@ -31,7 +33,7 @@ def survey(plan: Plan) -> str:
         return ""
     env = plan.make_eval_env(1)
     try:
-        speed = steps_per_second(plan.make_learner(env.spec).agent(), env)
+        speed = walk(plan.make_learner(env.spec).agent(), env).speed
         acted = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
     finally:
         env.close()
@@ -43,16 +45,38 @@ def survey(plan: Plan) -> str:
     ))  # fmt: skip
 
 
-def steps_per_second(agent: Agent, env: Env) -> float:
-    """The pace of an environment alone, without the agent's time."""
+@dataclass
+class Walk:
+    """The steps that an agent made to find out about an environment.
+
+    Attributes:
+        steps: of all rows together. seconds: that the environment alone took for them.
+        low, high: the least and the largest reward among them.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    low: float = inf
+    high: float = -inf
+
+    @property
+    def speed(self) -> float:
+        """Return the steps per second."""
+        return self.steps / self.seconds
+
+
+def walk(agent: Agent, env: Env) -> Walk:
+    """Step an environment until enough is seen of it; without the agent's time."""
+    found = Walk()
     with untouched():
-        memory, now, spent, steps = agent.initial(env.spec.num_envs), env.reset(0), 0.0, 0
-        while steps < STEPS and spent < ENOUGH:
+        memory, now = agent.initial(env.spec.num_envs), env.reset(0)
+        while found.steps < STEPS and found.seconds < ENOUGH:
             act = agent.act(now.obs, now.is_first, memory, Clock(1))
             memory, began = act.recurrent_state, time.perf_counter()
             now = env.step(act.action)
-            spent, steps = spent + time.perf_counter() - began, steps + env.spec.num_envs
-        return steps / spent
+            found.seconds, found.steps = found.seconds + time.perf_counter() - began, found.steps + env.spec.num_envs
+            found.low, found.high = min(found.low, float(now.reward.min())), max(found.high, float(now.reward.max()))
+    return found
 
 
 def shown(space: Space) -> str:

@@ -78,10 +78,16 @@ def watched(
 
 def shown_env(plan: Plan, render_mode: str) -> Env:
     """One environment inside the plan's wrappers, to be watched."""
-    if render_mode == "rgb_array" and not has_display():
+    if render_mode == "rgb_array":
+        headless()
+    return wrapped(plan.eval_source.apart().make_shown(render_mode), plan.wrappings, training=False)
+
+
+def headless() -> None:
+    """Let what draws frames do without a window where none could open."""
+    if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # read when pygame starts
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
-    return wrapped(plan.eval_source.apart().make_shown(render_mode), plan.wrappings, training=False)
 
 
 def has_display() -> bool:

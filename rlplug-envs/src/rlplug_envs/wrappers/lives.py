@@ -39,7 +39,7 @@ class EpisodicLife(Transform):
         final = tree_map(np.copy, now.obs) if now.final_obs is now.obs else now.final_obs
         return Timestep(
             now.obs, final, now.reward, now.terminated | lost, now.truncated, now.is_first | lost, now.valid,
-            now.episodes, True, now.count,
+            now.episodes, True, now.count, now.turn,
         )  # fmt: skip
 
     def _told(self) -> Array:

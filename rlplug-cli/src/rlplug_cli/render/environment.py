@@ -1,0 +1,89 @@
+"""The page of `rlplug info ENV`: an environment, and which algorithms and presets apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rlplug_cli.lookup import one_thread, shortened
+from rlplug_cli.output import echo, echo_json
+from rlplug_cli.render.tables import rows
+from rlplug_core.plugins.families import family_of
+from rlplug_core.plugins.names import find
+from rlplug_core.plugins.preset_files import chain
+from rlplug_core.plugins.presets import is_known
+
+#: What is shown, as JSON.
+Found: TypeAlias = dict[str, Any]
+
+
+def tell_environment(env: str, arguments: Mapping[str, object], as_json: bool, frame: Path | None) -> None:
+    """Make an environment, step it, and say what it is; its first frame goes to `frame`, if that is named.
+
+    Raises:
+        UnknownEnv, MissingPackage, PluginError, UsageError: it cannot be made, or not be drawn.
+    """
+    one_thread()
+    found = described(env, arguments)
+    if frame is not None:
+        from rlplug_core.runs.inspection import first_frame
+
+        first_frame(env, arguments, frame)
+        found["frame"] = shortened(frame)
+    echo_json(found) if as_json else echo(text(found))
+
+
+def described(env: str, arguments: Mapping[str, object]) -> Found:
+    """Everything about an environment, as JSON."""
+    from rlplug_core.runs.inspection import inspect  # with torch and gymnasium, so only here
+
+    family, about = family_of(env), inspect(env, arguments)
+    low, high = about.rewards
+    return {
+        "env": about.env, "family": family.name if family else None, "install": family.install_line if family else None,
+        "observation": about.observation, "action": about.action, "limit": about.limit, "kind": about.kind,
+        "rewards": {"low": low, "high": high, "steps": about.steps}, "steps_per_second": about.steps_per_second,
+        "exact": not about.inexact, "inexact": about.inexact, "wrap": list(about.wrap),
+        "agents": list(about.agents),
+        "algorithms": algorithms(env, about.takes, about.kind), "frame": None,
+    }  # fmt: skip
+
+
+def algorithms(env: str, action: str, kind: str) -> list[dict[str, str]]:
+    """The algorithms that say that they take such actions, each with which preset it has here: id, kind or default."""
+    taking = [row["id"] for row in rows("algorithms") if row["status"] == "ok" and action in row["actions"]]
+    return [{"algorithm": name, "preset": _preset(name, env, kind)} for name in taking]
+
+
+def _preset(algorithm: str, env: str, kind: str) -> str:
+    if is_known(algorithm, env):
+        return "id"
+    return "kind" if any(kind in presets.kinds for presets in chain(find("algorithms", algorithm))) else "default"
+
+
+def text(found: Found) -> str:
+    """The same for people."""
+    rewards, limit = found["rewards"], found["limit"]
+    by = {which: [one["algorithm"] for one in found["algorithms"] if one["preset"] == which] for which in _PRESETS}
+    lines = {
+        "env": found["env"],
+        "family": f"{found['family']}: {found['install']}" if found["family"] else "none that is known here",
+        "agents": ", ".join(found["agents"]),
+        "sees": found["observation"],
+        "does": found["action"],
+        "limit": f"at most {limit:,} steps" if limit else "no time limit known",
+        "rewards": f"from {rewards['low']:g} to {rewards['high']:g} in {rewards['steps']:,} random steps",
+        "speed": f"{found['steps_per_second']:,.0f} steps/s here, one environment by itself",
+        "resumes": "exactly" if found["exact"] else f"with new episodes: {found['inexact']}",
+        "wrappers": " ".join(found["wrap"]),
+        "frame": found["frame"] or "",
+        **{_PRESETS[which].format(kind=found["kind"]): ", ".join(names) for which, names in by.items()},
+    }
+    return "\n".join(f"{title:<32}{line}" for title, line in lines.items() if line)
+
+
+#: How the lists of algorithms are headed, by which preset they have.
+_PRESETS = {
+    "id": "algorithms with its own preset", "kind": "with the preset for {kind}", "default": "with their defaults"
+}  # fmt: skip

@@ -1,0 +1,46 @@
+"""The page of `rlplug list envs`: families of environments, as plain data and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlplug_cli.render.tables import table
+from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.plugins.families import Family, families
+
+
+def chosen(names: Sequence[str]) -> list[Family]:
+    """The families of these names; all of them where none is named.
+
+    Raises:
+        UsageError: there is no such family.
+    """
+    every = families()
+    known = [family.name for family in every]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no family '{name}'{did_you_mean(name, known)} (there is {', '.join(known)})")
+    return [family for family in every if not names or family.name in names]
+
+
+def plain(family: Family) -> dict[str, object]:
+    """A family as JSON."""
+    return {
+        "family": family.name, "provider": family.provider, "summary": family.summary, "installed": family.installed,
+        "install": family.install_line, "resumes": family.resumes, "ids": list(family.ids),
+    }  # fmt: skip
+
+
+def overview(found: Sequence[Family]) -> str:
+    """One line for each family."""
+    lines = [(one.name, str(len(one.ids)), _state(one), one.resumes or "tried out", one.summary) for one in found]
+    return table(("FAMILY", "IDS", "INSTALLED", "RESUMES EXACTLY", "ABOUT"), lines)
+
+
+def members(found: Sequence[Family]) -> str:
+    """Every id of these families, below what the family is."""
+    return "\n\n".join(f"{one.name}: {one.summary}\n{_state(one)}\n  " + "\n  ".join(one.ids) for one in found)
+
+
+def _state(family: Family) -> str:
+    return "installed" if family.installed else family.install_line

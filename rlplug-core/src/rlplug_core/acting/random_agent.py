@@ -1,0 +1,40 @@
+"""An agent that does anything: a bar below which nothing has been learned, and a pace for environments alone."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from rlplug_core.clock import Clock
+from rlplug_core.nets.actions import dtype_of, legal, sample
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Act, Array, Obs, RecurrentState, Space, State
+
+
+class RandomAgent:
+    """Draws actions uniformly from a space, or from the legal ones where the observation says which these are."""
+
+    def __init__(self, space: Space, seeds: Seeds) -> None:
+        self.space: Space = deepcopy(space)  # which draws by a generator of its own
+        self.space.seed(seeds.integer())
+
+    def weights(self) -> State:
+        return {}
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        return None
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:  # fmt: skip
+        drawn = sample(self.space, len(is_first)).astype(dtype_of(self.space))
+        if isinstance(obs, dict) and MASK in obs:
+            drawn = legal(self.space, drawn, obs[MASK])
+        return Act(drawn)
+
+    def state_dict(self) -> State:
+        """Nothing: how it goes on is no part of any result."""
+        return {}
+
+    def load_state_dict(self, state: State) -> None:
+        pass

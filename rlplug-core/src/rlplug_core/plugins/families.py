@@ -1,0 +1,100 @@
+"""Families of environments, `families/<provider>.toml` in a plugin's top-level package; imports no plugin.
+
+    [atari]
+    summary = "Games of the Arcade Learning Environment"
+    module = "ale_py"                # what must be installed; empty where it is with the plugin
+    install = "rlplug-envs[atari]"   # what brings it
+    resumes = "yes"                  # whether a run goes on to the same bits, or why not
+    ids = ["ALE/Pong-v5"]
+
+A provider without such a file is one family: what its index lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+
+from rlplug_core.config.files import from_toml
+from rlplug_core.errors import PluginError
+from rlplug_core.plugins import index
+from rlplug_core.plugins.discovery import records
+from rlplug_core.plugins.index import package_root
+from rlplug_core.plugins.records import Record
+
+#: What a family says, beside its ids.
+TEXTS = ("summary", "module", "install", "resumes")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Environments of one kind, from one package. `ids` may hold patterns."""
+
+    name: str
+    provider: str
+    summary: str
+    module: str
+    install: str
+    resumes: str
+    ids: tuple[str, ...]
+
+    @property
+    def installed(self) -> bool:
+        """Return whether its package is there; nothing of it is imported."""
+        return not self.module or find_spec(self.module.partition(".")[0]) is not None
+
+    @property
+    def install_line(self) -> str:
+        """Return the command that installs it."""
+        quoted = f"'{self.install}'" if "[" in self.install else self.install
+        return f"python -m pip install {quoted}"
+
+    def holds(self, env_id: str) -> bool:
+        """Return whether an id is one of these; `name_v3` is so too without its version."""
+        return any(fnmatchcase(env_id, one) or one.rpartition("_v")[0] == env_id for one in self.ids)
+
+
+def families() -> list[Family]:
+    """The families of all providers that can be used.
+
+    Raises:
+        PluginError: a file of families cannot be read.
+    """
+    usable = [record for record in records() if record.group == "envs" and record.status == "ok"]
+    return [family for record in usable for family in _of(record)]
+
+
+def family_of(env_id: str) -> Family | None:
+    """The family of an id, with or without the module in front of it; None for one that no family lists."""
+    bare = env_id.rpartition(":")[2]
+    return next((family for family in families() if family.holds(bare)), None)
+
+
+def _of(record: Record) -> Iterable[Family]:
+    root = package_root(record.top_level)
+    path = None if root is None else root / "families" / f"{record.id}.toml"
+    if path is None or not path.is_file():
+        found, _ = index.read(record)
+        summary = found.summary if found else record.summary
+        yield Family(record.id, record.id, summary, "", record.distribution, "", index.env_ids(record))
+        return
+    try:
+        content = from_toml(path)
+    except (OSError, ValueError) as error:
+        raise PluginError(f"{record}: the file of families {path} cannot be read: {error}") from error
+    for name, table in content.items():
+        yield _family(record, name, table)
+
+
+def _family(record: Record, name: str, table: object) -> Family:
+    given = table if isinstance(table, dict) else {}
+    texts = [given.get(key) for key in TEXTS]
+    ids = given.get("ids")
+    if not all(isinstance(text, str) for text in texts) or not isinstance(ids, list):
+        raise PluginError(
+            f"{record}: the family '{name}' is not whole; it has the texts {', '.join(TEXTS)} and a list of ids"
+        )
+    summary, module, install, resumes = map(str, texts)
+    return Family(name, record.id, summary, module, install, resumes, tuple(map(str, ids)))

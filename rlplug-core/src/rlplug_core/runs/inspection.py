@@ -1,0 +1,96 @@
+"""Look at an environment before anything is trained in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlplug_core.acting.random_agent import RandomAgent
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.env_source import source_of
+from rlplug_core.plugins.kinds import kind_of
+from rlplug_core.plugins.presets import provided
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.protocols import SupportsActionSpace, SupportsShow
+from rlplug_core.runs.survey import shown, walk
+from rlplug_core.runs.watching import drawing, headless
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """One environment inside the wrappers that its provider's preset puts around it.
+
+    Attributes:
+        observation, action: the spaces in words; `takes` is the class of the action space, by which algorithms choose.
+        limit: steps after which episodes are truncated; 0 where none is known.
+        rewards: the least and the largest that `steps` random actions gave.
+        agents: their names, where many share a world.
+        inexact: why a run does not go on to the same bits; empty where it does.
+        steps_per_second: of one environment alone, measured here.
+    """
+
+    env: str
+    observation: str
+    action: str
+    takes: str
+    kind: str
+    limit: int
+    rewards: tuple[float, float]
+    steps: int
+    steps_per_second: float
+    inexact: str
+    wrap: tuple[str, ...]
+    agents: tuple[str, ...]
+
+
+def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
+    """Make an environment and step it with random actions.
+
+    Raises:
+        UnknownEnv, MissingPackage, PluginError, UsageError: it cannot be made.
+    """
+    source, words = source_of(name, arguments), tuple(provided(name).get("wrap", ()))
+    env = wrapped(source.make(1), map(Wrapping.parse, words))
+    try:
+        found = walk(RandomAgent(env.spec.action, Seeds(0)), env)
+    finally:
+        env.close()
+    spec, bare = env.spec, env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+    return Inspection(
+        source.name, shown(spec.obs), shown(bare), type(spec.action).__name__, kind_of(spec), spec.limit,
+        (found.low, found.high), found.steps, found.speed, spec.inexact, words, spec.agents,
+    )  # fmt: skip
+
+
+def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
+    """Write what an episode looks like when it begins, as a PNG.
+
+    Raises:
+        UsageError: it has no frames, or the file is no PNG's. MissingPackage, PluginError: it cannot be drawn.
+    """
+    from PIL import Image
+
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"{path} is no name of a PNG; write --frame {path.with_suffix('.png')}")
+    frames: list[Array] = []
+
+    def take(opens: bool, render: Callable[[], Array]) -> None:
+        frames.append(render())
+
+    with drawing(name):
+        headless()
+        env = source_of(name, arguments).make_shown("rgb_array")
+        try:
+            if not isinstance(env, SupportsShow):
+                raise UsageError(f"{name} has no frames to show")
+            env.show(take)
+            env.reset(0)
+        finally:
+            env.close()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.ascontiguousarray(frames[0])).save(path)

@@ -1,0 +1,210 @@
+"""`Agents`: worlds with many agents behind the one vector interface, a row for each agent of each world.
+
+Rows of one world stand side by side. A world is reset in the step that ends the last agent's episode; a row whose agent
+is gone before that, waits for its turn or has yet to come holds no transition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.nets.actions import one_of
+from rlplug_core.protocols import Show
+from rlplug_core.types import Array, Episode, Space, Spec, State, Timestep, tree_map
+from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.games import Game, Parallel, Seen
+from rlplug_envs.shown import numbers, picture, success
+from rlplug_envs.spaces import MASK, View, allocate, check_shape, write
+from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed
+
+Make: TypeAlias = Callable[[], Game]
+
+
+class Agents:
+    """`num_envs` worlds with the same agents; `spec.num_envs` is the number of rows.
+
+    Args:
+        make: builds one world; called once per world.
+        num_envs: how many worlds.
+        id: the name in messages and in `spec.id`.
+        inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
+
+    Raises:
+        BadEnv: the agents' spaces differ.
+    """
+
+    def __init__(self, make: Make, num_envs: int, id: str, inexact: str | None = None) -> None:
+        if inexact is None:
+            inexact = self_test(lambda: Agents(make, 1, id, ""))
+        self._games = [make() for _ in range(num_envs)]
+        names = self._games[0].agents
+        self.agents = names * num_envs
+        opening = self._games[0].reset(0)
+        self.action_space, self._view = _view(self._games[0], opening, id)
+        view, rows = self._view, len(self.agents)
+        self.spec = Spec(view.obs, view.action, rows, id, inexact, agents=self.agents)
+        self._rows = [{name: n * len(names) + place for place, name in enumerate(names)} for n in range(num_envs)]
+        self._in_turns = not isinstance(self._games[0], Parallel)
+        self._obs = allocate(view.obs, rows)
+        if MASK in (self._obs if isinstance(self._obs, dict) else ()):
+            self._obs[MASK][:] = 1  # of rows that have seen nothing yet
+        self._first, self._over = np.ones(rows, np.bool_), np.zeros(rows, np.bool_)
+        self._totals, self._lengths = np.zeros(rows), np.zeros(rows, np.int64)
+        self._show: Show | None = None
+        self._ready = False
+
+    def reset(self, seed: int) -> Timestep:
+        """Start every world from its own seed, derived from `seed`. No row holds a transition yet."""
+        self._ready = True
+        self._obs = tree_map(np.copy, self._obs)
+        for number, game in enumerate(self._games):
+            self._open(number, game.reset(row_seed(seed, number)))
+        never, reward = np.zeros(len(self.agents), np.bool_), np.zeros(len(self.agents), np.float32)
+        obs, first = self._obs, self._first.copy()
+        return Timestep(obs, obs, reward, never, never, first, never, (), False, 0, self._turn())
+
+    def step(self, action: Array) -> Timestep:
+        """Step every world with the actions [N, ...] of those in turn; where nobody is left it is reset."""
+        expected = self._view.action_shape(len(self.agents)) if self._ready else None
+        if action.shape != expected:
+            raise refusal(self.spec.id, action, expected)
+        choices = self.translate(action)
+        rows = len(self.agents)
+        terminated, truncated, valid = (np.zeros(rows, np.bool_) for _ in range(3))
+        self._obs = obs = tree_map(np.copy, self._obs)
+        reward, episodes, finished = np.zeros(rows, np.float32), list[Episode](), list[int]()
+        now = Timestep(obs, obs, reward, terminated, truncated, self._first, valid, episodes, False, 0)
+        for number, (game, at) in enumerate(zip(self._games, self._rows, strict=True)):
+            seen = game.step({agent: _plain(one_of(choices, at[agent])) for agent in game.turn})
+            for agent, one in seen.items():
+                self._take(now, at[agent], one, episodes)
+            self._see(number, False)
+            if not game.turn:
+                finished.append(number)
+        if finished:
+            self._finish(now, finished, episodes)
+        now.is_first, now.turn = self._first.copy(), self._turn()
+        now.count, now.ended = int(now.valid.sum()), bool((now.terminated | now.truncated).any())
+        return now
+
+    def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
+        """Write down what an agent is told, and its episode where that ends it."""
+        self._totals[row] += one.reward
+        ends = one.terminated or one.truncated
+        self._write(row, one, ends)
+        self._first[row] = one.opens
+        if not one.opens:
+            now.valid[row], now.reward[row] = True, one.reward
+            now.terminated[row], now.truncated[row] = one.terminated, one.truncated
+            self._lengths[row] += 1
+        if ends and not self._over[row]:
+            episodes.append(self._episode(row, one.info))
+
+    def _episode(self, row: int, info: Mapping[str, object]) -> Episode:
+        self._over[row] = True
+        total, length, agent = float(self._totals[row]), int(self._lengths[row]), self.agents[row]
+        return Episode(row, total, length, success(info), numbers(info), agent)
+
+    def _finish(self, now: Timestep, finished: list[int], episodes: list[Episode]) -> None:
+        """Reset worlds in which nobody is left; who was never there has an episode of length 0."""
+        now.final_obs = tree_map(np.copy, self._obs)
+        for number in finished:
+            episodes += [self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]]
+        check_numbers(now.final_obs, episodes, self.spec.id)
+        for number in finished:
+            self._open(number, self._games[number].reset(None))
+
+    def _open(self, number: int, seen: dict[str, Seen]) -> None:
+        """Begin the episodes of a world, and see what those see who are told something."""
+        rows = list(self._rows[number].values())
+        self._first[rows], self._over[rows], self._totals[rows], self._lengths[rows] = True, False, 0.0, 0
+        for agent, one in seen.items():
+            row = self._rows[number][agent]
+            check_shape(self._view.body(tree_map(lambda part: part[:1], self._obs)), one.obs, self.spec.id)
+            self._totals[row] += one.reward
+            self._write(row, one, False)
+        self._see(number, True)
+
+    def _write(self, row: int, one: Seen, ended: bool) -> None:
+        write(self._view.body(self._obs), row, one.obs)
+        if self._view.masked:
+            self._obs[MASK][row] = self._view.mask(one.info, ended)
+        if isinstance(self._obs, dict) and MASK in self._obs and not self._obs[MASK][row].any():
+            self._obs[MASK][row] = 1  # nothing is left to be done: whatever is chosen is not asked for
+
+    def _turn(self) -> Array | None:
+        """Return who acts next, [N]; None where all do."""
+        if not self._in_turns:
+            return None
+        return np.array([agent in game.turn for game, at in zip(self._games, self._rows, strict=True) for agent in at])
+
+    def _see(self, number: int, opens: bool) -> None:
+        if self._show is not None and number == 0:
+            self._show(opens, lambda: picture(self._games[0].env.render(), self.spec.id))
+
+    def show(self, show: Show) -> None:
+        """Let every frame of the first world be seen; called before the first reset."""
+        self._show = show
+
+    @property
+    def fps(self) -> float:
+        """The frames per second that the world says it means; 30 where it says none."""
+        return float(self._games[0].env.metadata.get("render_fps") or 30.0)
+
+    def translate(self, action: Array) -> object:
+        """Canonical actions [N, ...] as the agents take them."""
+        return action if self._view.to_env is None else self._view.to_env(action)
+
+    def state_dict(self) -> State:
+        """The worlds' states and running episodes; for an inexact environment only the reason."""
+        if self.spec.inexact:
+            return {"inexact": self.spec.inexact}
+        try:
+            games = capture(self._games)
+        except Uncapturable as error:
+            return {"inexact": f"{self.spec.id}: {error}"}
+        return {"games": games, "obs": tree_map(np.copy, self._obs), **{n: a.copy() for n, a in self._arrays().items()}}
+
+    def load_state_dict(self, state: State) -> None:
+        """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
+
+        Raises:
+            BadEnv: the state was not captured, or has another number of rows.
+        """
+        check_state(state, len(state.get("lengths", ())), self.spec)
+        self.reset(0)  # what environments make on their first reset must exist before it is filled
+        restore(self._games, state["games"])
+        self._obs = tree_map(np.array, state["obs"])
+        for name, array in self._arrays().items():
+            array[:] = state[name]
+
+    def _arrays(self) -> dict[str, Array]:
+        return {"first": self._first, "over": self._over, "totals": self._totals, "lengths": self._lengths}
+
+    def close(self) -> None:
+        for game in self._games:
+            game.env.close()
+
+
+def _view(game: Game, opening: dict[str, Seen], id: str) -> tuple[Space, View]:
+    """The action space that all agents share, and how they see the world.
+
+    Raises:
+        BadEnv: their spaces differ.
+    """
+    first, *others = game.agents
+    own = game.env.observation_space(first), game.env.action_space(first)
+    for agent in others:
+        if (game.env.observation_space(agent), game.env.action_space(agent)) != own:
+            raise BadEnv(f"{id}: the spaces of '{agent}' are not those of '{first}', as those of all agents must be")
+    info = next(iter(opening.values())).info
+    return own[1], View(*own, info, id)
+
+
+def _plain(action: object) -> object:
+    """An action as environments like it: a single number is a Python one."""
+    return action.item() if isinstance(action, np.generic) else action

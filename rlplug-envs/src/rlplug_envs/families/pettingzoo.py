@@ -1,0 +1,127 @@
+"""The provider of worlds with many agents: `pettingzoo/mpe2.simple_spread_v3`, `pettingzoo/classic.connect_four`.
+
+Behind the slash stands the module that makes the environment, as PettingZoo's do: it has a function `parallel_env`, or
+`env` where agents act in turn. PettingZoo's own are named without the package. Versions move: one may be left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+
+from rlplug_core.config.targets import import_quietly
+from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
+from rlplug_core.plugins.foreign import check_arguments
+from rlplug_core.protocols import Env
+from rlplug_envs.agents import Agents
+from rlplug_envs.capture import self_test
+from rlplug_envs.games import Game, Parallel, Turns, World
+
+NAMESPACE = "pettingzoo/"
+#: Subpackages of PettingZoo, and what installs them and the environments beside it.
+OWN = ("classic", "butterfly", "sisl", "atari")
+INSTALL = "python -m pip install 'rlplug-envs[multiagent]'"
+
+
+class PettingZoo:
+    """Makes worlds with many agents; `arguments` are keyword arguments of the function that makes one."""
+
+    def __init__(self, arguments: Mapping[str, object] | None = None) -> None:
+        self.arguments = dict(arguments or {})
+
+    def with_arguments(self, arguments: Mapping[str, object]) -> PettingZoo:
+        """The same with other arguments."""
+        return PettingZoo(arguments)
+
+    def ids(self) -> Iterable[str]:
+        """The ids that `families/pettingzoo.toml` lists."""
+        families = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+        return sorted(id for family in families.values() for id in family["ids"])
+
+    def make(self, id: str, num_envs: int) -> Env:
+        """`num_envs` worlds, each with a row per agent.
+
+        Raises:
+            UnknownEnv: there is no such module. MissingPackage: what it needs is not installed.
+            UsageError: it takes no such argument. BadEnv: agents have different spaces.
+        """
+        make = maker(id, self.arguments)
+        return Agents(make, num_envs, id, inexactness(id, json.dumps(self.arguments, sort_keys=True)))
+
+    def make_shown(self, id: str, render_mode: str) -> Env:
+        """One world to be watched, made with `render_mode`."""
+        return Agents(maker(id, {**self.arguments, "render_mode": render_mode}), 1, id, "it is only watched")
+
+
+@cache
+def inexactness(id: str, arguments: str) -> str:
+    """Return why the state of this world cannot be captured; tested once per process."""
+    make = maker(id, json.loads(arguments))
+    return self_test(lambda: Agents(make, 1, id, ""))
+
+
+def maker(id: str, arguments: Mapping[str, object]) -> Callable[[], Game]:
+    """A function that makes one world."""
+    module = find(id)
+    parallel = getattr(module, "parallel_env", None)
+    create = parallel or getattr(module, "env", None)
+    if create is None:
+        raise UnknownEnv(f"'{id}': the module {module.__name__} has neither 'parallel_env' nor 'env'")
+    check_arguments(create, id, arguments)
+    return partial(_made, create, Parallel if parallel else Turns, id, dict(arguments))
+
+
+def _made(create: Callable[..., World], kind: Callable[[World], Game], id: str, arguments: dict[str, object]) -> Game:
+    try:
+        return kind(create(**arguments))
+    except ModuleNotFoundError as error:
+        raise _missing(id, error) from error
+    except TypeError as error:
+        if not arguments:
+            raise
+        raise UsageError(f"'{id}' cannot be made with {', '.join(arguments)}: {error}") from error
+
+
+def find(id: str) -> ModuleType:
+    """The module that an id means, of the newest version where it names none.
+
+    Raises:
+        UnknownEnv: there is none. MissingPackage: its package, or one that it needs, is not installed.
+    """
+    place, _, name = id.removeprefix(NAMESPACE).rpartition(".")
+    place = f"pettingzoo.{place}" if place.partition(".")[0] in OWN else place
+    if not place:
+        raise UnknownEnv(f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3")
+    try:
+        package = import_module(place)
+        known = [module.name for module in iter_modules(getattr(package, "__path__", ()))]
+        versions = sorted((one for one in known if re.fullmatch(re.escape(name) + r"_v\d+", one)), key=_version)
+        if versions or name in known or find_spec(f"{place}.{name}"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo would rather be asked by its registry
+                return import_quietly(f"{place}.{versions[-1] if versions else name}")
+    except ModuleNotFoundError as error:
+        raise _missing(id, error) from error
+    bare = re.sub(r"_v\d+$", "", name)
+    newer = [one for one in known if re.fullmatch(re.escape(bare) + r"_v\d+", one)]
+    hint = f"; there is '{newer[-1]}'" if newer else did_you_mean(name, known)
+    raise UnknownEnv(f"no environment '{id}': {place} has no '{name}'{hint}")
+
+
+def _version(name: str) -> int:
+    return int(name.rpartition("_v")[2])
+
+
+def _missing(id: str, error: ModuleNotFoundError) -> MissingPackage:
+    return MissingPackage(
+        f"'{id}' needs the Python module '{error.name}', which is not installed; install it: {INSTALL}"
+    )

@@ -1,0 +1,120 @@
+"""PettingZoo's two interfaces as one: whose turn it is, and what each agent gets to see of what it did.
+
+In a parallel environment all agents act at once. In one that goes agent by agent (AEC) an agent sees what followed its
+action, with all rewards since, when its next turn comes or when its episode ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+#: An environment of PettingZoo's, whose types are not there where it is not installed.
+World: TypeAlias = Any
+
+
+@dataclass(slots=True)
+class Seen:
+    """News for one agent: an observation, and what it gained since its last action.
+
+    `opens` says that it has not acted yet in this episode, so that no transition ends here.
+    """
+
+    obs: object
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Mapping[str, object]
+    opens: bool
+
+
+class Game(Protocol):
+    """One world with several agents, by either interface."""
+
+    env: World
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Return the names of all that may ever be there."""
+        ...
+
+    @property
+    def turn(self) -> Iterable[str]:
+        """Return who acts next; nobody where the episode is over."""
+        ...
+
+    def reset(self, seed: int | None) -> dict[str, Seen]: ...
+
+    def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
+        """Take the actions of those in turn; by agent, what those are told who are told something."""
+        ...
+
+
+class Parallel:
+    """A `pettingzoo.ParallelEnv`: whoever is alive is in turn."""
+
+    def __init__(self, env: World) -> None:
+        self.env = env
+        self.turn: list[str] = []
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(self.env.possible_agents)
+
+    def reset(self, seed: int | None) -> dict[str, Seen]:
+        obs, infos = self.env.reset(seed=seed)
+        self.turn = list(self.env.agents)
+        return {agent: Seen(obs[agent], 0.0, False, False, infos.get(agent, {}), True) for agent in self.turn}
+
+    def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
+        obs, rewards, terminated, truncated, infos = self.env.step(dict(actions))
+        before, left = self.turn, set(self.env.agents)
+        seen = {}
+        for agent in before:
+            ends = bool(terminated[agent])
+            cut = not ends and (bool(truncated[agent]) or agent not in left)
+            seen[agent] = Seen(obs[agent], float(rewards[agent]), ends, cut, infos.get(agent, {}), False)
+        for agent in self.env.agents:
+            if agent not in seen:  # it has come into the world
+                seen[agent] = Seen(obs[agent], 0.0, False, False, infos.get(agent, {}), True)
+        self.turn = [agent for agent in self.env.agents if not (seen[agent].terminated or seen[agent].truncated)]
+        return seen
+
+
+class Turns:
+    """A `pettingzoo.AECEnv`: one agent after the other."""
+
+    def __init__(self, env: World) -> None:
+        self.env = env
+        self.turn: list[str] = []
+        self.acted: dict[str, bool] = {}
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        return tuple(self.env.possible_agents)
+
+    def reset(self, seed: int | None) -> dict[str, Seen]:
+        self.env.reset(seed=seed)
+        self.acted = {}
+        return self._told()
+
+    def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
+        (agent,) = self.turn
+        self.acted[agent] = True
+        self.env.step(actions[agent])
+        return self._told()
+
+    def _told(self) -> dict[str, Seen]:
+        """Ask those who have ended, and the one who is in turn."""
+        seen, self.turn = {}, []
+        while self.env.agents and not self.turn:
+            agent = self.env.agent_selection
+            obs, reward, terminated, truncated, info = self.env.last()
+            cut, opens = bool(truncated) and not terminated, agent not in self.acted
+            seen[agent] = Seen(obs, float(reward), bool(terminated), cut, info, opens)
+            if terminated or truncated:
+                self.env.step(None)
+            else:
+                self.turn = [agent]
+        return seen

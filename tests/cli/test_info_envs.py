@@ -1,0 +1,133 @@
+"""`rlplug list envs` and `rlplug info ENV`: families without importing any, and what an environment is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from PIL import Image
+
+from rlplug_core.acting.random_agent import RandomAgent
+from rlplug_core.clock import Clock
+from rlplug_core.plugins.families import Family, families, family_of
+from rlplug_core.seeds import Seeds
+from tests.cli.conftest import Done
+
+CHAIN = "rlplug_core.testing.envs:Chain"
+
+
+class Striped(gymnasium.Env[object, int]):
+    """Three steps of reward 0, 1 and 2; drawn as a picture whose height and width differ."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space = spaces.Box(0, 3, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode, self.at = render_mode, 0
+
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[object, dict[str, object]]:
+        self.at = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[object, float, bool, bool, dict[str, object]]:
+        self.at += 1
+        return np.full(2, self.at, np.float32), self.at - 1.0, self.at == 3, False, {}
+
+    def render(self) -> object:
+        return np.full((4, 6, 3), 50 + self.at, np.uint8)
+
+
+def test_families_say_how_to_install_what_is_missing() -> None:
+    absent = Family("far", "gymnasium", "", "no_such_module", "rlplug-envs[far]", "yes", ("Far-*",))
+    assert not absent.installed
+    assert absent.install_line == "python -m pip install 'rlplug-envs[far]'"
+    assert absent.holds("Far-v1")
+    assert not absent.holds("Near-v1")
+
+
+def test_an_id_is_in_one_family_and_has_it_whatever_module_is_named_before_it() -> None:
+    every = [id for family in families() for id in family.ids]
+    assert len(every) == len(set(every))
+    found = family_of("ale_py:ALE/Pong-v5")
+    assert found is not None
+    assert found.name == "atari"
+    assert family_of("Nothing-v0") is None
+
+
+@pytest.mark.parametrize("name", ["classic-control", "toy-text", "box2d", "mujoco"])
+def test_families_list_what_gymnasium_registers(name: str) -> None:
+    found = next(family for family in families() if family.name == name)
+    assert set(found.ids) <= set(gymnasium.registry)
+
+
+def test_envs_are_listed_by_family(rlplug: Callable[..., Done]) -> None:
+    assert "classic-control" in rlplug("list", "envs").out
+    ids = rlplug("list", "envs", "--family", "atari").out
+    assert "ALE/Pong-v5" in ids
+    assert "CartPole-v1" not in ids
+    listed = json.loads(rlplug("list", "envs", "--family", "toy-text", "--json").out)["families"]
+    assert [family["family"] for family in listed] == ["toy-text"]
+    assert "Taxi-v4" in listed[0]["ids"]
+
+
+def test_a_family_that_is_not_there_has_near_names(rlplug: Callable[..., Done]) -> None:
+    done = rlplug("list", "envs", "--family", "attari")
+    assert done.code == 2
+    assert "did you mean 'atari'" in done.err
+
+
+def test_an_environment_says_what_it_is(rlplug: Callable[..., Done]) -> None:
+    found = json.loads(rlplug("info", f"{__name__}:Striped", "--json").out)
+    assert (found["observation"], found["action"]) == ("Box(2) of float32 in [0, 3]", "Discrete(2)")
+    assert (found["rewards"]["low"], found["rewards"]["high"]) == (0, 2)
+    assert found["exact"]
+    assert found["kind"] == "discrete"
+    assert found["limit"] == 0
+    by = {one["algorithm"]: one["preset"] for one in found["algorithms"]}
+    assert by["ppo"] == "kind"
+    assert "sac" not in by
+
+
+def test_an_environment_with_a_preset_of_its_own_says_so(rlplug: Callable[..., Done]) -> None:
+    found = json.loads(rlplug("info", "Pendulum-v1", "--json", "--env.g", "9").out)
+    by = {one["algorithm"]: one["preset"] for one in found["algorithms"]}
+    assert by["sac"] == "id"
+    assert "dqn" not in by
+    assert found["limit"] == 200
+    assert found["family"] == "classic-control"
+
+
+def test_the_first_frame_is_a_png(rlplug: Callable[..., Done], tmp_path: Path) -> None:
+    done = rlplug("info", f"{__name__}:Striped", "--frame", str(tmp_path / "deep" / "first.png"))
+    assert done.code == 0, done.err
+    with Image.open(tmp_path / "deep" / "first.png") as picture:
+        assert picture.size == (6, 4)
+        assert picture.getpixel((0, 0)) == (50, 50, 50)
+
+
+def test_a_frame_that_cannot_be_is_refused_in_one_sentence(rlplug: Callable[..., Done], tmp_path: Path) -> None:
+    assert "first.png" in rlplug("info", f"{__name__}:Striped", "--frame", "first.jpg").err
+    assert rlplug("info", CHAIN, "--frame", "first.png").code != 0
+    assert "is no environment" in rlplug("info", "ppo", "--frame", "first.png").err
+
+
+def test_what_is_no_environment_is_still_what_it_was(rlplug: Callable[..., Done]) -> None:
+    assert "OPTION OF PPO" in rlplug("info", "ppo").out
+    assert "frame-stack" in rlplug("info", "frame-stack").out
+    assert "unknown environment" in rlplug("info", "CartPol-v1").err
+    assert "no algorithm 'nothing'" in rlplug("info", "nothing").err
+
+
+def test_a_random_agent_draws_everything_that_is_allowed_and_nothing_else() -> None:
+    agent, first = RandomAgent(spaces.Discrete(4), Seeds(1)), np.ones(200, np.bool_)
+    assert set(agent.act(np.zeros((200, 1)), first, None, Clock(1)).action.tolist()) == {0, 1, 2, 3}
+    mask = np.tile(np.array([0, 1, 0, 1], np.int8), (200, 1))
+    assert set(agent.act({"action_mask": mask}, first, None, Clock(1)).action.tolist()) == {1, 3}
+    again = RandomAgent(spaces.Discrete(4), Seeds(1)).act(None, first, None, Clock(1)).action
+    assert (again == RandomAgent(spaces.Discrete(4), Seeds(1)).act(None, first, None, Clock(1)).action).all()

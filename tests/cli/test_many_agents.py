@@ -1,0 +1,79 @@
+"""Runs in worlds with many agents: trained, logged and evaluated for each agent, and resumed to the same bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlplug_core
+from rlplug_core.runs.listing import records
+from tests.cli.conftest import Done
+from tests.faults.test_kills import final, finish, journal, killed_beyond, start
+
+DILEMMA, SPREAD, BOARD = (
+    f"pettingzoo/{name}" for name in ("tests.envs.games", "mpe2.simple_spread", "classic.tictactoe")
+)
+FEW = {"eval_every": 200, "eval_episodes": 2, "final_eval_episodes": 3}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # where processes find the tests' worlds
+
+
+def test_agents_are_told_apart_in_the_log_in_evaluations_and_at_the_end(rlplug: Callable[..., Done]) -> None:
+    words = [word for name, value in FEW.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    done = rlplug("run", "ppo", DILEMMA, "--total-timesteps", "400", "--n-steps", "16", *words, "--name", "one")
+    assert (done.code, done.err) == (0, "")
+    assert "by agent" in done.out
+    found = {record.kind: record.data for record in records(Path("runs/one"))}
+    for agent in ("row", "column"):
+        assert 0 <= found["metrics"][f"rollout/return_mean/{agent}"] <= 25
+        assert 0 <= found["evaluation"][f"eval/return_mean/{agent}"] <= 25
+        assert 0 <= found["final_eval"][f"last_return_mean/{agent}"] <= 25
+    played = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--json").out)
+    assert (played["episodes"], len(played["returns"])) == (4, 8)
+    assert set(played["by_agent"]) == {"row", "column"}
+
+
+def test_the_dilemma_is_solved_as_game_theory_has_it() -> None:
+    """Defecting dominates: learners of their own return end where neither gains by another choice."""
+    options = {**FEW, "total_timesteps": 12_000, "n_steps": 32, "learning_rate": 3e-3, "eval_every": 12_000}
+    run = rlplug_core.train("ppo", DILEMMA, options, hooks=False)
+    assert run.evaluate(5, checkpoint="final").by_agent == {"row": 5.0, "column": 5.0}
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [("ppo", BOARD), ("dqn", SPREAD), ("ppo-recurrent", BOARD)])
+def test_killed_and_resumed_it_ends_with_the_same_bits(algorithm: str, env: str, place: Path) -> None:
+    steps = {"ppo": "--n-steps", "dqn": "--learning-starts", "ppo-recurrent": "--n-steps"}[algorithm]
+    words = ("run", algorithm, env, "--total-timesteps", "1500", steps, "32", "--checkpoint-every", "200")
+    few = ("--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
+    finish(start(*words, *few, "--name", "whole"))
+    run = place / "runs" / "killed"
+    assert killed_beyond(start(*words, *few, "--name", "killed"), run, 6_000)
+    assert journal(run) > 0
+    finish(start("resume", str(run)))
+    assert final(run) == final(place / "runs" / "whole")
+    manifest: dict[str, Any] = json.loads(next(run.glob("checkpoints/final-*/manifest.json")).read_bytes())
+    assert manifest["exact"]
+
+
+def test_workers_are_refused_in_one_sentence(rlplug: Callable[..., Done]) -> None:
+    done = rlplug("run", "ppo", DILEMMA, "--total-timesteps", "100", "--num-envs", "2", "--env-workers", "2")
+    assert done.code == 2
+    assert "leave out --env-workers" in done.err
+
+
+def test_a_world_can_be_shown(rlplug: Callable[..., Done]) -> None:
+    done = rlplug("info", SPREAD, "--json", "--frame", "first.png")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["kind"], found["family"], found["exact"]) == ("multi-agent", "multiagent", True)
+    assert found["agents"] == ["agent_0", "agent_1", "agent_2"]
+    assert Path("first.png").stat().st_size > 100

@@ -1,0 +1,95 @@
+"""Small worlds with many agents and known answers; as a module the prisoner's dilemma."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils import parallel_to_aec
+
+#: What the row player gets for (own, other's) action: 0 cooperates, 1 defects. Defecting is dominant.
+DILEMMA = ((3.0, 0.0), (5.0, 1.0))
+
+
+class Dilemma(ParallelEnv[str, Any, int]):
+    """The prisoner's dilemma, `rounds` times; an agent sees what the other did last (2: nothing yet)."""
+
+    metadata = {"name": "dilemma", "is_parallelizable": True}
+    render_mode = None
+
+    def __init__(self, rounds: int = 5, cut: bool = False) -> None:
+        self.possible_agents, self.rounds, self.cut = ["row", "column"], rounds, cut
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(3)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.agents, self.at = list(self.possible_agents), 0
+        return dict.fromkeys(self.agents, 2), {agent: {} for agent in self.agents}
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        self.at += 1
+        row, column = int(actions["row"]), int(actions["column"])
+        over = self.at == self.rounds
+        found = (
+            {"row": column, "column": row},
+            {"row": DILEMMA[row][column], "column": DILEMMA[column][row]},
+            dict.fromkeys(self.agents, over and not self.cut),
+            dict.fromkeys(self.agents, over and self.cut),
+            {agent: {} for agent in self.agents},
+        )
+        self.agents = [] if over else self.agents
+        return found
+
+
+class Leaving(ParallelEnv[str, Any, int]):
+    """Three agents of which agent i leaves after i + 1 steps, the last by truncation; its reward is 10 i + the step."""
+
+    metadata = {"name": "leaving"}
+
+    def __init__(self) -> None:
+        self.possible_agents, self.agents = ["a_0", "a_1", "a_2"], []
+        self.rng = np.random.default_rng(0)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Box(0, 100, (3,), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(4)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.agents, self.at, self.luck = list(self.possible_agents), 0, float(self.rng.integers(100))
+        return {agent: self._seen(agent, 0) for agent in self.agents}, {}
+
+    def _seen(self, agent: str, action: int) -> Any:
+        return np.array([self.at, action, self.luck], np.float32)
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        assert set(actions) == set(self.agents)
+        self.at += 1
+        there, ends = self.agents, {agent: self.at > int(agent[-1]) for agent in self.agents}
+        self.agents = [agent for agent in there if not ends[agent]]
+        return (
+            {agent: self._seen(agent, actions[agent]) for agent in there},
+            {agent: 10.0 * int(agent[-1]) + self.at for agent in there},
+            {agent: ends[agent] and agent != "a_2" for agent in there},
+            {agent: ends[agent] and agent == "a_2" for agent in there},
+            {agent: {} for agent in there},
+        )
+
+
+def parallel_env(rounds: int = 5, cut: bool = False) -> Dilemma:
+    return Dilemma(rounds, cut)
+
+
+def in_turns(rounds: int = 5, cut: bool = False) -> AECEnv[str, Any, int]:
+    return parallel_to_aec(Dilemma(rounds, cut))

@@ -1,0 +1,199 @@
+"""Worlds with many agents: one row per agent, whichever of PettingZoo's interfaces they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.acting.random_agent import RandomAgent
+from rlplug_core.clock import Clock
+from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.plugins.envs import make_env
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Act, Step
+from rlplug_envs.agents import Agents
+from rlplug_envs.games import Parallel, Turns
+from tests.envs.games import Dilemma, Leaving, in_turns
+
+WORLDS = ["mpe2.simple_spread", "classic.tictactoe", "classic.connect_four_v3", "classic.rps", "tests.envs.games"]
+
+
+@dataclass
+class Choosing:
+    """Acts by row and by how often it was asked: 0 or 1, so that which action was taken can be told."""
+
+    asked: int = 0
+    memory: Any = None
+    log: list[Any] = field(default_factory=list)
+
+    def weights(self) -> dict[str, Any]:
+        return {}
+
+    def initial(self, num_envs: int) -> Any:
+        return self.memory
+
+    def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
+        self.asked += 1
+        action = (np.arange(len(is_first)) * 7 + self.asked * self.asked // 3) % 2
+        return Act(action, recurrent_state, {"asked": np.full(len(is_first), float(self.asked), np.float32)})
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"asked": self.asked}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.asked = state["asked"]
+
+
+def transitions(env: Agents, agent: Any, calls: int) -> dict[str, list[tuple[Any, ...]]]:
+    """What an actor hands to a buffer, by agent: the rows that hold a transition."""
+    actor = Actor(env, Lane(None, agent, None), Clock(10**9))  # type: ignore[arg-type]
+    actor.reset(3)
+    found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in env.agents}
+    for _ in range(calls):
+        for _, step in actor.step():
+            for row in np.flatnonzero(step.valid):
+                found[env.agents[row]].append(_row(step, row))
+    return found
+
+
+def _row(step: Step, row: int) -> tuple[Any, ...]:
+    seen = np.asarray(step.obs)[row].tolist(), int(step.action[row]), float(step.reward[row])
+    ends = bool(step.terminated[row]), bool(step.truncated[row]), bool(step.is_first[row])
+    return *seen, np.asarray(step.next_obs)[row].tolist(), *ends
+
+
+class Alternating(Choosing):
+    """Acts by what a row sees and is asked as its own: the same in both forms of a game."""
+
+    def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
+        self.asked += 1
+        rows = np.arange(len(is_first))
+        return Act((np.asarray(obs) + rows + is_first) % 2, None, {})
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_the_parallel_and_the_turn_form_of_a_game_give_the_same_transitions(cut: bool) -> None:
+    together = transitions(Agents(lambda: Parallel(Dilemma(4, cut)), 1, "d"), Alternating(), 40)
+    turns = transitions(Agents(lambda: Turns(in_turns(4, cut)), 1, "d"), Alternating(), 80)
+    for agent in ("row", "column"):
+        assert len(turns[agent]) >= 39
+        assert together[agent][:39] == turns[agent][:39]
+        ends = [(step[4], step[5]) for step in turns[agent][:12]]
+        assert ends == [(False, False)] * 3 + [(not cut, cut)] + ends[4:]
+
+
+def test_a_waiting_agent_keeps_the_action_that_it_took() -> None:
+    """The transition of a turn game holds what was said in the turn, not what was asked for while it waited."""
+    env, agent = Agents(lambda: Turns(in_turns(50)), 1, "d"), Choosing()
+    actor = Actor(env, Lane(None, agent, None), Clock(10**9))  # type: ignore[arg-type]
+    actor.reset(0)
+    asked = []
+    for _ in range(20):
+        turn = env._turn()
+        ((_, step),) = actor.step()
+        assert turn is not None
+        asked.append((np.flatnonzero(turn).tolist(), [float(one) for one in step.extras["asked"][step.valid]]))
+    assert [turn for turn, _ in asked[:4]] == [[0], [1], [0], [1]]
+    # Row 0 acts in the odd calls, and its transition comes with the even ones, when both have acted.
+    assert [said for _, said in asked[1:9]] == [[1.0], [2.0], [3.0], [4.0], [5.0], [6.0], [7.0], [8.0]]
+
+
+def test_agents_that_leave_have_no_transitions_until_the_world_begins_anew() -> None:
+    env = Agents(lambda: Parallel(Leaving()), 2, "leaving")
+    now = env.reset(5)
+    assert now.is_first.all()
+    valid, firsts = [], []
+    for _ in range(6):
+        now = env.step(np.zeros(6, np.int64))
+        valid.append(now.valid[:3].tolist())
+        firsts.append(now.is_first[:3].tolist())
+    assert valid == [[True, True, True], [False, True, True], [False, False, True]] * 2
+    assert firsts == ([[False] * 3, [False] * 3, [True] * 3]) * 2
+    assert not now.ended or now.truncated[2]
+
+
+def test_returns_and_lengths_are_those_of_each_agent() -> None:
+    env = Agents(lambda: Parallel(Leaving()), 1, "leaving")
+    env.reset(5)
+    episodes = [one for _ in range(3) for one in env.step(np.zeros(3, np.int64)).episodes]
+    assert [(one.agent, one.total, one.length) for one in episodes] == [
+        ("a_0", 1.0, 1), ("a_1", 11.0 + 12.0, 2), ("a_2", 21.0 + 22.0 + 23.0, 3)
+    ]  # fmt: skip
+
+
+def test_a_successor_is_true_where_the_world_begins_anew() -> None:
+    env = Agents(lambda: Parallel(Leaving()), 1, "leaving")
+    luck = env.reset(5).obs[:, 2].copy()
+    for _ in range(3):
+        now = env.step(np.array([1, 2, 3]))
+    assert now.final_obs[2].tolist() == [3, 3, luck[2]]
+    assert now.obs[2].tolist()[:2] == [0, 0]
+    assert now.truncated.tolist() == [False, False, True]
+    assert not now.terminated.any()
+
+
+def test_worlds_are_seeded_apart_and_reproducibly() -> None:
+    env = Agents(lambda: Parallel(Leaving()), 3, "leaving")
+    first = env.reset(1).obs[:, 2].copy()
+    assert len(set(first.tolist())) > 1
+    assert first.tolist() == env.reset(1).obs[:, 2].tolist()
+    assert first.tolist() != env.reset(2).obs[:, 2].tolist()
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_worlds_go_on_to_the_same_bits(world: str) -> None:
+    env = make_env(f"pettingzoo/{world}", 2)
+    assert env.spec.inexact == ""
+    other, agent = make_env(f"pettingzoo/{world}", 2), RandomAgent(env.spec.action, Seeds(0))
+    now, clock = env.reset(4), Clock(1)
+    for _ in range(17):
+        now = env.step(agent.act(now.obs, now.is_first, None, clock).action)
+    other.load_state_dict(env.state_dict())
+    for _ in range(60):
+        action = agent.act(now.obs, now.is_first, None, clock).action
+        now, then = env.step(action), other.step(action)
+        for name in ("reward", "terminated", "truncated", "is_first", "valid", "turn"):
+            assert np.array_equal(getattr(now, name), getattr(then, name)), name
+        assert str(now.obs) == str(then.obs)
+        assert now.episodes == then.episodes
+    env.close()
+    other.close()
+
+
+@pytest.mark.parametrize("game", ["tictactoe", "connect_four"])
+def test_masks_reach_agents_and_nobody_breaks_a_rule(game: str) -> None:
+    env = make_env(f"pettingzoo/classic.{game}", 3)
+    agent = RandomAgent(env.spec.action, Seeds(0))
+    found = evaluate(agent, env, 1, Clock(1))
+    assert len(found.returns) == 6
+    assert found.episodes == 3
+    assert all(a + b == 0 for a, b in zip(found.returns[::2], found.returns[1::2], strict=True))
+    assert min(found.lengths) >= 2  # an illegal move would end a game at once
+
+
+def test_an_evaluation_tells_agents_apart() -> None:
+    found = Evaluation((1.0, 4.0, 3.0, 8.0), (2, 2, 2, 2), (), (), ("a", "b", "a", "b"))
+    assert found.by_agent == {"a": 2.0, "b": 6.0}
+    assert (found.episodes, found.mean) == (2, 4.0)
+    assert found.sem == pytest.approx(np.std([2.5, 5.5], ddof=1) / np.sqrt(2))
+
+
+def test_wrong_names_are_answered_with_what_to_type() -> None:
+    with pytest.raises(UnknownEnv, match=r"there is 'simple_spread_v3'"):
+        make_env("pettingzoo/mpe2.simple_spread_v1", 1)
+    with pytest.raises(UnknownEnv, match=r"did you mean 'simple_spread"):
+        make_env("pettingzoo/mpe2.simple_spraed", 1)
+    with pytest.raises(MissingPackage, match=r"rlplug-envs\[multiagent\]"):
+        make_env("pettingzoo/no_such_package.world", 1)
+    with pytest.raises(UsageError, match="round"):
+        make_env("pettingzoo/tests.envs.games", 1, {"round": 3})
+
+
+def test_agents_with_other_spaces_are_refused_in_words() -> None:
+    with pytest.raises(BadEnv, match="listener_0"):
+        make_env("pettingzoo/mpe2.simple_speaker_listener", 1)
