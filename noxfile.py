@@ -122,11 +122,11 @@ def ecosystem(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
 def faults(session: nox.Session) -> None:
-    """Kill runs, fail their file operations, resume them, and write `docs/reliability.md` anew (an hour or more).
+    """Kill runs, sweeps and studies, fail file operations, go on, and write `docs/reliability.md` anew (hours).
 
     It needs Linux and a C compiler. `-- 0.1` draws a tenth of the file operations.
     """
-    install(session, PACKAGES, *PYTEST)
+    install(session, (*PACKAGES[:3], "rlplug-cli[tune]"), *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/faults", *PARALLEL)
         session.run("python", "-m", "tests.faults.page", *session.posargs)

@@ -1,4 +1,4 @@
-"""Measures what `docs/reliability.md` says of kills and of file operations, and writes its tables anew.
+"""Measures what `docs/reliability.md` says of kills, of sweeps and of file operations, and writes its tables anew.
 
 python -m tests.faults.page [SHARE]      a share below 1 draws that many faults of file operations
 """
@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.faults import files, kills
+from tests.faults import files, kills, many
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
@@ -32,6 +32,16 @@ def of_kills(outcomes: list[kills.Outcome]) -> list[str]:
     return [_when(f"{total} kills of {len(outcomes)} runs, {wrong} of them wrong"), "", *header, *rows]
 
 
+def of_many(outcomes: list[many.Outcome]) -> list[str]:
+    """The table of sweeps and studies."""
+    total, wrong = sum(one.kills.total() for one in outcomes), sum(bool(one.wrong) for one in outcomes)
+    header = [
+        "| command | itself | a run | itself and a run | Ctrl-C | runs | wrong |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return [_when(f"{total} kills, {wrong} of {len(outcomes)} wrong"), "", *header, *map(many.row, outcomes)]
+
+
 def of_files(outcomes: list[files.Outcome], share: float) -> list[str]:
     """The table of file operations."""
     total, wrong = sum(one.trials for one in outcomes), sum(len(one.wrong) for one in outcomes)
@@ -49,9 +59,12 @@ def main(share: float) -> int:
     os.environ["RLPLUG_DISABLED_PLUGINS"] = "mlflow"
     killed = kills.table()
     write("kills", of_kills(killed))
+    often = many.table()
+    write("many", of_many(often))
     failed = files.table(share)
     write("files", of_files(failed, share))
-    return sum(bool(one.wrong) for one in killed) + sum(len(one.wrong) for one in failed)
+    wrong = sum(bool(one.wrong) for one in (*killed, *often))
+    return wrong + sum(len(one.wrong) for one in failed)
 
 
 if __name__ == "__main__":
