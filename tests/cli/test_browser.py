@@ -1,0 +1,112 @@
+"""Films play in a browser, every frame of them; skipped where there is no Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.films.film import film
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
+#: Frames, and frames per second.
+FRAMES, FPS = 30, 30
+#: Seconds that a browser has on a busy machine.
+PATIENCE = 120
+#: What the page tells: a film that was played to its end, or a picture of several frames.
+PAGE = """<script>
+const tell = what => fetch('/told', {method: 'POST', body: JSON.stringify(what)});
+async function look(name) {
+  if (name.endsWith('.mp4')) {
+    const video = document.createElement('video');
+    Object.assign(video, {muted: true, src: name});
+    video.onerror = () => tell({error: video.error.message});
+    video.onended = () => tell({seconds: video.duration, width: video.videoWidth, height: video.videoHeight,
+                                frames: video.getVideoPlaybackQuality().totalVideoFrames});
+    document.body.append(video);
+    await video.play();
+  } else {
+    const data = await (await fetch(name)).arrayBuffer();
+    const decoder = new ImageDecoder({data, type: 'image/' + name.split('.')[1]});
+    await decoder.completed;
+    const first = (await decoder.decode()).image;
+    const frames = decoder.tracks.selectedTrack.frameCount;
+    tell({width: first.displayWidth, height: first.displayHeight, frames});
+  }
+}
+onload = () => look(location.search.slice(1)).catch(error => tell({error: String(error)}));
+</script><body></body>"""
+
+
+class Listener(SimpleHTTPRequestHandler):
+    """Serves a directory, and keeps what the page tells."""
+
+    told: queue.Queue[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        self.told.put(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None: ...
+
+
+@contextmanager
+def opened(url: str, profile: Path) -> Iterator[None]:
+    """A headless browser that shows a page."""
+    assert BROWSER is not None
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+             "--autoplay-policy=no-user-gesture-required", "--disable-background-networking",
+             "--disable-dev-shm-usage", f"--user-data-dir={profile}")  # fmt: skip
+    silent = subprocess.DEVNULL
+    process = subprocess.Popen([BROWSER, *flags, url], stdout=silent, stderr=silent, start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def told(name: str, place: Path) -> dict[str, Any]:
+    """What a browser finds in a film."""
+    (place / "page.html").write_text(PAGE)
+    answers: queue.Queue[dict[str, Any]] = queue.Queue()
+    handler = partial(type("Told", (Listener,), {"told": answers}), directory=str(place))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with opened(f"http://127.0.0.1:{server.server_port}/page.html?{name}", place / "profile"):
+            found = answers.get(timeout=PATIENCE)
+        server.shutdown()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webp", "gif"])
+def test_a_film_plays_whole(kind: str, tmp_path: Path) -> None:
+    if kind == "mp4":
+        pytest.importorskip("av")
+    (tmp_path / "films").mkdir()
+    one = film(tmp_path / "films" / f"film.{kind}", FPS)
+    for number in range(FRAMES):
+        frame = np.zeros((160, 240, 3), np.uint8)
+        frame[:, : 8 * number + 8] = 255
+        one.add(frame)
+    one.close()
+    found = told(f"film.{kind}", tmp_path / "films")
+    assert (found.get("width"), found.get("height")) == (240, 160), found
+    if kind == "mp4":
+        assert found["seconds"] == pytest.approx(FRAMES / FPS, abs=0.05)
+    assert found["frames"] == FRAMES
