@@ -134,6 +134,15 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
+def ray(session: nox.Session) -> None:
+    """Run actors and sweeps on Ray clusters on this machine, and kill parts of them (minutes)."""
+    core, *rest = PACKAGES
+    install(session, (f"{core}[ray]", *rest), *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/ray", "--durations", "10", *session.posargs)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
 def fuzz(session: nox.Session) -> None:
     """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
     install(session, PACKAGES, *PYTEST)

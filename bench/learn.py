@@ -113,7 +113,7 @@ GOALS = (
     Goal("a2c", "CartPole-v1", 200_000, 475),
     Goal("a3c", "CartPole-v1", 200_000, 475),
     Goal("impala", "CartPole-v1", 200_000, 475),
-    Goal("appo", "CartPole-v1", 100_000, 475),
+    Goal("appo", "CartPole-v1", 200_000, 475),
     Goal("ppo", "CartPole-v1", 100_000, 475),
     Goal("vqn", "CartPole-v1", 300_000, 400),
     Goal("vsarsa", "CartPole-v1", 300_000, 400),

@@ -85,7 +85,7 @@ class Place:
     def __init__(self, directory: Path, *bad: str) -> None:
         self.directory, self.bad, self.started = directory, list(bad), list[str]()
 
-    def start(self, words: Any, log: Path) -> Place:
+    def start(self, words: Any, log: Path, cores: int) -> Place:
         name = words[words.index("--name") + 1] if "--name" in words else Path(words[1]).name
         self.started.append(f"{words[0]} {name}")
         self.now = name

@@ -65,7 +65,7 @@ class Machine:
     def __init__(self, directory: Path, leave: Callable[[int], bool] = lambda number: False) -> None:
         self.directory, self.leave, self.started = directory, leave, list[str]()
 
-    def start(self, words: Any, log: Path) -> Machine:
+    def start(self, words: Any, log: Path, cores: int) -> Machine:
         name = words[words.index("--name") + 1] if words[0] == "run" else Path(words[1]).name
         self.started.append(name)
         self.ended = not self.leave(len(self.started))

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlplug_cli.arguments import option_name
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
 from rlplug_cli.commands.run import command as run
+from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.sweep.grid import Choice, axis, digest, listed, seeds, tasks
+from rlplug_cli.sweep.manifest import Task
+from rlplug_core.config.targets import is_target
 from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.plugins import find
+
+if TYPE_CHECKING:
+    from rlplug_cli.sweep.whole import Elsewhere
 
 
 @click.command("sweep", context_settings={"ignore_unknown_options": True})
@@ -26,11 +33,13 @@ from rlplug_core.errors import UsageError, did_you_mean
 @click.option("--jobs", type=click.IntRange(1), help="How many runs at once  [as cores allow]")
 @click.option("--name", help="The sweep's directory  [from what is swept]")
 @click.option("--out", type=click.Path(path_type=Path), default="runs", help="Where it is made  [runs]")
+@click.option("--on", metavar="PLACE", default="local", help="Where: local, ray, ray://HOST:PORT, slurm  [local]")
+@click.option("--sbatch", multiple=True, metavar="OPTION", help="An option of sbatch, as --sbatch --time=4:00:00.")
 @click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION A,B,…]…")
 def command(
     algorithms: str, envs: str, numbers: str, pairs: tuple[str, ...], jobs: int | None, name: str | None, out: Path,
-    json: bool, words: tuple[str, ...],
+    on: str, sbatch: tuple[str, ...], json: bool, words: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Train every ALGORITHM on every ENV, over seeds and alternatives of options, as many runs at once as cores allow.
 
@@ -57,11 +66,29 @@ def command(
         resolved(task.algorithm, task.env, task.words)
     stem = "-".join(["+".join(part.rpartition(":")[2] for part in part) for part in (those, there)])
     directory = out / (name or f"sweep-{stem[:60]}-{digest([*those, *there, *pairs, *words])}".replace("/", "-"))
+
+    def costs(task: Task) -> int:
+        return cost(task.algorithm, resolved(task.algorithm, task.env, task.words))
+
+    if on == "slurm":
+        from rlplug_cli.sweep.slurm import hand_over
+
+        echo(hand_over(directory, found, costs, sbatch))
+        return
     swept(
-        "sweep", directory, found, resolved=lambda task: resolved(task.algorithm, task.env, task.words),
-        costs=lambda task: cost(task.algorithm, resolved(task.algorithm, task.env, task.words)), jobs=jobs,
-        as_json=json,
+        "sweep", directory, found, resolved=lambda task: resolved(task.algorithm, task.env, task.words), costs=costs,
+        jobs=jobs, as_json=json, on=_elsewhere(on, those),
     )  # fmt: skip
+
+
+def _elsewhere(on: str, algorithms: Sequence[str]) -> Elsewhere | None:
+    """The place of the tasks, if not here: a Ray cluster whose nodes have what the algorithms come in."""
+    if on == "local":
+        return None
+    from rlplug_cli.sweep.ray_place import on_ray
+
+    those = {find("algorithms", name).distribution for name in algorithms if not is_target(name)}
+    return partial(on_ray, on, sorted({"rlplug-core", "rlplug-cli", *those}))
 
 
 def algorithm_command(algorithm: str) -> AlgorithmCommand:

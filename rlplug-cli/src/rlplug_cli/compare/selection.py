@@ -11,12 +11,12 @@ from typing import Any
 from rlplug_cli.compare.history import History
 from rlplug_cli.lookup import directories, located
 from rlplug_core.errors import BadFile, UsageError, did_you_mean
-from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.directory import PLACES, RunDirectory
 
 #: Origins of options that someone chose; others come from presets and defaults.
 CHOSEN = ("option", "set", "net", "config")
 #: Options that say how a run is done and not what it is.
-IDLE = frozenset({"seed", "device", "threads", "keep_checkpoints", "worker_timeout", "compile"})
+IDLE = PLACES | {"seed", "device", "threads", "keep_checkpoints", "worker_timeout", "compile"}
 
 
 @dataclass(frozen=True)

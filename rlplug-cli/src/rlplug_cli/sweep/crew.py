@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 from rlplug_cli.sweep.manifest import Task
 from rlplug_cli.sweep.places import Job, Place
 from rlplug_cli.sweep.standing import Standing
+from rlplug_cli.sweep.task import log_of, words_of
 from rlplug_core.config.files import content
 from rlplug_core.errors import Interrupted
 from rlplug_core.loop.signals import STOPPING, URGENT
@@ -22,7 +22,6 @@ from rlplug_core.loop.signals import STOPPING, URGENT
 TICK = 0.2
 #: How often a run is started again that was killed by someone else, as by a machine short of memory.
 AGAIN = 1
-LOGS = "logs"
 
 
 @dataclass
@@ -70,17 +69,10 @@ class Crew:
 
     def start(self, entry: Entry) -> None:
         """Begin a task's run, or go on with it."""
-        path = entry.standing.path
-        if entry.standing.settle() == "missing":
-            shutil.rmtree(path, ignore_errors=True)  # what was killed before it had a configuration
-            task = entry.task
-            words = ["run", task.algorithm, task.env, *task.words, "--seed", str(task.seed)]
-            words += ["--name", task.name, "--out", str(self.directory)]
-        else:
-            words = ["resume", str(path)]
+        words = words_of(self.directory, entry.task)
         entry.starts += 1
         entry.standing.status = "running"
-        entry.job = self.place.start(words, self.directory / LOGS / f"{entry.task.name}.txt")
+        entry.job = self.place.start(words, log_of(self.directory, entry.task.name), entry.cores)
 
     def look(self) -> list[Entry]:
         """The tasks whose process has ended since the last look; one that was killed begins again, once."""
@@ -118,7 +110,7 @@ class Crew:
         """Return why a task failed: what its journal says, or the last line that it printed."""
         if entry.standing.status == "failed" and entry.standing.error:
             return entry.standing.error
-        log = self.directory / LOGS / f"{entry.task.name}.txt"
+        log = log_of(self.directory, entry.task.name)
         said = content(log).decode(errors="replace") if log.exists() else ""
         lines = [line for line in said.splitlines() if line.strip()]
         return lines[-1].removeprefix("rlplug: ") if lines else f"it ended without a word (see {log})"

@@ -1,6 +1,6 @@
 """Places where tasks are carried out: each starts the command of a task and says how it ended.
 
-There is one place, this machine. Another (a batch system, a cluster) is a class with the same method.
+This machine is one place; another (`ray_place`) is a class with the same method.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from rlplug_cli.sweep.task import PATIENCE
 from rlplug_core.config.files import opened
-
-#: Seconds that a run has to save a checkpoint when it is stopped.
-PATIENCE = 60.0
 
 
 class Job(Protocol):
@@ -39,8 +37,8 @@ class Job(Protocol):
 class Place(Protocol):
     """Somewhere to carry out tasks."""
 
-    def start(self, words: Sequence[str], log: Path) -> Job:
-        """Start `rlplug` with `words`; what it prints is added to the file `log`."""
+    def start(self, words: Sequence[str], log: Path, cores: int) -> Job:
+        """Start `rlplug` with `words`, which keeps `cores` busy; what it prints is added to the file `log`."""
         ...
 
 
@@ -53,7 +51,7 @@ class Here:
     def __init__(self, lock: IO[bytes]) -> None:
         self.lock = lock
 
-    def start(self, words: Sequence[str], log: Path) -> LocalJob:
+    def start(self, words: Sequence[str], log: Path, cores: int) -> LocalJob:
         log.parent.mkdir(exist_ok=True)
         python = [sys.executable, "-P", "-m"]
         command = [*python, "rlplug_cli.mlflow.guard", str(PATIENCE), *python, "rlplug_cli", *words]

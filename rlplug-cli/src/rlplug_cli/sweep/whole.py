@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.sweep.crew import Crew, Entry
 from rlplug_cli.sweep.display import display, outcome, tally
 from rlplug_cli.sweep.manifest import Task, kept, locked
-from rlplug_cli.sweep.places import Here, cores
+from rlplug_cli.sweep.places import Here, Place, cores
 from rlplug_core.errors import Interrupted, RlplugError
 
 #: What a sweep writes of its comparison.
 PAGE = "compare.html"
+#: Around the work on a directory: gives a place for its tasks, and how many cores that has.
+Elsewhere = Callable[[Path], AbstractContextManager[tuple[Place, int]]]
 
 
 def swept(
     kind: str, directory: Path, tasks: Sequence[Task], resolved: Callable[[Task], Mapping[str, object]],
-    costs: Callable[[Task], int], jobs: int | None, as_json: bool,
+    costs: Callable[[Task], int], jobs: int | None, as_json: bool, on: Elsewhere | None = None,
 ) -> None:  # fmt: skip
     """Carry out the tasks of a directory and tell what came of all that it holds.
 
@@ -29,6 +32,7 @@ def swept(
         resolved: the options that a task sets, presets included.
         costs: how many cores a task takes.
         jobs: how many tasks run at once; without it, as many as the cores allow.
+        on: where they are carried out, if not here.
 
     Raises:
         UsageError: the directory is at work, or holds something else. Interrupted: a signal stopped it.
@@ -36,11 +40,12 @@ def swept(
     """
     with locked(directory) as lock:
         sweep = kept(directory, kind, tasks)
-        crew = Crew(directory, Here(lock), jobs or cores())
-        for task in sweep.tasks:
-            crew.add(task, resolved(task), 1 if jobs else costs(task))
         stream = sys.stderr if as_json else sys.stdout
-        interrupted = _carried_out(crew, f"{directory.name}", stream)
+        with on(directory) if on else nullcontext((Here(lock), cores())) as (place, room):
+            crew = Crew(directory, place, jobs or room)
+            for task in sweep.tasks:
+                crew.add(task, resolved(task), 1 if jobs else costs(task))
+            interrupted = _carried_out(crew, f"{directory.name}", stream)
         _conclude(directory, interrupted is None)
         if as_json:
             echo_json(result(crew))

@@ -8,6 +8,7 @@ from typing import Any
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.places import LOCAL, before_import
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.wrapping import wrapped
@@ -47,4 +48,9 @@ def _decoupled(plan: Plan, clock: Clock, env: Env, learner: Learner[Any]) -> Tra
 
     lane = Lane(learner, learner.agent(), of_sources(learner.buffer, plan.options.actors))
     make: Callable[[Plan, Lane, Clock, Env], Fleet] = InlineActors if plan.options.inline else ActorProcesses
+    if plan.options.on != LOCAL:
+        before_import(plan.options.on)
+        from rlplug_core.loop.decoupled_ray import RayActors
+
+        make = RayActors
     return Decoupled(lane, make(plan, lane, clock, env), clock)

@@ -60,6 +60,22 @@ def read(store: State, t: int) -> Step:
     )  # fmt: skip
 
 
+def packed(store: State) -> State:
+    """The arrays of a chunk without the rows of `final_obs` that were never written, for a link that copies them."""
+    return {**store, "final_obs": tree_map(lambda array: array[store["ended"]], store["final_obs"])}
+
+
+def unpacked(data: State) -> State:
+    """The inverse of `packed`."""
+
+    def spread(array: Array) -> Array:
+        whole = np.zeros((len(data["ended"]), *array.shape[1:]), array.dtype)
+        whole[data["ended"]] = array
+        return whole
+
+    return {**data, "final_obs": tree_map(spread, data["final_obs"])}
+
+
 @dataclass(frozen=True)
 class Place:
     """The place of an array in a block of memory: it begins at byte `start`."""

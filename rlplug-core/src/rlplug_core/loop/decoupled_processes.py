@@ -14,13 +14,12 @@ import torch.multiprocessing  # registers how tensors in shared memory travel
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, warn
 from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.actor_process import ActorTask, work
 from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote, fork_server
 from rlplug_core.loop.chunks import Places, chunk_arrays
-from rlplug_core.loop.decoupled import plain
-from rlplug_core.loop.permits import Permit, Permits
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.remote_actor import ActorTask, work
 from rlplug_core.loop.shared_weights import SharedWeights
+from rlplug_core.loop.traffic import Traffic
 from rlplug_core.loop.worker import fetch, post
 from rlplug_core.protocols import Env
 from rlplug_core.types import Chunk, Episode, State, Step, tree_map
@@ -34,14 +33,12 @@ class Seat:
     """An actor's place in the fleet, and the process that has it.
 
     Attributes:
-        granted: how many permits were given to this place.
         generation: how many processes had it before.
         delivered: whether the process has sent a chunk.
         asked: whether it was asked for its state.
     """
 
     remote: Remote
-    granted: int = 0
     generation: int = 0
     delivered: bool = False
     asked: bool = False
@@ -60,18 +57,16 @@ class ActorProcesses:
     def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
         self.plan, self.clock, self.context = plan, clock, fork_server()
         self.weights = lane.agent.weights()
-        self.permits = Permits(plan.max_lag, AHEAD * plan.options.actors)
+        self.traffic = Traffic(plan.max_lag, AHEAD, plan.options.actors, clock)
+        self.permits = self.traffic.permits
         places = Places()
-        layout = chunk_arrays(_example(lane, probe), plan.chunk_steps, places)
+        layout = chunk_arrays(example(lane, probe), plan.chunk_steps, places)
         slots = torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8).share_memory_()
         self.slots = [tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()]
         self.task = ActorTask(
             plan.algorithm, plan.env, {**plan.flat, "device": "cpu"}, 0, layout, slots,
             SharedWeights.like(self.weights), torch.zeros(1, dtype=torch.int64).share_memory_(),
         )  # fmt: skip
-        self.pending: list[tuple[int, int, Episode]] = []
-        #: The permit of the chunk that the learner is at.
-        self.current: Permit | None = None
         self.published, self.checked = False, time.monotonic()
         #: What controllers set in environments since they were made.
         self.settings: dict[str, object] = {}
@@ -80,15 +75,11 @@ class ActorProcesses:
 
     @property
     def version(self) -> int:
-        return self.permits.version
+        return self.traffic.version
 
     def publish(self, weights: State) -> None:
-        version = self.version + 1
-        self.task.weights.put(weights, version)
-        self.permits.version = version
-        if self.current is not None:  # a resumed run may be at a chunk that nobody holds a permit for any more
-            self.permits.end(self.current)
-            self.current = None
+        self.task.weights.put(weights, self.version + 1)
+        self.traffic.published()
 
     def receive(self) -> list[Chunk]:
         """The next chunk that may be learned from; none after some time without one."""
@@ -97,17 +88,10 @@ class ActorProcesses:
             self.published = True
         self._grant()
         self._hear(0.0 if self.permits.next() else GLANCE)
-        permit = self.permits.next()
-        if permit is None or permit.chunk is None:
-            return []
-        self.current = permit
-        self.clock.advance(permit.count)
-        self.pending += [(self.clock.steps, permit.source, episode) for episode in permit.episodes]
-        return [permit.chunk]
+        return self.traffic.take()
 
     def episodes(self) -> Sequence[tuple[int, int, Episode]]:
-        taken, self.pending = self.pending, []
-        return taken
+        return self.traffic.episodes()
 
     def configure(self, settings: Mapping[str, object]) -> None:
         """Tell the actors, which hear it between two chunks."""
@@ -124,17 +108,11 @@ class ActorProcesses:
         self.task.paused[0] = 0
         for seat in self.seats:
             seat.remote.state, seat.asked = None, False
-        waiting = [permit for permit in self.permits.out if permit is not self.current]
-        return {"all": states, "version": self.version, "waiting": [_stored(permit) for permit in waiting]}
+        return {"all": states, **self.traffic.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
-        self.saved, self.permits.version = list(state["all"]), state["version"]
-        for saved in state["waiting"]:
-            chunk, episodes = Chunk(**saved["chunk"]), [Episode(*each) for each in saved["episodes"]]
-            slot = self.permits.free.pop()
-            self.permits.out.append(
-                Permit(slot, chunk.source, saved["version"], chunk, saved["count"], episodes)
-            )  # fmt: skip
+        self.saved = list(state["all"])
+        self.traffic.load_state_dict(state)
 
     def close(self) -> None:
         for seat in self.seats:
@@ -148,16 +126,9 @@ class ActorProcesses:
         return Remote(rank, work, replace(self.task, rank=rank, values=values), self.context)
 
     def _grant(self) -> None:
-        """Hand out the permits that there are, each to the actor with the fewest chunks on the way, or ever."""
-        out = [permit.source for permit in self.permits.out]
-        while seats := [seat for seat in self.seats if seat.remote.ready and out.count(seat.remote.rank) < AHEAD]:
-            seat = min(seats, key=lambda seat: (out.count(seat.remote.rank), seat.granted))
-            permit = self.permits.grant(seat.remote.rank)
-            if permit is None:
-                return
-            seat.granted += 1
-            out.append(permit.source)
-            self._tell(seat, ("act", (permit.slot, self.clock.steps, self.clock.total)))
+        """Hand out the permits that there are."""
+        while permit := self.traffic.grant(seat.remote.rank for seat in self.seats if seat.remote.ready):
+            self._tell(self.seats[permit.source], ("act", (permit.slot, self.clock.steps, self.clock.total)))
 
     def _tell(self, seat: Seat, message: tuple[str, object]) -> None:
         """Say something to an actor; from now on it must give signs of life."""
@@ -212,8 +183,8 @@ class ActorProcesses:
 
     def _arrived(self, seat: Seat, version: int, begins: bool, count: int, episodes: list[Episode]) -> None:
         permit = self.permits.acting(seat.remote.rank)[0]
-        permit.chunk = Chunk(permit.source, version, self.slots[permit.slot], begins)
-        permit.count, permit.episodes, seat.delivered = count, episodes, True
+        self.traffic.arrived(Chunk(permit.source, version, self.slots[permit.slot], begins), count, episodes)
+        seat.delivered = True
 
     def _check(self, seat: Seat, elapsed: float) -> None:
         remote = seat.remote
@@ -244,18 +215,10 @@ class ActorProcesses:
         seat.remote, seat.delivered, seat.asked = self._start(rank, seat.generation), False, False
 
 
-def _example(lane: Lane, env: Env) -> Step:
+def example(lane: Lane, env: Env) -> Step:
     """A step with the shapes and types of those to come, from an environment that is closed afterwards."""
     actor = Actor(env, Lane(lane.learner, lane.learner.agent(), lane.learner.buffer()), Clock(1))
     actor.reset(0)
     ((_, step),) = actor.step()
     env.close()
     return step
-
-
-def _stored(permit: Permit) -> State:
-    """A permit whose chunk is here, as it is kept."""
-    assert permit.chunk is not None
-    chunk = plain(permit.chunk)
-    episodes = [each.plain() for each in permit.episodes]
-    return {"version": permit.version, "chunk": chunk, "count": permit.count, "episodes": episodes}

@@ -17,6 +17,7 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.crew import settings_of
+from rlplug_core.loop.places import LOCAL, address_of
 from rlplug_core.loop.sizes import check_sizes
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
@@ -159,7 +160,23 @@ class Plan:
             raise UsageError("device 'cuda' is not available to this torch; use --device cpu")
         if device.type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
+        self._check_place()
         self._check_source()
+
+    def _check_place(self) -> None:
+        o = self.options
+        if o.on == LOCAL:
+            if o.gpus:
+                raise UsageError("--gpus is what Ray keeps for the learner; it goes with --on ray")
+            return
+        address_of(o.on)
+        if self.runner != "decoupled" or o.inline:
+            raise UsageError(
+                f"--on {o.on} places the actors of the runner 'decoupled'; "
+                + ("leave out --inline" if o.inline else "use --runner decoupled")
+            )
+        if o.gpus and o.device == "cpu":
+            raise UsageError("--gpus keeps GPUs for a learner that computes on the CPU; add --device cuda")
 
     def _check_source(self) -> None:
         source, asynchronous = self.source, self.runner == "async"
@@ -167,10 +184,11 @@ class Plan:
             raise UsageError(
                 f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.rows}; leave num_envs out"
             )
-        if not source.unnamed or not (asynchronous or self.options.env_workers != 1):
+        elsewhere = self.runner == "decoupled" and not self.options.inline
+        if not source.unnamed or not (asynchronous or elsewhere or self.options.env_workers != 1):
             return
         if source.is_object or not (asynchronous and self.options.inline):
-            way = "leave out --env-workers" if not asynchronous else "use --inline"
+            way = "use --inline" if asynchronous or elsewhere else "leave out --env-workers"
             raise UsageError(
                 f"workers make environments of their own, and {self.env} is {source.unnamed}; put it at the top of a "
                 f"file or a module, or {'use --runner sync' if asynchronous and source.is_object else way}"

@@ -1,103 +1,65 @@
-"""Run an actor process of the decoupled runner."""
+"""An actor of the decoupled runner somewhere else: built from the words of a plan, it acts chunk after chunk."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from collections.abc import Iterator, Mapping
 from typing import Any
-
-from torch import Tensor
 
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
-from rlplug_core.loop.chunks import write
-from rlplug_core.loop.events import TICK
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.loop.worker import attend, fetch, post
 from rlplug_core.plugins.transform import configure
 from rlplug_core.seeds import global_state, load_global_state, seed_globals
-from rlplug_core.types import State, tree_map
+from rlplug_core.types import Episode, State, Step
 
 
-@dataclass(frozen=True)
-class ActorTask:
-    """Everything an actor process needs; the plan travels as the words the user typed, so that no class is pickled.
+class RemoteActor:
+    """An actor with weights of its own, and a clock that is set to the run's before each chunk.
+
+    Args:
+        values: the options by dotted name. The plan travels as the words that the user typed, so no class is pickled.
 
     Attributes:
-        values: the options by dotted name.
-        places, slots: where the arrays of a chunk lie in a slot, and the slots [slots, bytes] that all processes share.
-        weights: where the learner publishes.
-        paused: [1] not 0 while permits are to be declined.
+        own: the agent's weights, where those that arrive are copied to.
+        begins: whether the next chunk does not follow what was sent last.
     """
 
-    algorithm: str
-    env: str
-    values: dict[str, Any]
-    rank: int
-    places: State
-    slots: Tensor
-    weights: SharedWeights
-    paused: Tensor
-
-
-def work(task: ActorTask, parent: Connection, lifeline: Connection) -> None:
-    """Build an actor, tell the parent, do what it says until it ends the process."""
-    attend(lambda: _Acting(task, parent).run(), parent, lifeline)
-
-
-class _Acting:
-    """An actor, and its talk with the parent: each message in is a permit for a chunk, or asks for the state."""
-
-    def __init__(self, task: ActorTask, parent: Connection) -> None:
-        plan = Plan.make(task.algorithm, task.env, task.values)
+    def __init__(self, algorithm: str, env: str, values: dict[str, Any], rank: int) -> None:
+        plan = Plan.make(algorithm, env, values)
         set_torch(plan.options.threads)
-        seed_globals(plan.seeds().child("globals", task.rank))
-        self.parent, self.weights, self.length = parent, task.weights, plan.chunk_steps
-        env = plan.make_env(plan.options.num_envs)
-        learner = plan.make_learner(env.spec)
-        agent = learner.agent(task.rank, plan.options.actors)
+        seed_globals(plan.seeds().child("globals", rank))
+        self.length = plan.chunk_steps
+        made = plan.make_env(plan.options.num_envs)
+        learner = plan.make_learner(made.spec)
+        agent = learner.agent(rank, plan.options.actors)
         self.clock = Clock(plan.options.total_timesteps)
-        self.actor = Actor(env, Lane(learner, agent, learner.buffer()), self.clock)
-        self.actor.reset(plan.seeds().child("env", task.rank).integer())
+        self.actor = Actor(made, Lane(learner, agent, learner.buffer()), self.clock)
+        self.actor.reset(plan.seeds().child("env", rank).integer())
         self.own = agent.weights()
-        self.slots = [tree_map(lambda place, m=memory: place.view(m), task.places) for memory in task.slots.numpy()]
-        self.paused = task.paused.numpy().data
         self.begins = True
-        self.wake = 0.0
 
-    def run(self) -> None:
-        post(self.parent, ("ready", self.actor.env.spec.inexact))
-        while True:
-            kind, content = fetch(self.parent)
-            if kind == "act" and self.paused[0]:
-                post(self.parent, ("declined", None))
-            elif kind == "act":
-                self.act(*content)
-            elif kind == "state":
-                post(self.parent, ("state", {"actor": self.actor.state_dict(), "globals": global_state()}))
-            elif kind == "load" and content is not None:
-                self.load(content)
-            elif kind == "settings" and content:
-                configure(self.actor.env, content)
+    def state_dict(self) -> State:
+        return {"actor": self.actor.state_dict(), "globals": global_state()}
 
-    def load(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.actor.load_state_dict(state["actor"])
         load_global_state(state["globals"])
         self.begins = bool(self.actor.env.spec.inexact)
 
-    def act(self, slot: int, steps: int, total: int) -> None:
-        """Act a chunk into a slot, at the env step and with the total that the whole run has come to."""
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Set in the environments what controllers have set, if anything."""
+        if settings:
+            configure(self.actor.env, settings)
+
+    def steps(self, steps: int, total: int) -> Iterator[Step]:
+        """The steps of a chunk, at the env step and with the total that the whole run has come to."""
         self.clock.steps, self.clock.total = steps, total
-        version, store = self.weights.get(self.own), self.slots[slot]
-        for t in range(self.length):
+        for _ in range(self.length):
             for _, step in self.actor.step():
-                write(store, t, step)
-            if time.monotonic() >= self.wake:
-                self.wake = time.monotonic() + TICK
-                post(self.parent, ("alive", None))
-        episodes = [episode for _, episode in self.actor.take_episodes()]
-        post(self.parent, ("chunk", (version, self.begins, self.clock.steps - steps, episodes)))
-        self.begins = False
+                yield step
+
+    def end_chunk(self, steps: int) -> tuple[bool, int, list[Episode]]:
+        """Return whether the chunk that began at env step `steps` begins anew, how many it has, and its episodes."""
+        begins, self.begins = self.begins, False
+        return begins, self.clock.steps - steps, [episode for _, episode in self.actor.take_episodes()]

@@ -35,7 +35,7 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
     arguments = arguments or {}
     if names_code(env_id):
         return made(load_target(env_id, "environment"), env_id, num_envs, arguments)
-    record = _record(env_id)
+    record = record_of(env_id)
     if record is None:
         return _elsewhere(env_id, num_envs, arguments)
     try:
@@ -53,7 +53,7 @@ def provider(env_id: str, arguments: Mapping[str, object] | None = None) -> Prov
     Raises:
         UnknownEnv: no provider has this namespace. PluginError: it cannot be used.
     """
-    return built(_record(env_id) or usable("envs", DEFAULT), arguments or {})
+    return built(record_of(env_id) or usable("envs", DEFAULT), arguments or {})
 
 
 def env_ids() -> tuple[str, ...]:
@@ -71,8 +71,8 @@ def _ok() -> list[Record]:
     return [record for record in records() if record.group == "envs" and record.status == "ok"]
 
 
-def _record(env_id: str) -> Record | None:
-    """The provider of the id's namespace, or the default one without; None where no plugin has the namespace."""
+def record_of(env_id: str) -> Record | None:
+    """The plugin of the id's namespace, or the default one without; None where no plugin has the namespace."""
     namespace, slash, _ = env_id.rpartition("/")
     if not slash:
         return usable("envs", DEFAULT)

@@ -23,6 +23,9 @@ from rlplug_core.runs.journal import read
 #: The first file of a run directory, and one of the two marks of its lock.
 LOCK = "lock"
 
+#: Options that say where a run is, which changes nothing about what it is.
+PLACES = frozenset({"on", "cpus_per_actor", "gpus"})
+
 
 class RunDirectory:
     """Paths of a run, its configuration, and its lock."""
@@ -165,8 +168,8 @@ class RunDirectory:
 
 
 def group_of(algorithm: str, env: str, options: Mapping[str, object]) -> str:
-    """The hash of a configuration without its seed: runs of one group differ in the seed alone."""
-    rest = {name: value for name, value in options.items() if name != "seed"}
+    """The hash of a configuration without its seed: runs of one group differ in the seed, and maybe in their place."""
+    rest = {name: value for name, value in options.items() if name not in ("seed", *PLACES)}
     text = json.dumps([algorithm, env, rest], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

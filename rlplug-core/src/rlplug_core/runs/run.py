@@ -169,6 +169,7 @@ def resume(
     watch: Watch | None = None,
     hooks: bool = True,
     trust: bool = False,
+    on: str | None = None,
 ) -> Run:
     """Go on with an interrupted run from its newest readable checkpoint; same bits as if it had never stopped.
 
@@ -179,6 +180,7 @@ def resume(
         env: the environment, where no name rebuilds it, or where it has moved.
         total_timesteps: where to end instead; schedules keep the old total unless `rescale`.
         trust: whether to execute code that came with the run although this account has not written it.
+        on: where the actors are from now on, as the option `on` says it.
 
     Raises:
         Untrusted: there is such code.
@@ -188,12 +190,25 @@ def resume(
     """
     run = open_run(run, env=env, trust=trust)
     with run.directory.locked():  # before anything is read, since another process may be at it
-        _resume(run, total_timesteps, rescale, lambda plan: Session(plan, run.directory, run, Hooks(hooks), watch))
+        _resume(
+            run, _placed(plan_of(run), on), total_timesteps, rescale,
+            lambda plan: Session(plan, run.directory, run, Hooks(hooks), watch),
+        )  # fmt: skip
     return run
 
 
-def _resume(run: Run, total_timesteps: int | None, rescale: bool, session: Callable[[Plan], Session]) -> None:
-    status, plan = run.directory.left(), plan_of(run)
+def _placed(plan: Plan, on: str | None) -> Plan:
+    """The plan with its actors elsewhere, if somewhere is named."""
+    if on is not None:
+        plan = replace(plan, options=replace(plan.options, on=on))
+        plan.check()
+    return plan
+
+
+def _resume(
+    run: Run, plan: Plan, total_timesteps: int | None, rescale: bool, session: Callable[[Plan], Session]
+) -> None:  # fmt: skip
+    status = run.directory.left()
     checkpoints = Checkpoints(run.directory.checkpoints_path)
     if not checkpoints.kept("final", "step"):
         plan, warm = _begun(plan)

@@ -1,0 +1,79 @@
+"""Run an actor process of the decoupled runner."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from torch import Tensor
+
+from rlplug_core.loop.chunks import write
+from rlplug_core.loop.events import TICK
+from rlplug_core.loop.remote_actor import RemoteActor
+from rlplug_core.loop.shared_weights import SharedWeights
+from rlplug_core.loop.worker import attend, fetch, post
+from rlplug_core.types import State, tree_map
+
+
+@dataclass(frozen=True)
+class ActorTask:
+    """Everything an actor process needs; the plan travels as the words the user typed, so that no class is pickled.
+
+    Attributes:
+        values: the options by dotted name.
+        places, slots: where the arrays of a chunk lie in a slot, and the slots [slots, bytes] that all processes share.
+        weights: where the learner publishes.
+        paused: [1] not 0 while permits are to be declined.
+    """
+
+    algorithm: str
+    env: str
+    values: dict[str, Any]
+    rank: int
+    places: State
+    slots: Tensor
+    weights: SharedWeights
+    paused: Tensor
+
+
+def work(task: ActorTask, parent: Connection, lifeline: Connection) -> None:
+    """Build an actor, tell the parent, do what it says until it ends the process."""
+    attend(lambda: _Acting(task, parent).run(), parent, lifeline)
+
+
+class _Acting:
+    """An actor, and its talk with the parent: each message in is a permit for a chunk, or asks for the state."""
+
+    def __init__(self, task: ActorTask, parent: Connection) -> None:
+        self.remote = RemoteActor(task.algorithm, task.env, task.values, task.rank)
+        self.parent, self.weights = parent, task.weights
+        self.slots = [tree_map(lambda place, m=memory: place.view(m), task.places) for memory in task.slots.numpy()]
+        self.paused = task.paused.numpy().data
+        self.wake = 0.0
+
+    def run(self) -> None:
+        post(self.parent, ("ready", self.remote.actor.env.spec.inexact))
+        while True:
+            kind, content = fetch(self.parent)
+            if kind == "act" and self.paused[0]:
+                post(self.parent, ("declined", None))
+            elif kind == "act":
+                self.act(*content)
+            elif kind == "state":
+                post(self.parent, ("state", self.remote.state_dict()))
+            elif kind == "load" and content is not None:
+                self.remote.load_state_dict(content)
+            elif kind == "settings":
+                self.remote.configure(content)
+
+    def act(self, slot: int, steps: int, total: int) -> None:
+        """Act a chunk into a slot."""
+        version, store = self.weights.get(self.remote.own), self.slots[slot]
+        for t, step in enumerate(self.remote.steps(steps, total)):
+            write(store, t, step)
+            if time.monotonic() >= self.wake:
+                self.wake = time.monotonic() + TICK
+                post(self.parent, ("alive", None))
+        post(self.parent, ("chunk", (version, *self.remote.end_chunk(steps))))

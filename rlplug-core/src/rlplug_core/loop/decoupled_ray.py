@@ -1,0 +1,248 @@
+"""Actors behind Ray handles, as the learner's process sees them: placed, heard, replaced, ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import NonFinite, WorkerFailed, plain, warn
+from rlplug_core.loop.actor import Lane
+from rlplug_core.loop.async_processes import GLANCE, STARTUP
+from rlplug_core.loop.chunks import unpacked
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.ray_actor import RayActor
+from rlplug_core.loop.ray_cluster import check_nodes, check_room, join, leave, needed, reserve
+from rlplug_core.loop.traffic import Traffic
+from rlplug_core.protocols import Env
+from rlplug_core.types import Chunk, Episode, State, tree_map
+
+#: Chunks that one actor may be ahead of the learner, however large the lag may be: one that it acts and one to come.
+AHEAD = 2
+#: How often in a row an actor may be lost before it has sent a chunk.
+LOSSES = 3
+
+
+@dataclass
+class Seat:
+    """An actor's place in the fleet, and the handle that has it.
+
+    Attributes:
+        epoch: how many handles had it before.
+        losses: how many in a row were lost without a chunk.
+        delivered: whether any has sent a chunk.
+        acted: how many vector steps it had made at the last pulse.
+        silent: seconds without a sign of life.
+    """
+
+    rank: int
+    handle: Any
+    epoch: int = 0
+    losses: int = 0
+    delivered: bool = False
+    ready: bool = False
+    acted: int = 0
+    silent: float = 0.0
+    state: State | None = None
+
+
+class RayActors:
+    """The learner's end of the Ray link. Weights are put into Ray's store once per version, when somebody needs it, and
+    every node fetches them once. An answer has the epoch of who gave it; those of a lost actor are dropped.
+
+    Placing, transport and the detection of lost nodes are Ray's. Resumed runs are state-complete.
+    """
+
+    inexact = "actors arrive in an order that nothing fixes; --inline is exact"
+
+    def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
+        probe.close()
+        o = plan.options
+        self.plan, self.clock, self.weights = plan, clock, lane.agent.weights()
+        self.traffic = Traffic(plan.max_lag, AHEAD, o.actors, clock)
+        self.calls: dict[Any, tuple[Seat, int]] = {}
+        self.pulses: dict[Any, tuple[Seat, int]] = {}
+        self.saved: list[State | None] = [None] * o.actors
+        #: What controllers set in environments since they were made.
+        self.settings: dict[str, object] = {}
+        self.put: tuple[int, Any] = (-1, None)
+        self.checked, self.begun = time.monotonic(), False
+        join(o.on, o.actors * o.cpus_per_actor)
+        try:
+            check_room(o.actors, o.cpus_per_actor)
+            check_nodes(needed(plan))
+            self.gpus = reserve(o.gpus)
+            self.kind = ray.remote(
+                num_cpus=o.cpus_per_actor, max_restarts=0, scheduling_strategy="SPREAD", concurrency_groups={"pulse": 1}
+            )(RayActor)  # fmt: skip
+            self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(o.actors)]
+        except BaseException:
+            leave()
+            raise
+
+    @property
+    def version(self) -> int:
+        return self.traffic.version
+
+    def publish(self, weights: State) -> None:
+        self.traffic.published()
+
+    def receive(self) -> list[Chunk]:
+        """The next chunk that may be learned from; none after some time without one."""
+        self._begin()
+        self._grant()
+        self._hear(0.0 if self.traffic.permits.next() else GLANCE)
+        return self.traffic.take()
+
+    def episodes(self) -> Sequence[tuple[int, int, Episode]]:
+        return self.traffic.episodes()
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Tell the actors, which hear it between two chunks."""
+        self.settings = dict(settings)
+        for seat in self.seats:
+            if seat.ready:
+                self._call(seat, "configure", self.settings)
+
+    def state_dict(self) -> State:
+        """The state of a moment at which every actor stood still between two chunks; who has no place yet has none."""
+        while any(self.traffic.permits.acting(seat.rank) for seat in self.seats):
+            self._hear(GLANCE)
+        asked = [(seat, seat.epoch) for seat in self.seats if seat.ready]
+        for seat, _ in asked:
+            seat.state = None
+            self._call(seat, "state")
+        while any(seat.state is None and seat.epoch == epoch for seat, epoch in asked):
+            self._hear(GLANCE)
+        return {"all": [seat.state if seat.ready else None for seat in self.seats], **self.traffic.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        self.saved = list(state["all"])
+        self.traffic.load_state_dict(state)
+
+    def close(self) -> None:
+        for seat in self.seats:
+            ray.kill(seat.handle)
+        leave()
+
+    def _begin(self) -> None:
+        """Have all actors built, once it is known what they go on from."""
+        if not self.begun:
+            self.begun, self.checked = True, time.monotonic()
+            for seat in self.seats:
+                self._build(seat, self.saved[seat.rank])
+
+    def _build(self, seat: Seat, state: State | None) -> None:
+        """Those that take another's place draw other random numbers."""
+        values = {**self.plan.flat, "device": "cpu", "on": "local", "gpus": 0}
+        if seat.epoch:
+            values["seed"] = self.plan.seeds().child(f"actor {seat.rank}", seat.epoch).integer()
+        self._call(seat, "begin", self.plan.algorithm, self.plan.env, values, seat.rank, self.settings, state)
+
+    def _grant(self) -> None:
+        while permit := self.traffic.grant(seat.rank for seat in self.seats if seat.ready):
+            self._call(
+                self.seats[permit.source], "act", self._weights(), self.version, self.clock.steps, self.clock.total
+            )  # fmt: skip
+
+    def _weights(self) -> Any:
+        """The weights of the present version in Ray's store."""
+        if self.put[0] != self.version:
+            arrays = tree_map(lambda tensor: tensor.detach().cpu().numpy(), dict(self.weights))
+            self.put = self.version, ray.put(arrays)
+        return self.put[1]
+
+    def _call(self, seat: Seat, method: str, *arguments: Any) -> None:
+        seat.silent = 0.0
+        self.calls[getattr(seat.handle, method).remote(*arguments)] = seat, seat.epoch
+
+    def _hear(self, timeout: float) -> None:
+        """Take in all answers that are here; wait for one if there is none."""
+        open_ = [*self.calls, *self.pulses]
+        if open_:
+            ray.wait(open_, timeout=timeout)
+            here, _ = ray.wait(open_, num_returns=len(open_), timeout=0)
+            for answer in here:
+                self._answered(answer)
+        if time.monotonic() >= self.checked + GLANCE:
+            before, self.checked = self.checked, time.monotonic()
+            for seat in self.seats:
+                self._check(seat, self.checked - before)
+
+    def _answered(self, answer: Any) -> None:
+        pulse = answer in self.pulses
+        seat, epoch = (self.pulses if pulse else self.calls).pop(answer, (None, 0))
+        if seat is None or epoch != seat.epoch:  # of an actor that was lost
+            return
+        try:
+            content = ray.get(answer)
+        except RayTaskError as error:
+            said = plain(str(error.cause or error))
+            raise WorkerFailed(f"actor {seat.rank} could not be started on a node: {said}", str(error)) from error
+        except RayError as error:
+            self._replace(seat, f"was lost ({type(error).__name__})")
+        else:
+            self._alive(seat, content) if pulse else self._understand(seat, *content)
+
+    def _alive(self, seat: Seat, acted: int) -> None:
+        if acted != seat.acted:
+            seat.acted, seat.silent = acted, 0.0
+
+    def _understand(self, seat: Seat, epoch: int, kind: str, content: Any) -> None:
+        if epoch != seat.epoch:
+            return
+        seat.silent = 0.0
+        if kind == "chunk":
+            version, data, begins, count, episodes = content
+            chunk = Chunk(seat.rank, version, unpacked(data), begins)
+            self.traffic.arrived(chunk, count, [Episode(*one) for one in episodes])
+            seat.delivered, seat.losses = True, 0
+        elif kind == "state":
+            seat.state = content
+        elif kind == "ready":
+            seat.ready = True
+            self._call(seat, "configure", self.settings)  # which may have changed since it began
+        elif kind == "error":
+            raise WorkerFailed(f"actor {seat.rank} failed: {content[0]}", content[1])
+        elif kind == "not finite":
+            raise NonFinite(f"in actor {seat.rank}, {content[0]}")
+
+    def _check(self, seat: Seat, elapsed: float) -> None:
+        """Feel the pulse of an actor that is silent; replace one that has made no step for too long.
+
+        An actor without a place waits for one, unless it is among the first.
+        """
+        waited_for = any(other is seat for other, _ in self.calls.values())
+        if not waited_for or (seat.delivered and not seat.ready):
+            return
+        limit = self.plan.options.worker_timeout if seat.ready else STARTUP
+        seat.silent += min(elapsed, limit / 10)  # a look that comes late says that this process was stopped itself
+        if seat.silent > limit:
+            self._replace(seat, f"gave no sign of life for {limit:g} s")
+        elif seat.ready and seat.silent > limit / 4 and all(other is not seat for other, _ in self.pulses.values()):
+            call = seat.handle.pulse.options(concurrency_group="pulse").remote()
+            self.pulses[call] = seat, seat.epoch
+
+    def _replace(self, seat: Seat, how: str) -> None:
+        """Give the seat to a new actor; what the old one was at is lost.
+
+        Raises:
+            WorkerFailed: none has ever sent a chunk, or several in a row have not, so another would hardly do better.
+        """
+        seat.losses += 1
+        if not seat.delivered or seat.losses > LOSSES:
+            raise WorkerFailed(f"actor {seat.rank} {how} before it had acted a whole chunk", f"actor {seat.rank} {how}")
+        warn(f"actor {seat.rank} {how}; another one takes its place")
+        self.traffic.permits.lost(seat.rank)
+        for calls in (self.calls, self.pulses):
+            for call in [call for call, (other, _) in calls.items() if other is seat]:
+                del calls[call]
+        ray.kill(seat.handle)
+        seat.epoch, seat.ready, seat.acted, seat.silent, seat.state = seat.epoch + 1, False, 0, 0.0, None
+        seat.handle = self.kind.remote(seat.epoch)
+        self._build(seat, None)

@@ -1,0 +1,29 @@
+"""The places of a run's actors: this machine, or wherever a Ray cluster has room for them."""
+
+from __future__ import annotations
+
+import os
+
+from rlplug_core.errors import UsageError
+
+LOCAL, RAY = "local", "ray"
+
+
+def address_of(on: str) -> str:
+    """Return the address in `ray://HOST:PORT`; nothing for `ray`, a cluster on this machine that ends with the run.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    scheme, slashes, address = on.partition("://")
+    if scheme != RAY or bool(slashes) != bool(address):
+        raise UsageError(f"--on {on}: write local, ray, or ray://HOST:PORT with the address of a cluster's head")
+    return address
+
+
+def before_import(on: str) -> None:
+    """Say what Ray reads when it is imported: a cluster of our own stays on the loopback interface, whose address Ray
+    takes for that of the machine on other systems than Linux; and Ray reports to nobody how it is used."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not address_of(on):
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -1,0 +1,83 @@
+"""An actor of the decoupled runner behind a Ray handle: it acts a chunk each time that it is called."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlplug_core.config.targets import describe
+from rlplug_core.errors import NonFinite, RlplugError
+from rlplug_core.loop.chunks import chunk_arrays, packed, write
+from rlplug_core.loop.remote_actor import RemoteActor
+from rlplug_core.types import Array, State, tree_map
+
+#: What every call returns: the epoch of the actor, which kind of answer it is, its content.
+Answer = tuple[int, str, Any]
+
+
+class RayActor:
+    """Built at the first call, so that whatever fails is answered like everything else.
+
+    Args:
+        epoch: how many actors had this place before; it is in every answer, so that late ones are known.
+
+    Attributes:
+        acted: how many vector steps it has made: the sign of life that `pulse` gives while another call goes on.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch, self.acted, self.version = epoch, 0, -1
+
+    def begin(
+        self, algorithm: str, env: str, values: dict[str, Any], rank: int, settings: Mapping[str, object],
+        state: State | None,
+    ) -> Answer:  # fmt: skip
+        """Build the actor with what controllers have set, and let it go on from a state if there is one."""
+        return self._answer("ready", lambda: self._begin(RemoteActor(algorithm, env, values, rank), settings, state))
+
+    def configure(self, settings: Mapping[str, object]) -> Answer:
+        return self._answer("configured", lambda: self.remote.configure(settings))
+
+    def act(self, weights: Mapping[str, Any], version: int, steps: int, total: int) -> Answer:
+        """Act a chunk with these weights, numpy arrays, at the env step and with the total of the whole run."""
+        return self._answer("chunk", lambda: self._act(weights, version, steps, total))
+
+    def state(self) -> Answer:
+        return self._answer("state", lambda: self.remote.state_dict())
+
+    def pulse(self) -> int:
+        return self.acted
+
+    def _begin(self, remote: RemoteActor, settings: Mapping[str, object], state: State | None) -> None:
+        self.remote = remote
+        remote.configure(settings)
+        if state is not None:
+            remote.load_state_dict(state)
+            remote.configure(settings)
+
+    def _act(self, weights: Mapping[str, Any], version: int, steps: int, total: int) -> Any:
+        if version != self.version:
+            tree_map(_put, dict(self.remote.own), dict(weights))
+            self.version = version
+        data: State | None = None
+        for t, step in enumerate(self.remote.steps(steps, total)):
+            if data is None:
+                data = chunk_arrays(step, self.remote.length)
+            write(data, t, step)
+            self.acted += 1
+        assert data is not None
+        begins, count, episodes = self.remote.end_chunk(steps)
+        return version, packed(data), begins, count, [one.plain() for one in episodes]
+
+    def _answer(self, kind: str, work: Callable[[], Any]) -> Answer:
+        try:
+            return self.epoch, kind, work()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it was, the learner must learn of it
+            reason = str(error) if isinstance(error, RlplugError) else describe(error)
+            kind = "not finite" if isinstance(error, NonFinite) else "error"
+            return self.epoch, kind, (reason, traceback.format_exc())
+
+
+def _put(own: Any, array: Array) -> None:
+    own.detach().numpy()[...] = array

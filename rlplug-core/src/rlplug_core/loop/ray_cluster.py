@@ -1,0 +1,167 @@
+"""Joins a Ray cluster, one that is there or one on this machine alone, and checks what its nodes have installed.
+
+Nothing that can run is pickled: with a `code_search_path` Ray sends the names of functions and classes, which every
+node imports from its own installation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rlplug_core.config.targets import is_target
+from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
+from rlplug_core.loop.async_processes import safe_path
+from rlplug_core.loop.places import address_of
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.signals import STOPPING
+from rlplug_core.plugins import find
+from rlplug_core.plugins.envs import names_code, record_of
+from rlplug_core.plugins.records import Record
+from rlplug_core.plugins.single_wrappers import SHORT
+from rlplug_core.plugins.wrapping import split
+
+try:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+    from ray.job_config import JobConfig
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError as error:
+    raise MissingPackage(f"--on ray needs ray: python -m pip install 'rlplug-core[ray]' ({error})") from error
+
+#: A directory that only the system's owner writes, where nothing to import lies. Ray puts the working directory first
+#: on the path of all its workers, who would import a `torch.py` there.
+NOWHERE = "/"
+#: How soon a cluster of our own takes a node for dead: after so many looks without an answer, so many ms apart.
+HEALTH = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 1000,
+          "health_check_failure_threshold": 3}  # fmt: skip
+#: Seconds that a node may take to say what it has installed.
+ASKING = 120.0
+
+
+@contextlib.contextmanager
+def _as_before() -> Iterator[None]:
+    """Keep what Ray changes in this process when it is joined: handlers of signals, the working directory."""
+    before, place = {number: signal.getsignal(number) for number in STOPPING}, os.getcwd()
+    os.chdir(NOWHERE)
+    try:
+        yield
+    finally:
+        os.chdir(place)
+        with contextlib.suppress(ValueError):  # not the main thread, where Ray has left them alone
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def join(on: str, cpus: float) -> None:
+    """Join the cluster `on`, or start one with room for `cpus`: on the loopback interface, without a dashboard.
+
+    A cluster of our own asks everyone for a token, which Ray makes and keeps in ~/.ray/auth_token, unless RAY_AUTH_MODE
+    says otherwise; so does another one where Ray finds its token there or in RAY_AUTH_TOKEN.
+
+    Raises:
+        UsageError: this process has joined one already. RlplugError: it cannot be joined.
+    """
+    address = address_of(on) or "local"
+    if ray.is_initialized():
+        raise UsageError("this process has joined a Ray cluster already; leave it with ray.shutdown()")
+    own: dict[str, Any] = {}
+    if address == "local":
+        own = {"num_cpus": max(math.ceil(cpus), os.cpu_count() or 1), "include_dashboard": False,
+               "_system_config": HEALTH}  # fmt: skip
+    try:
+        with safe_path(), _as_before(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ray.init(
+                address=address, job_config=JobConfig(code_search_path=[NOWHERE]), log_to_driver=False,
+                logging_level=logging.CRITICAL, **own,
+            )  # fmt: skip
+    except (OSError, RuntimeError, ValueError, RayError) as error:
+        leave()
+        raise RlplugError(f"no Ray cluster at {address}: {plain(str(error))}") from error
+
+
+def leave() -> None:
+    """Leave the cluster; one of our own ends."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.shutdown()
+
+
+def check_room(actors: int, cpus: float) -> None:
+    """Refuse more actors than the cluster has cores for: they would wait for ever.
+
+    Raises:
+        UsageError: there are too few.
+    """
+    there = ray.cluster_resources().get("CPU", 0.0)
+    if actors * cpus > there:
+        raise UsageError(
+            f"{actors} actors with {cpus:g} CPUs each do not fit into the cluster's {there:g}; use fewer --actors, "
+            "smaller --cpus-per-actor, or add nodes"
+        )
+
+
+def reserve(gpus: int) -> Any:
+    """Reserve GPUs of this machine for the learner, which runs in this process, as long as the result is kept.
+
+    Raises:
+        UsageError: the cluster has none free here.
+    """
+    if not gpus:
+        return None
+    here = f"node:{ray.util.get_node_ip_address()}"
+    group = ray.util.placement_group([{"GPU": gpus, here: 0.001}])
+    if not group.wait(ASKING / 10):
+        ray.util.remove_placement_group(group)
+        raise UsageError(f"--gpus {gpus}: the cluster has no {gpus} free on this machine, where the learner is")
+    return group
+
+
+def needed(plan: Plan) -> dict[str, str]:
+    """The distributions that every node must have, and in which version: core, and the plugins that the plan names."""
+    found: list[Record | None] = []
+    if not is_target(plan.algorithm):
+        found.append(find("algorithms", plan.algorithm))
+    if not names_code(plan.env):
+        found.append(record_of(plan.env))
+    wrappers = [split(one.words)[0] for one in plan.wrappings]
+    found += [find("wrappers", name) for name in wrappers if not is_target(name) and not name.startswith(SHORT)]
+    names = {"rlplug-core", *(record.distribution for record in found if record is not None)}
+    return {name: version(name) for name in sorted(names)}
+
+
+def check_nodes(packages: Mapping[str, str]) -> None:
+    """Ask every node of the cluster for the versions of `packages`.
+
+    Raises:
+        MissingPackage: one lacks some, or has other versions; it says what to type there.
+    """
+    for node in ray.nodes():
+        if node["Alive"]:
+            missing = {
+                name: there for name in packages if (there := _installed(node["NodeID"], name)) != packages[name]
+            }
+            if missing:
+                line = " ".join(f"'{name}=={packages[name]}'" for name in missing)
+                said = ", ".join(f"{name} {there}" if there else f"no {name}" for name, there in missing.items())
+                raise MissingPackage(f"node {node['NodeManagerAddress']} has {said}: python -m pip install {line}")
+
+
+def _installed(node: str, package: str) -> str:
+    """The version of a package on a node, or nothing: Python's own function is there whatever is installed."""
+    ask = ray.remote(num_cpus=0, max_retries=0)(version)
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    try:
+        return str(ray.get(ask.options(scheduling_strategy=strategy).remote(package), timeout=ASKING))
+    except RayTaskError as error:
+        if isinstance(error.cause, PackageNotFoundError):
+            return ""
+        raise

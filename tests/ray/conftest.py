@@ -1,0 +1,33 @@
+"""Clusters for tests: on the loopback interface, with a token of their own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+@pytest.fixture
+def three_nodes() -> Iterator[object]:
+    """A head without CPUs, and three nodes with one each."""
+    from ray.cluster_utils import Cluster
+
+    from rlplug_core.loop.ray_cluster import HEALTH
+
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": HEALTH},
+    )
+    try:
+        for _ in range(3):
+            cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, include_dashboard=False)
+        yield cluster
+    finally:
+        cluster.shutdown()

@@ -1,0 +1,197 @@
+"""Actors behind Ray handles: they feed one learner within the bound on the lag, whatever befalls their nodes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rlplug_core.errors import MissingPackage, UsageError, WorkerFailed
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import Run, resume, train
+from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored
+from tests.core.loop.test_actor_processes import lags_of
+from tests.core.loop.test_async_processes import alive, group, start
+
+pytest.importorskip("ray")
+#: Seconds after which nothing of a killed run may be left.
+GONE = 60.0
+
+
+def on_ray(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:
+    given = {"runner": "decoupled", "on": "ray", "actors": 2, "total_timesteps": 400, **options}
+    return make_runner(algorithm, env, **given)
+
+
+def descendants(name: str) -> list[psutil.Process]:
+    """The processes of that title below this one."""
+    found = psutil.Process().children(recursive=True)
+    return [one for one in found if one.is_running() and name in " ".join(one.cmdline())]
+
+
+def test_actors_feed_one_learner_within_the_bound_over_loopback_alone() -> None:
+    runner = on_ray(total_timesteps=1000, max_lag=1)
+    try:
+        import ray
+        from ray.experimental.internal_kv import _internal_kv_list
+
+        before = runner.snapshot().policy.outputs.weight.clone()
+        lags = lags_of(runner)
+        assert (runner.snapshot().policy.outputs.weight != before).any()
+        assert 1000 <= runner.clock.steps < 1000 + 8
+        assert len(lags) == runner.clock.updates == 125
+        assert max(lags) <= 1
+        assert {rank for _, rank, _ in runner.episodes()} == {0, 1}
+        family = [one.pid for one in psutil.Process().children(recursive=True)]
+        listening = {c.laddr.ip for c in psutil.net_connections("tcp") if c.pid in family and c.status == "LISTEN"}
+        assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
+        (dashboard,) = descendants("dashboard.py")  # Ray's own head starts it always, and then it serves nobody
+        assert "--disable-frontend" in dashboard.cmdline()
+        exported = [
+            key for table in (b"RemoteFunction", b"ActorClass") for key in _internal_kv_list(table, namespace=b"fun")
+        ]
+        assert not exported, "no code may travel"
+        assert ray.nodes()[0]["NodeManagerAddress"] == "127.0.0.1"
+    finally:
+        runner.close()
+
+
+def test_a_replay_learns_from_several_actors_and_a_state_goes_on_elsewhere() -> None:
+    runner = on_ray(TINY_Q, chunk_steps=5, total_timesteps=100_000)
+    states: list[Any] = []
+
+    def poll() -> None:
+        if runner.clock.updates > 20 and all(ring.added > 20 for ring in runner.buffer.rings):
+            states.append(stored(runner.state_dict()))
+            runner.clock.stop = len(states) == 2  # the first one disturbs nothing
+
+    try:
+        runner.run(poll)
+    finally:
+        runner.close()
+    again = make_runner(TINY_Q, chunk_steps=5, runner="decoupled", actors=2, total_timesteps=100_000)
+    try:
+        again.load_state_dict(states[-1])
+        assert_same(states[-1]["learner"], stored(again.snapshot().state_dict()))
+        again.clock.limit = states[-1]["clock"]["steps"] + 200
+        assert max(lags_of(again)) <= 3
+    finally:
+        again.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = on_ray(total_timesteps=10**6, worker_timeout=4.0)
+    victims: list[int] = []
+
+    def poll() -> None:
+        if not victims and all(seat.delivered for seat in runner.fleet.seats):
+            victims.append(descendants("ray::RayActor")[0].pid)
+            os.kill(victims[0], number)
+        replaced = [seat for seat in runner.fleet.seats if seat.epoch]
+        runner.clock.stop = any(not seat.losses for seat in replaced)
+
+    try:
+        assert max(lags_of(runner, poll)) <= 3
+        assert sorted(seat.epoch for seat in runner.fleet.seats) == [0, 1]
+    finally:
+        runner.close()
+    assert not alive(victims[0])
+    how = "was lost" if number is signal.SIGKILL else "gave no sign of life for 4 s"
+    assert how in capsys.readouterr().err
+
+
+def test_a_lost_node_costs_no_more_than_its_chunks(three_nodes: Any) -> None:
+    """Its actors find a place on what is left; the run never goes back behind anything that it has learned from."""
+    runner = on_ray(on=f"ray://{three_nodes.address}", actors=2, total_timesteps=10**6, worker_timeout=10.0)
+    lost: list[float] = []
+    seen: list[int] = []
+
+    def poll() -> None:
+        seen.append(runner.clock.steps)
+        if not lost and all(seat.delivered for seat in runner.fleet.seats):
+            node = next(n for n in three_nodes.worker_nodes if acts(n))
+            raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+            for process in [raylet, *raylet.children(recursive=True)]:
+                process.kill()
+            lost.append(time.monotonic())
+        replaced = [seat for seat in runner.fleet.seats if seat.epoch]
+        runner.clock.stop = bool(replaced) and all(seat.delivered and not seat.losses for seat in replaced)
+        if runner.clock.stop:
+            lost.append(time.monotonic())
+
+    try:
+        assert max(lags_of(runner, poll)) <= 3
+    finally:
+        runner.close()
+    assert seen == sorted(seen)
+    print(f"a lost node cost {lost[1] - lost[0]:.1f} s")  # noqa: T201
+
+
+def acts(node: Any) -> bool:
+    """Whether an actor of ours is on that node of a cluster."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    return any("ray::RayActor" in " ".join(child.cmdline()) for child in raylet.children(recursive=True))
+
+
+@pytest.mark.parametrize(("env", "sentence"), [
+    (f"{ENVS}:CrashingWorker", "actor [01] failed: RuntimeError: the environment broke after 20 steps"),
+    (f"{HERE}:".replace("fakes.py", "harmful.py") + "FailsToBuild", "actor [01] failed: '.*:FailsToBuild' cannot be m"),
+])  # fmt: skip
+def test_a_fault_that_another_actor_would_share_ends_the_run(tmp_path: Path, env: str, sentence: str) -> None:
+    options = {"runner": "decoupled", "on": "ray", "total_timesteps": 10**6, "eval_episodes": 2, "chunk_steps": 50}
+    with pytest.raises(WorkerFailed, match=sentence):
+        train(TINY, env, options, out=tmp_path, hooks=False)
+
+
+def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on_in_another_cluster(tmp_path: Path) -> None:
+    process = start(tmp_path, runner="decoupled", on="ray", actors=2, log_every=200, checkpoint_every=1000)
+    family: list[psutil.Process] = []
+    within(GONE, lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) >= 4
+    process.kill()
+    process.communicate(timeout=GONE)
+    began = time.monotonic()
+    within(GONE, lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE])
+    print(f"nothing was left after {time.monotonic() - began:.1f} s")  # noqa: T201
+    assert not group(process.pid)
+    run = Run(RunDirectory.open(tmp_path / "run"))
+    assert run.status == "killed"
+    steps = max(int(path.name.split("-")[1]) for path in (run.path / "checkpoints").glob("step-*"))
+    again = resume(run, total_timesteps=steps + 500, hooks=False, on="ray")
+    assert again.status == "finished"
+    assert [record.step for record in read(run.journal)][-1] >= steps + 500
+
+
+def within(seconds: float, condition: Any) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came"
+        time.sleep(0.05)
+
+
+def test_what_a_cluster_lacks_is_said_at_the_start(three_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlplug_core.loop import ray_cluster
+
+    with pytest.raises(UsageError, match="4 actors with 1 CPUs each do not fit into the cluster's 3"):
+        on_ray(on=f"ray://{three_nodes.address}", actors=4)
+    ray_cluster.join(f"ray://{three_nodes.address}", 1)
+    try:
+        with pytest.raises(MissingPackage, match=r"no rlplug-absent: python -m pip install 'rlplug-absent==1\.2'"):
+            ray_cluster.check_nodes({"rlplug-absent": "1.2"})
+        monkeypatch.setattr(ray_cluster, "ASKING", 10.0)
+        with pytest.raises(UsageError, match="no 1 free on this machine"):
+            ray_cluster.reserve(1)
+        with pytest.raises(UsageError, match="has joined a Ray cluster already"):
+            ray_cluster.join("ray", 1)
+    finally:
+        ray_cluster.leave()
