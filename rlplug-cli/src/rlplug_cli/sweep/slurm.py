@@ -96,5 +96,5 @@ def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise MissingPackage(
-            f"no '{command[0]}' here: --on slurm is typed on a machine that submits to Slurm"
+            f"no '{command[0]}' here; type --on slurm on a machine that submits to Slurm"
         ) from error
