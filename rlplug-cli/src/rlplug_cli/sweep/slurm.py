@@ -95,6 +95,4 @@ def _ask(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise MissingPackage(
-            f"no '{command[0]}' here; type --on slurm on a machine that submits to Slurm"
-        ) from error
+        raise MissingPackage(f"no '{command[0]}' here; type --on slurm on a machine that submits to Slurm") from error
