@@ -39,8 +39,8 @@ ABOUT = """# What the algorithms learn
 weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the final return of a seed is the
 mean return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first
 evaluation that reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it.
-Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`) are two processes, whose order nothing
-fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn noisy
+Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
+nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn noisy
 weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1.
 
 {learning}
@@ -114,6 +114,7 @@ GOALS = (
     Goal("a3c", "CartPole-v1", 200_000, 475),
     Goal("impala", "CartPole-v1", 200_000, 475),
     Goal("appo", "CartPole-v1", 200_000, 475),
+    Goal("apex", "CartPole-v1", 100_000, 475),
     Goal("ppo", "CartPole-v1", 100_000, 475),
     Goal("vqn", "CartPole-v1", 300_000, 400),
     Goal("vsarsa", "CartPole-v1", 300_000, 400),

@@ -25,7 +25,7 @@ PAGES = HERE.parent / "algorithms"
 RECORD = HERE.parent.parent / "bench" / "learning.jsonl"
 #: Names that share a page with others, and the page.
 SHARED = {
-    **dict.fromkeys(("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
+    **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
     "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
 }  # fmt: skip
 #: Text stays text, and the same runs give the same file.

@@ -12,7 +12,7 @@ SMALL = {"net.hidden": [16, 16], "batch_size": 16}
 NAMES: dict[str, dict[str, object]] = {
     "a2c": {}, "a3c": {}, "ppo": {}, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {}, "acer": {},
     "acer-continuous": {}, "acktr": {}, "impala": {}, "appo": {}, "trpo": {}, "vac": {}, "vpg": {},
-    **dict.fromkeys(("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
+    **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete"), SMALL),
     "qrdqn": {**SMALL, "n_quantiles": 8},
     "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 16, "n_steps": 32, "batch_size": 64},

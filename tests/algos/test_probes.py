@@ -53,6 +53,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 #: And those that sum rewards.
 SUMMING: dict[str, dict[str, Any]] = {
     "nstep-dqn": REPLAY,
+    "apex": {**REPLAY, **PRIORITIZED, "runner": "sync"},
     "rainbow": {**REPLAY, **NOISY, **PRIORITIZED, **ATOMS, "v_max": 4.0, "n_atoms": 26},
     "rainbow-iqn": {**REPLAY, **NOISY, **PRIORITIZED, **IMPLICIT},
     "nstep-q": {**WORKERS, "n_steps": 3, "replay_ratio": 1.0, "exploration_final_eps": 0.6},

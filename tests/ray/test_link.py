@@ -15,7 +15,7 @@ from rlplug_core.errors import MissingPackage, UsageError, WorkerFailed
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
-from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_actor_processes import lags_of
 from tests.core.loop.test_async_processes import alive, group, start
 
@@ -142,14 +142,12 @@ def acts(node: Any) -> bool:
     return any("ray::RayActor" in " ".join(child.cmdline()) for child in raylet.children(recursive=True))
 
 
-@pytest.mark.parametrize(("env", "sentence"), [
-    (f"{ENVS}:CrashingWorker", "actor [01] failed: RuntimeError: the environment broke after 20 steps"),
-    (f"{HERE}:".replace("fakes.py", "harmful.py") + "FailsToBuild", "actor [01] failed: '.*:FailsToBuild' cannot be m"),
-])  # fmt: skip
-def test_a_fault_that_another_actor_would_share_ends_the_run(tmp_path: Path, env: str, sentence: str) -> None:
-    options = {"runner": "decoupled", "on": "ray", "total_timesteps": 10**6, "eval_episodes": 2, "chunk_steps": 50}
-    with pytest.raises(WorkerFailed, match=sentence):
-        train(TINY, env, options, out=tmp_path, hooks=False)
+def test_a_fault_that_another_actor_would_share_ends_the_run(tmp_path: Path) -> None:
+    env, options = f"{Path(__file__).with_name('broken.py')}:FailsOnNodes", {"runner": "decoupled", "on": "ray"}
+    with pytest.raises(WorkerFailed, match="actor [01] failed: '.*:FailsOnNodes' cannot be made") as caught:
+        train(TINY, env, {**options, "total_timesteps": 10**6, "eval_episodes": 2}, out=tmp_path, hooks=False)
+    assert "no display" in caught.value.details
+    assert Run(RunDirectory.open(next(tmp_path.iterdir()))).status == "failed"
 
 
 def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on_in_another_cluster(tmp_path: Path) -> None:

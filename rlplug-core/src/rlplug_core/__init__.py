@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         action_noise,
     )
     from rlplug_core.acting.epsilon_greedy import EpsilonGreedy, NoisyGreedy, Softmax, of_action
-    from rlplug_core.acting.explorer import check_exploration, epsilon_schedule, explorer, final_epsilon
+    from rlplug_core.acting.explorer import actor_epsilon, check_exploration, epsilon_schedule, explorer, final_epsilon
     from rlplug_core.acting.policy_agent import NetworkAgent, PolicyAgent
     from rlplug_core.acting.recurrent import MemoryAgent, check_no_units, check_whole_rows, recurrent_values, sequences
     from rlplug_core.algorithm import Algorithm, Context, pure
@@ -103,7 +103,7 @@ _MODULES = {
     "acting.behavior": "BehaviorAgent",
     "acting.continuous": "ActionNoise GaussianNoise NoiseAgent OrnsteinUhlenbeck SampleAgent action_noise",
     "acting.epsilon_greedy": "EpsilonGreedy NoisyGreedy Softmax of_action",
-    "acting.explorer": "check_exploration epsilon_schedule explorer final_epsilon",
+    "acting.explorer": "actor_epsilon check_exploration epsilon_schedule explorer final_epsilon",
     "acting.policy_agent": "NetworkAgent PolicyAgent",
     "acting.recurrent": "MemoryAgent check_no_units check_whole_rows recurrent_values sequences",
     "algorithm": "Algorithm Context pure",
@@ -172,7 +172,7 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "RolloutBuffer", "Run", "SPACES", "SampleAgent", "Samples", "Schedule", "Scheduled", "Seeds", "Several",
     "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store", "Target",
     "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion", "UsageError",
-    "absorb_moments", "action_noise", "categorical_projection", "check_exploration", "check_no_units",
+    "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection", "check_exploration", "check_no_units",
     "check_standardize", "check_whole_rows", "choice", "chosen", "constant", "cosine", "due",
     "epsilon_schedule", "explorer", "fast_forward", "fast_q", "final_epsilon", "gae", "gaussian_kl_slope",
     "gaussian_score", "hookimpl", "host", "integer", "linear", "load", "log", "log_probs", "masked",

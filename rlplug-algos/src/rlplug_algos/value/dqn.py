@@ -30,6 +30,7 @@ class DQNConfig(rl.Config):
     exploration_final_eps: rl.Fraction = 0.05  # chance of a random action at the end
     exploration_fraction: rl.Positive = 0.2  # share of the run over which that chance falls
     exploration_points: tuple[float, ...] = ()  # further points on its way, each a share of the run and a chance
+    exploration_alpha: rl.NonNegative = 0.0  # actor i of N explores with eps ** (1 + this * i / (N - 1)); 0 is alike
     eval_eps: rl.Fraction = 0.0  # chance of a random action in evaluation
     softmax_temperature: rl.Scheduled[rl.Positive] | None = None  # explore by a softmax of values over this instead
     double: bool = False  # let the online network choose the target's action (van Hasselt et al., 2016)
@@ -78,6 +79,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
         epsilon = rl.epsilon_schedule(
             c.exploration_initial_eps, c.exploration_final_eps, c.exploration_fraction, c.exploration_points
         )
+        epsilon = rl.actor_epsilon(epsilon, rank, ranks, c.exploration_alpha)
         return rl.explorer(
             self.q_network, epsilon, self.agent_seeds(rank), inference_backend=self.inference_backend,
             softmax_temperature=None if c.softmax_temperature is None else self.schedule("softmax_temperature"),

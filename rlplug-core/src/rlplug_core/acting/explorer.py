@@ -55,6 +55,18 @@ def epsilon_schedule(initial: float, final: float, fraction: float, points: Sequ
     return piecewise([(0.0, initial), *between, (fraction, final)])
 
 
+def actor_epsilon(epsilon: Schedule, rank: int, ranks: int, alpha: float) -> Schedule:
+    """Return the chance of actor `rank` of `ranks`: epsilon ** (1 + alpha * rank / (ranks - 1)).
+
+    So some actors explore and others follow what is known (Horgan et al., 2018, arXiv:1803.00933, section 4.1, where
+    alpha is 7 and epsilon 0.4). With alpha 0, and for the first actor, it is `epsilon`.
+    """
+    if not alpha or not rank:
+        return epsilon
+    power = 1 + alpha * rank / (ranks - 1)
+    return lambda progress: epsilon(progress) ** power
+
+
 def check_exploration(
     fraction: float, points: Sequence[float], noisy: str | None, softmax_temperature: float | None
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlplug_core.plugins.records import Group
 
 _ALGORITHMS = (
-    "a2c", "a3c", "acer", "acer-continuous", "acktr", "appo", "c51", "crossq", "ddpg", "ddqn", "dqn",
+    "a2c", "a3c", "acer", "acer-continuous", "acktr", "apex", "appo", "c51", "crossq", "ddpg", "ddqn", "dqn",
     "dueling-dqn", "impala", "iqn", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "ppo-recurrent", "qrdqn",
     "rainbow", "rainbow-iqn", "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
 )  # fmt: skip
