@@ -40,8 +40,8 @@ weights are evaluated twenty times over 100 greedy episodes, and the best are ke
 mean return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first
 evaluation that reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it.
 Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
-nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn noisy
-weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1.
+nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn
+noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1.
 
 {learning}
 

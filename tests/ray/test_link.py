@@ -144,7 +144,7 @@ def acts(node: Any) -> bool:
 
 def test_a_fault_that_another_actor_would_share_ends_the_run(tmp_path: Path) -> None:
     env, options = f"{Path(__file__).with_name('broken.py')}:FailsOnNodes", {"runner": "decoupled", "on": "ray"}
-    with pytest.raises(WorkerFailed, match="actor [01] failed: '.*:FailsOnNodes' cannot be made") as caught:
+    with pytest.raises(WorkerFailed, match=r"actor [01] failed: '.*:FailsOnNodes' cannot be made") as caught:
         train(TINY, env, {**options, "total_timesteps": 10**6, "eval_episodes": 2}, out=tmp_path, hooks=False)
     assert "no display" in caught.value.details
     assert Run(RunDirectory.open(next(tmp_path.iterdir()))).status == "failed"
