@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import ENVS, TINY, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_actor_processes import lags_of
-from tests.core.loop.test_async_processes import alive, group, start
+from tests.core.loop.test_async_processes import SCRIPT, alive
 
 pytest.importorskip("ray")
 #: Seconds after which nothing of a killed run may be left.
@@ -151,9 +153,10 @@ def test_a_fault_that_another_actor_would_share_ends_the_run(tmp_path: Path) -> 
 
 
 def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on_in_another_cluster(tmp_path: Path) -> None:
-    process = start(tmp_path, runner="decoupled", on="ray", actors=2, log_every=200, checkpoint_every=1000)
-    family: list[psutil.Process] = []
-    within(GONE, lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
+    options = {"runner": "decoupled", "on": "ray", "actors": 2, "log_every": 200, "checkpoint_every": 1000}
+    code = SCRIPT.format(options=options, algorithm=TINY, env=f"{ENVS}:Chain", out=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    within(5 * GONE, lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
     family = psutil.Process(process.pid).children(recursive=True)
     assert len(family) >= 4
     process.kill()
@@ -161,7 +164,6 @@ def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on_in_anot
     began = time.monotonic()
     within(GONE, lambda: not [one for one in family if one.is_running() and one.status() != psutil.STATUS_ZOMBIE])
     print(f"nothing was left after {time.monotonic() - began:.1f} s")  # noqa: T201
-    assert not group(process.pid)
     run = Run(RunDirectory.open(tmp_path / "run"))
     assert run.status == "killed"
     steps = max(int(path.name.split("-")[1]) for path in (run.path / "checkpoints").glob("step-*"))
