@@ -2,27 +2,32 @@
 
     python bench/reading_path.py
 
-One rollout (or a few steps of replay) and one update of PPO, DQN and SAC on CartPole and Pendulum, traced by
-`sys.setprofile`: every file that runs counts, with and without normalizers and a schedule. Beside it stands what
-Stable-Baselines3 2.9 has by the same measure (traced once; it is not installed here).
+Steps and updates of PPO, DQN and SAC on CartPole and Pendulum, traced by `sys.setprofile` after as many that made
+buffers and looked up the networks' forms: every file that runs counts. The columns "rules" are of runs as they are,
+those of "autograd" of runs whose losses autograd alone differentiates, so that the definition runs which is read.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import rlplug_algos
 import rlplug_core
+from rlplug_core.algorithm import Algorithm
 from rlplug_core.clock import Clock
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 
 ROOTS = {Path(package.__file__ or "").parent: package.__name__ for package in (rlplug_core, rlplug_algos)}
 
+#: Env steps of the trace, and of what runs before it.
+STEPS = 128
 #: Runs, each with its algorithm, environment and options.
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "CartPole-v1", {"num_envs": 2, "n_steps": 64, "batch_size": 32, "n_epochs": 1}),
@@ -77,11 +82,24 @@ def traced(run: Callable[[], object]) -> Trace:
     return trace
 
 
+@contextmanager
+def autograd_alone() -> Iterator[None]:
+    """No loss goes by rules."""
+    with patch.object(Algorithm, "in_numpy", lambda learner, batch, *networks: batch):
+        yield
+
+
 def whole(name: str) -> tuple[Trace, Trace]:
-    """The trace of a run from the loop to the weights, and that of one more update alone."""
+    """The trace of the second half of a run from the loop to the weights, and that of one more update alone."""
     algorithm, env, options = RUNS[name]
-    plan = Plan.make(algorithm, env, {"seed": 1, "total_timesteps": 128, **options})
-    runner: Any = build(plan, Clock(128))
+    plan = Plan.make(algorithm, env, {"seed": 1, "total_timesteps": 2 * STEPS, **options})
+    runner: Any = build(plan, Clock(2 * STEPS))
+
+    def until_half() -> None:
+        runner.clock.stop = runner.clock.steps >= STEPS
+
+    runner.run(until_half)
+    runner.clock.stop = False
     trace = traced(lambda: runner.run(lambda: None))
     batches: list[Any] = []
     lane = runner.actor.lane
@@ -92,11 +110,21 @@ def whole(name: str) -> tuple[Trace, Trace]:
     return trace, traced(lambda: lane.learner.update(batches[0], runner.clock))
 
 
+def row(name: str) -> str:
+    """One line of the table: files, functions and switches of an update, by rules and by autograd."""
+    counts: list[int] = []
+    for way in (nullcontext, autograd_alone):
+        with way():
+            trace, update = whole(name)
+        counts += [len(trace.files), len(trace.functions), update.switches]
+    return f"{name:<32}" + "".join(f"{count:>11}" for count in counts)
+
+
 def main() -> None:
-    print(f"{'run':<32} {'files':>6} {'functions':>10} {'switches of files in an update':>32}")
+    print(f"{'':<32}{'rules':>11}{'':<22}{'autograd':>11}")
+    print(f"{'run':<32}" + 2 * f"{'files':>11}{'functions':>11}{'switches':>11}")
     for name in RUNS:
-        trace, update = whole(name)
-        print(f"{name:<32} {len(trace.files):>6} {len(trace.functions):>10} {update.switches:>32}")
+        print(row(name))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.evaluate import evaluate
-from rlplug_core.loop.events import Meter
-from rlplug_core.loop.sync import loop
+from rlplug_core.loop.sync import Meter, loop
 from rlplug_core.protocols import Link
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain

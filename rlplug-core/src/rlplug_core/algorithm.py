@@ -113,7 +113,8 @@ class Algorithm(nn.Module, Generic[B]):
 
     def update(self, batch: B, clock: Clock) -> Result:
         """Learn from one batch, then move running statistics by it; runners call it, authors write `learn`."""
-        result = self.learn(batch, self.config.at(clock), clock)
+        now = self.config.at(clock) if self.config.schedules else self.config
+        result = self.learn(batch, now, clock)
         for module in self.running:
             module.absorb(batch, clock)
         return result

@@ -11,7 +11,8 @@ import torch
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.loop.controllers import TargetReturn, TargetReturnConfig
 from rlplug_core.loop.evaluate import Evaluation
-from rlplug_core.loop.events import TICK, Events, Meter, Progress
+from rlplug_core.loop.events import TICK, Events, Progress
+from rlplug_core.loop.sync import Meter
 from rlplug_core.types import Result
 from tests.core.fakes import TINY, assert_same, make_runner, stored
 

@@ -270,7 +270,7 @@ def test_a_factory_sees_scaled_observations() -> None:
     torch.testing.assert_close(policy.encoder(obs), policy.encoder.encoder(seen))
     seen = ((obs - norms[1].mean) / norms[1].variance.sqrt()).float()
     beside = torch.cat([critic.vectors.vectors.parts[0](seen), action], 1)
-    torch.testing.assert_close(critic(obs, action), critic.judge(beside))
+    torch.testing.assert_close(critic(obs, action), critic.output(critic.layers(beside)).squeeze(-1))
 
 
 def test_a_factory_is_told_the_layers_that_are_left_to_it() -> None:

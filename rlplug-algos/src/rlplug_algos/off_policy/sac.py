@@ -124,8 +124,9 @@ class SAC(rl.Algorithm[rl.Transitions]):
     def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """alpha * log pi(a | s) - min Q(s, a) (eq. 7), and the loss of alpha's logarithm (eq. 18)."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
-        alpha, q = self.temperature(now.ent_coef), self.critics(batch.obs, action).amin(0)
+        q = self.critics(batch.obs, action).amin(0)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        alpha = self.temperature(now.ent_coef)
         policy_loss = alpha * log_prob - q
         loss = batch.mean(policy_loss + self.temperature.loss(log_prob, target_entropy))
         metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}

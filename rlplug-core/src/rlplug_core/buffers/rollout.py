@@ -30,7 +30,8 @@ class RolloutBuffer:
         if data is None:
             data = self.rollout = self._allocate(step)
         if t == 0:
-            self._begin(data, step)
+            data.cuts.count, memory = 0, step.recurrent_state
+            data.recurrent_state = None if memory is None else tree_map(lambda array: array.copy(), memory)
         put(data.obs, t, step.obs)
         data.action[t] = step.action
         data.reward[t] = step.reward
@@ -102,10 +103,6 @@ class RolloutBuffer:
             terminated=space(t, step.terminated), truncated=space(t, step.truncated), is_first=space(t, step.is_first),
             weight=space(t, step.valid, np.float32), cuts=cuts, extras=space(t, step.extras), recurrent_state=None,
         )  # fmt: skip
-
-    def _begin(self, data: Rollout, step: Step) -> None:
-        data.cuts.count = 0
-        data.recurrent_state = tree_map(lambda array: array.copy(), step.recurrent_state)
 
     def _cut(self, cuts: Cuts, t: int, step: Step) -> None:
         num_envs = len(step.truncated)

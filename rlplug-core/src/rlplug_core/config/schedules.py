@@ -20,9 +20,19 @@ WRITTEN = re.compile(r"\s*(constant|linear|cosine|piecewise)\s*\((.*?)(\)?)\s*",
 FORMS = "constant(a), linear(a,b), linear(a,b,until), cosine(a,b) or piecewise(0:a,0.5:b,1:c)"
 
 
+@dataclass(frozen=True)
+class Constant:
+    """The schedule that is `value` throughout; who sees it need not ask at every step."""
+
+    value: float
+
+    def __call__(self, progress: float) -> float:
+        return self.value
+
+
 def constant(value: float) -> Schedule:
     """`value` throughout."""
-    return lambda progress: value
+    return Constant(value)
 
 
 def throughout(value: Schedule | float) -> Schedule:

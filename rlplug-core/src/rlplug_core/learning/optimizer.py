@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.config.schedules import Schedule, throughout
+from rlplug_core.config.schedules import Constant, Schedule, throughout
 from rlplug_core.errors import NonFinite
 from rlplug_core.learning.late_check import Check, CheckLate
 from rlplug_core.learning.update_rules import UpdateRule
@@ -46,6 +46,9 @@ class Optimizer:
         self.parameters, self.name, self.rule = list(dict.fromkeys(parameters)), name, rule
         self.learning_rate = throughout(learning_rate)
         self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
+        #: Their values at the present step; what is constant is not asked again.
+        self.rate, self.clip = self.learning_rate(0.0), None if self.max_grad_norm is None else self.max_grad_norm(0.0)
+        self.moving = not all(isinstance(one, Constant | None) for one in (self.learning_rate, self.max_grad_norm))
         #: The parameters that backward computes gradients of, so that it leaves out others on the way; None for all.
         self.inputs: list[nn.Parameter] | None = self.parameters
         self.flat, self.gradient = flatten(self.parameters)
@@ -70,11 +73,15 @@ class Optimizer:
             loss.backward(self.into())
         else:
             loss.backward(inputs=self.inputs)
-        progress = clock.progress_before(age)
-        norm = self._checked(loss, None if self.max_grad_norm is None else self.max_grad_norm(progress))
-        self.rule.step(self.target, self.gradient, self.state, self.learning_rate(progress) * clock.scale)
+        if self.moving:
+            progress = clock.progress_before(age)
+            self.rate = self.learning_rate(progress)
+            self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
+        norm = self._checked(loss, self.clip)
+        self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
         self.gradient.zero_()
-        self.pull()
+        if self.target is not self.flat:
+            self.pull()
         return norm
 
     def into(self) -> Into:

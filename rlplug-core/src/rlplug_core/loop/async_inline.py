@@ -20,9 +20,8 @@ from rlplug_core.errors import UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory, SharedState
 from rlplug_core.learning.update_rules import UpdateRule
 from rlplug_core.loop.actor import Actor, Lane
-from rlplug_core.loop.events import Meter
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.sync import train, turn
+from rlplug_core.loop.sync import Meter, train, turn
 from rlplug_core.plugins.transform import configure
 from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import global_state, load_global_state

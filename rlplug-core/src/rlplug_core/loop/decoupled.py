@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Lane
 from rlplug_core.loop.chunks import read
-from rlplug_core.loop.events import Meter
-from rlplug_core.loop.sync import train
+from rlplug_core.loop.sync import Meter, train
 from rlplug_core.protocols import Learner, Link, Stateful, SupportsSources
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Chunk, Episode, State

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-
 from rlplug_core.clock import Clock, due
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.loop.controllers import Limits, controllers_of
@@ -18,7 +16,7 @@ from rlplug_core.loop.crew import Crew
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.recent import INFO, Recent, columns
 from rlplug_core.protocols import Controller, Learner
-from rlplug_core.types import Episode, Result, State
+from rlplug_core.types import Episode, State
 
 #: Seconds between two looks at wall time: progress display, signals, workers.
 TICK = 0.2
@@ -92,36 +90,6 @@ class Sink(Protocol):
     def evaluate(self, learner: Learner[Any]) -> Evaluation: ...
     def checkpoint(self, kind: str, step: int, components: Mapping[str, State], reason: str) -> None: ...
     def watch(self, progress: Progress) -> None: ...
-
-
-class Meter:
-    """Keeps the metrics of recent updates as they are and averages them when asked: no host read in the step path."""
-
-    def __init__(self, recent: int = 256) -> None:
-        self.results: deque[Mapping[str, torch.Tensor | float]] = deque(maxlen=recent)
-
-    def add(self, result: Result) -> None:
-        self.results.append(result.metrics)
-
-    def flush(self) -> dict[str, float]:
-        """The mean of every metric over the recent updates since the last flush."""
-        columns = self.state_dict()
-        self.results.clear()
-        return {name: sum(values) / len(values) for name, (_, values) in columns.items()}
-
-    def state_dict(self) -> dict[str, list[list[float]]]:
-        """For every metric, which of the updates reported it, and what."""
-        names = dict.fromkeys(name for metrics in self.results for name in metrics)
-        places = {name: [at for at, metrics in enumerate(self.results) if name in metrics] for name in names}
-        return {name: [[*at], _numbers([self.results[place][name] for place in at])] for name, at in places.items()}
-
-    def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
-        updates: dict[float, dict[str, float]] = {}
-        for name, (places, values) in state.items():
-            for place, value in zip(places, values, strict=True):
-                updates.setdefault(place, {})[name] = value
-        self.results.clear()
-        self.results.extend(updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1))
 
 
 class Events:
@@ -299,11 +267,3 @@ class Events:
     def _schedule(self) -> None:
         every = (self.log_every, self.eval_every, self.checkpoint_every)
         self.next = min(self.steps - self.steps % k + k for k in every)
-
-
-def _numbers(values: list[torch.Tensor | float]) -> list[float]:
-    """Plain numbers, with one host read for all tensors."""
-    if any(isinstance(value, torch.Tensor) for value in values):
-        numbers: list[float] = torch.stack([torch.as_tensor(value).detach() for value in values]).tolist()
-        return numbers
-    return [float(value) for value in values]

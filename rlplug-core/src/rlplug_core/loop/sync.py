@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
-from rlplug_core.loop.events import Meter
 from rlplug_core.plugins.transform import configure
 from rlplug_core.protocols import Learner
 from rlplug_core.seeds import global_state, load_global_state
-from rlplug_core.types import Episode, State
+from rlplug_core.types import Episode, Result, State
 
 
 def loop(actor: Actor, clock: Clock, meter: Meter, poll: Callable[[], None]) -> None:
@@ -41,6 +43,36 @@ def train(lane: Lane, clock: Clock, meter: Meter) -> None:
         meter.add(result)
         if clock.stop:
             return
+
+
+class Meter:
+    """Keeps the metrics of recent updates as they are and averages them when asked: no host read in the step path."""
+
+    def __init__(self, recent: int = 256) -> None:
+        self.results: deque[Mapping[str, torch.Tensor | float]] = deque(maxlen=recent)
+
+    def add(self, result: Result) -> None:
+        self.results.append(result.metrics)
+
+    def flush(self) -> dict[str, float]:
+        """The mean of every metric over the recent updates since the last flush."""
+        columns = self.state_dict()
+        self.results.clear()
+        return {name: sum(values) / len(values) for name, (_, values) in columns.items()}
+
+    def state_dict(self) -> dict[str, list[list[float]]]:
+        """For every metric, which of the updates reported it, and what."""
+        names = dict.fromkeys(name for metrics in self.results for name in metrics)
+        places = {name: [at for at, metrics in enumerate(self.results) if name in metrics] for name in names}
+        return {name: [[*at], _numbers([self.results[place][name] for place in at])] for name, at in places.items()}
+
+    def load_state_dict(self, state: Mapping[str, list[list[float]]]) -> None:
+        updates: dict[float, dict[str, float]] = {}
+        for name, (places, values) in state.items():
+            for place, value in zip(places, values, strict=True):
+                updates.setdefault(place, {})[name] = value
+        self.results.clear()
+        self.results.extend(updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1))
 
 
 class Sync:
@@ -90,3 +122,11 @@ class Sync:
 
     def close(self) -> None:
         self.actor.env.close()
+
+
+def _numbers(values: list[torch.Tensor | float]) -> list[float]:
+    """Plain numbers, with one host read for all tensors."""
+    if any(isinstance(value, torch.Tensor) for value in values):
+        numbers: list[float] = torch.stack([torch.as_tensor(value).detach() for value in values]).tolist()
+        return numbers
+    return [float(value) for value in values]

@@ -82,11 +82,7 @@ class ActionCritic(nn.Module):
         self.atoms = atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        return self.judge(self.vectors({"obs": obs, "action": action}))
-
-    def judge(self, vectors: Tensor) -> Tensor:
-        """Values of observations and actions that are side by side already."""
-        values: Tensor = self.output(self.layers(vectors))
+        values: Tensor = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
         return values.squeeze(-1) if self.atoms is None else values
 
 
@@ -115,10 +111,15 @@ class ActionCritics(Ensemble):
         first = self.members[0]
         assert isinstance(first, ActionCritic)
         self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
+        self.atoms = first.atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        members: Any = self.members
+        """Values [n, B], or with atoms [n, B, atoms]."""
         if self.apart:
             return super().forward(obs, action)
-        vectors = members[0].vectors({"obs": obs, "action": action})
-        return torch.stack([member.judge(vectors) for member in members])
+        members: Any = self.members
+        vectors, outputs = members[0].vectors({"obs": obs, "action": action}), []
+        for member in members:
+            outputs.append(member.output(member.layers(vectors)))
+        values = torch.stack(outputs)
+        return values.squeeze(-1) if self.atoms is None else values

@@ -110,8 +110,10 @@ class MLP(nn.Module):
         else:
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
         activate = IN_PLACE.get(self.activation, self.activation)
+        ours = not torch.compiler.is_compiling() and products.faster()
+        affine = products.linear if ours else nn.functional.linear
         for part, norm in self._parts:
-            values = products.linear(values, part["weight"], part["bias"])
+            values = affine(values, part["weight"], part["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(values, values.shape[-1:], norm["weight"], norm["bias"])
             values = activate(values)

@@ -49,7 +49,8 @@ class PolicyNetwork(nn.Module):
         if isinstance(obs, np.ndarray):
             outputs: Tensor = self.by_rules(obs)
             return outputs
-        return self.on(self.encoder(obs), obs)
+        outputs = self.outputs(self.encoder(obs))
+        return masked(outputs, obs, self.columns) if isinstance(obs, dict) else outputs
 
     def why_not(self) -> str:
         """Return what keeps it from going by rules now, or nothing."""

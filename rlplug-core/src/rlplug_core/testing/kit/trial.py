@@ -11,8 +11,7 @@ import torch
 from rlplug_core.clock import Clock
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.actor import Actor, Lane
-from rlplug_core.loop.events import Meter
-from rlplug_core.loop.sync import Sync, train, turn
+from rlplug_core.loop.sync import Meter, Sync, train, turn
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import Seeds, seed_globals
 from rlplug_core.testing.kit.trees import Leaves, leaves
