@@ -93,9 +93,9 @@ def tests_envs(session: nox.Session) -> None:
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
-    """Test rlplug-cli and what only all four packages together can show, films, ONNX and Optuna among it."""
+    """Test rlplug-cli and what only all four packages together can show: films, ONNX, Optuna, TensorBoard among it."""
     tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
-    envs, cli = "rlplug-envs[atari,minatar,minigrid]", "rlplug-cli[video,onnx,tune,notebook]"
+    envs, cli = "rlplug-envs[atari,minatar,minigrid]", "rlplug-cli[video,onnx,tune,notebook,tensorboard]"
     install(session, (*PACKAGES[:2], envs, cli), *tools, *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
@@ -140,6 +140,14 @@ def ray(session: nox.Session) -> None:
     install(session, (f"{core}[ray]", *rest), *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/ray", "--durations", "10", *session.posargs)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
+def wandb(session: nox.Session) -> None:
+    """Test the logger of Weights & Biases, whose package is large, without a network."""
+    install(session, (*PACKAGES[:3], "rlplug-cli[wandb]"), *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/loggers", *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])

@@ -9,7 +9,7 @@ from rlplug_cli.output import echo
 from rlplug_core import plugins
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins.names import remedy
-from rlplug_core.plugins.records import Record, canonical
+from rlplug_core.plugins.records import MODULES, Record, canonical
 
 
 @click.command("index")
@@ -33,7 +33,7 @@ def command(ctx: click.Context, plugin: tuple[str, ...], check: bool) -> None:
 def _of(name: str) -> list[Record]:
     """Return the contributions of a distribution that have an index: all but hooks, of which nothing is shown."""
     every = plugins.records()
-    here = [one for one in every if one.distribution == canonical(name) and one.group != "hooks"]
+    here = [one for one in every if one.distribution == canonical(name) and one.group not in MODULES]
     for record in here:
         if record.status not in ("ok", "shadowed"):
             raise PluginError(f"{record} is {record.status}: {record.reason}; {remedy(record)}")

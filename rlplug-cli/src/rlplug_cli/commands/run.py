@@ -254,7 +254,12 @@ def _network(own: Iterable[Option]) -> list[click.Parameter]:
 
 def _completed(option: Option) -> Callable[[], Iterable[str]]:
     """Return a function that completes the values of an option."""
-    groups: dict[str, Group] = {"wrap": "wrappers", "eval_wrap": "wrappers", "controller": "controllers"}
+    groups: dict[str, Group] = {
+        "wrap": "wrappers",
+        "eval_wrap": "wrappers",
+        "controller": "controllers",
+        "log": "loggers",
+    }
     return (lambda: plugins.ids(groups[option.name])) if option.name in groups else tuple
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.hook_view import HookView, Write
 from rlplug_core.plugins.loading import load
+from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import Record
 
 TAG = "rlplug.hook_failed"
@@ -43,11 +44,21 @@ class Hooks:
         self.write: Write = lambda kind, data: None
         #: Plugin name to what it failed with.
         self.failed: dict[str, str] = {}
+        self.enabled = enabled
         self._manager = pluggy.PluginManager(specifications.PROJECT)
         self._manager.add_hookspecs(specifications)
         for record in records() if enabled else ():
             if record.group == "hooks" and record.status in ("ok", "shadowed"):
                 self._register(record)
+
+    def choose(self, loggers: Iterable[str]) -> None:
+        """Let these loggers take part, unless no hooks do.
+
+        Raises:
+            UsageError: there is none of this name. PluginError: it cannot be used; `MissingPackage` says what it needs.
+        """
+        for record in [usable("loggers", name) for name in loggers if self.enabled]:
+            self.add(load(record), record.full_name)
 
     def configure(self, options: dict[str, object]) -> dict[str, str]:
         """Let plugins set options; which plugin set which, by option. What one takes away is put back, and reported."""

@@ -20,7 +20,7 @@ from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
-from rlplug_core.plugins.records import NOUNS, Record
+from rlplug_core.plugins.records import MODULES, NOUNS, Record
 from rlplug_core.plugins.reserved import RESERVED
 from rlplug_core.plugins.wrappers import wrapper
 
@@ -72,7 +72,7 @@ def _path(record: Record) -> Path:
     if path is None:
         raise PluginError(f"{record}: '{record.top_level}' is a single module; an index needs a package")
     for other in records():
-        if other.group not in (record.group, "hooks") and other.full_name == record.full_name:
+        if other.group not in (record.group, *MODULES) and other.full_name == record.full_name:
             raise PluginError(
                 f"{record} and the {NOUNS[other.group]} of its name need the same {path.name}; rename one"
             )

@@ -19,6 +19,7 @@ KNOWN: dict[Group, dict[str, str]] = {
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
     "hooks": {"mlflow": "rlplug-cli"},
+    "loggers": dict.fromkeys(("csv", "tensorboard", "wandb"), "rlplug-cli"),
 }
 
 

@@ -6,7 +6,7 @@ from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.index import aliases
 from rlplug_core.plugins.known import KNOWN, install_line
-from rlplug_core.plugins.records import NOUNS, Group, Record, canonical
+from rlplug_core.plugins.records import MODULES, NOUNS, Group, Record, canonical
 
 
 def find(group: Group, name: str) -> Record:
@@ -71,4 +71,4 @@ def _unknown(group: Group, name: str) -> str:
     sentence = f"no {NOUNS[group]} '{name}' is installed{did_you_mean(name, names)}"
     if name in KNOWN[group]:
         return f"{sentence.partition(';')[0]}; it comes with: {install_line(KNOWN[group][name])}"
-    return f"{sentence} ('rlplug {'plugins' if group == 'hooks' else 'list'}' shows all)"
+    return f"{sentence} ('rlplug {'plugins' if group in MODULES else 'list'}' shows all)"

@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 
 from rlplug_core.errors import plain
 
-Group: TypeAlias = Literal["algorithms", "envs", "wrappers", "controllers", "hooks"]
+Group: TypeAlias = Literal["algorithms", "envs", "wrappers", "controllers", "hooks", "loggers"]
 Status: TypeAlias = Literal["ok", "disabled", "incompatible", "broken", "shadowed"]
 
-GROUPS: tuple[Group, ...] = ("algorithms", "envs", "wrappers", "controllers", "hooks")
+GROUPS: tuple[Group, ...] = ("algorithms", "envs", "wrappers", "controllers", "hooks", "loggers")
 #: How a sentence calls one contribution of each group.
 NOUNS: dict[Group, str] = {
     "algorithms": "algorithm",
@@ -19,7 +19,10 @@ NOUNS: dict[Group, str] = {
     "wrappers": "wrapper",
     "controllers": "controller",
     "hooks": "hook plugin",
+    "loggers": "logger",
 }
+#: The groups whose targets may be modules: of hooks, nothing is listed but their names.
+MODULES: tuple[Group, ...] = ("hooks", "loggers")
 #: The distributions whose ids are reserved.
 FIRST_PARTY = frozenset({"rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli"})
 
@@ -72,6 +75,6 @@ def malformed(group: Group, id: str, target: str) -> str:
         return f"the name {plain(id)!r} is not made of letters, digits, '-', '_' and '.'"
     if not _TARGET.fullmatch(target):
         return f"the target {plain(target)!r} is not of the form module:name"
-    if group != "hooks" and ":" not in target:
+    if group not in MODULES and ":" not in target:
         return f"the target '{target}' names a module; {NOUNS[group]}s need module:name"
     return ""

@@ -81,6 +81,7 @@ def train(
     called = Hooks(enabled=hooks)
     origins = {**origins, **called.configure(values)}
     plan, warm = _begun(Plan.make(word, source, values))
+    called.choose(plan.options.log)
     plan, timing = settled(plan)
     _probe(plan)
     if say is not None:
@@ -192,9 +193,16 @@ def resume(
     with run.directory.locked():  # before anything is read, since another process may be at it
         _resume(
             run, _placed(plan_of(run), on), total_timesteps, rescale,
-            lambda plan: Session(plan, run.directory, run, Hooks(hooks), watch),
+            lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
         )  # fmt: skip
     return run
+
+
+def _hooks(plan: Plan, enabled: bool) -> Hooks:
+    """The hooks of a resumed run, and the loggers that it was begun with."""
+    hooks = Hooks(enabled)
+    hooks.choose(plan.options.log)
+    return hooks
 
 
 def _placed(plan: Plan, on: str | None) -> Plan:

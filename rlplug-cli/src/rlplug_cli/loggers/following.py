@@ -1,0 +1,32 @@
+"""Follow a run's journal: the truth that every logger copies, so that it forgets nothing and tells nothing twice."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rlplug_core.runs.journal import Record, standing, tail
+
+#: The kinds of records that hold metrics, and what stands before their names.
+PREFIX = {"metrics": "", "evaluation": "", "final_eval": "final_eval/"}
+
+
+class Follower:
+    """Hands on what is new in a journal; the first time, all that no resume took back."""
+
+    def __init__(self, journal: Path) -> None:
+        self.journal, self.position = journal, 0
+
+    def new(self) -> list[Record]:
+        found = list(tail(self.journal, self.position))
+        self.position = found[-1][1] if found else self.position
+        return standing(record for record, _ in found)
+
+
+def numbers(record: Record) -> dict[str, float]:
+    """The finite metrics of a record by name; empty for records of other kinds."""
+    prefix = PREFIX.get(record.kind)
+    if prefix is None:
+        return {}
+    found = {prefix + name: value for name, value in record.data.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in found.items() if not isinstance(value, bool) and math.isfinite(value)}

@@ -1,0 +1,62 @@
+"""`--log tensorboard`: all metrics of a run as TensorBoard's event files, in `tensorboard/` in its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from rlplug_cli.loggers.following import Follower, numbers
+from rlplug_core.config.files import own_directory
+from rlplug_core.errors import BadFile
+from rlplug_core.plugins.hook_specs import RunView, hookimpl
+from rlplug_core.runs.files import writing
+
+FOLDER = "tensorboard"
+_events: dict[Path, Events] = {}
+
+
+@hookimpl
+def rlplug_run_start(run: RunView) -> None:
+    """Write what the journal has anew: TensorBoard would show what a resume took back, too."""
+    _events[run.path] = Events(run.path / FOLDER, run.journal)
+
+
+@hookimpl
+def rlplug_run_log(run: RunView) -> None:
+    _events[run.path].write()
+
+
+@hookimpl
+def rlplug_run_end(run: RunView) -> None:
+    if events := _events.pop(run.path, None):  # a run may fail before it starts
+        events.close()
+
+
+class Events:
+    """The event file of one run; steps are env steps, times those of the journal."""
+
+    def __init__(self, folder: Path, journal: Path) -> None:
+        self.follower = Follower(journal)
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+            if not own_directory(folder):  # as a stranger may have left it
+                raise BadFile(folder, "it is no directory of the run's own; delete it")
+            for old in folder.glob("events.out.tfevents.*"):
+                old.unlink()
+        self.writer = EventFileWriter(str(folder))
+        self.write()
+
+    def write(self) -> None:
+        for record in self.follower.new():
+            if found := numbers(record):
+                values = [Summary.Value(tag=name, simple_value=value) for name, value in found.items()]
+                summary = Summary(value=values)
+                self.writer.add_event(Event(wall_time=record.time / 1000, step=record.step, summary=summary))
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.write()
+        self.writer.close()

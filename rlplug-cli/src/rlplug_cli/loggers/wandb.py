@@ -1,0 +1,69 @@
+"""`--log wandb`: all metrics of a run to Weights & Biases, or into files in `wandb/` for `wandb sync`.
+
+Without an API key it works offline, and never asks for one; `WANDB_MODE` and the other variables of wandb decide.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import wandb
+
+from rlplug_cli.loggers.following import Follower, numbers
+from rlplug_core.plugins.hook_specs import RunView, hookimpl
+
+#: The axis of every chart.
+STEP = "env_step"
+_mirrors: dict[Path, Mirror] = {}
+
+
+@hookimpl
+def rlplug_run_start(run: RunView) -> None:
+    """Go on with the same run there, if it was begun before."""
+    _mirrors[run.path] = Mirror(run)
+
+
+@hookimpl
+def rlplug_run_log(run: RunView) -> None:
+    _mirrors[run.path].write()
+
+
+@hookimpl
+def rlplug_run_end(run: RunView, status: str) -> None:
+    if mirror := _mirrors.pop(run.path, None):  # a run may fail before it starts
+        mirror.close(status)
+
+
+class Mirror:
+    """One run at Weights & Biases: its id is the run's own, its project the environment."""
+
+    def __init__(self, run: RunView) -> None:
+        config = run.config
+        self.follower = Follower(run.journal)
+        resumed = sum(record.kind == "start" for record in self.follower.new()) > 1
+        if not resumed:
+            self.follower.position = 0
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or config["env"].rpartition("/")[2].replace(":", "-"),
+            name=run.name, id=config["uid"], group=config["group"], dir=run.path, resume="allow", mode=_mode(),
+            config={"algorithm": config["algorithm"], "env": config["env"], **config["options"]},
+            settings=wandb.Settings(console="off", silent=True, disable_git=True, save_code=False),
+        )  # fmt: skip
+        self.run.define_metric(STEP)
+        self.run.define_metric("*", step_metric=STEP)
+
+    def write(self) -> None:
+        for record in self.follower.new():
+            if found := numbers(record):
+                self.run.log({STEP: record.step, **found})
+
+    def close(self, status: str) -> None:
+        self.write()
+        self.run.finish(exit_code=0 if status == "finished" else 1)
+
+
+def _mode() -> Literal["offline"] | None:
+    """Return None where the environment names a mode or there is a key; else wandb would ask for one."""
+    return None if os.environ.get("WANDB_MODE") or wandb.api.api_key else "offline"

@@ -1,0 +1,124 @@
+"""Loggers take part where a run names them, and have all that its journal has; TensorBoard's own reader reads them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rlplug_cli.loggers.following import numbers
+from rlplug_core import plugins
+from rlplug_core.errors import UsageError
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import Run, open_run, resume, train
+from tests.cli.conftest import Done
+
+# TensorBoard's reader imports what warns.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+CHAIN = "rlplug_core.testing.envs:Chain"
+OPTIONS: dict[str, Any] = {
+    "total_timesteps": 400, "eval_every": 200, "eval_episodes": 2, "final_eval_episodes": 2, "log_every": 50,
+    "checkpoint_every": 100, "log": ("csv", "tensorboard"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    plugins.refresh()
+    return train("a2c", CHAIN, OPTIONS, out=tmp_path, name="one")
+
+
+def recorded(run: Run) -> list[tuple[int, str, float]]:
+    return [(one.step, name, value) for one in read(run.journal) for name, value in numbers(one).items()]
+
+
+def in_table(run: Run) -> list[tuple[int, str, float]]:
+    with (run.path / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        (int(row["step"]), name, float(value))
+        for row in rows
+        for name, value in row.items()
+        if name not in ("step", "time") and value
+    ]
+
+
+def in_tensorboard(run: Run) -> list[tuple[int, str, float]]:
+    found = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
+    found.Reload()
+    return [(event.step, tag, event.value) for tag in found.Tags()["scalars"] for event in found.Scalars(tag)]
+
+
+def alike(found: list[tuple[int, str, float]], run: Run) -> bool:
+    wanted = sorted(recorded(run))
+    assert [each[:2] for each in sorted(found)] == [each[:2] for each in wanted]
+    return [each[2] for each in sorted(found)] == pytest.approx([each[2] for each in wanted], rel=1e-6)
+
+
+def test_the_table_has_every_metric(run: Run) -> None:
+    assert alike(in_table(run), run)
+    assert {"eval/return_mean", "final_eval/return_mean", "rollout/return_mean"} <= {
+        name for _, name, _ in in_table(run)
+    }
+
+
+def test_tensorboard_reads_every_metric(run: Run) -> None:
+    assert alike(in_tensorboard(run), run)
+
+
+def test_what_a_resumed_run_measures_again_is_there_once(run: Run) -> None:
+    resume(run, total_timesteps=600)
+    assert alike(in_table(run), run)
+    assert alike(in_tensorboard(run), run)
+    assert max(step for step, _, _ in in_table(run)) == 600
+
+
+def test_without_being_named_none_takes_part(tmp_path: Path) -> None:
+    run = train("a2c", CHAIN, {**OPTIONS, "log": ()}, out=tmp_path)
+    other = train("a2c", CHAIN, OPTIONS, out=tmp_path, hooks=False)
+    for path in (run.path, other.path):
+        assert not (path / "metrics.csv").exists()
+        assert not (path / "tensorboard").exists()
+
+
+def test_a_logger_that_is_none_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no logger 'tensorbord' is installed; did you mean 'tensorboard'"):
+        train("a2c", CHAIN, {**OPTIONS, "log": ("tensorbord",)}, out=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_on_the_command_line(rlplug: Callable[..., Done], tmp_path: Path) -> None:
+    words = (
+        "--total-timesteps",
+        "200",
+        "--eval-episodes",
+        "1",
+        "--final-eval-episodes",
+        "1",
+        "--log",
+        "csv,tensorboard",
+    )
+    done = rlplug("run", "a2c", CHAIN, *words, "--name", "two", "--out", str(tmp_path), "-q")
+    assert done.code == 0
+    assert alike(in_table(open_run(tmp_path / "two")), open_run(tmp_path / "two"))
+    assert alike(in_tensorboard(open_run(tmp_path / "two")), open_run(tmp_path / "two"))
+
+
+def test_a_folder_that_leads_elsewhere_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The logger is switched off with a reason, and the run goes on."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run = train("a2c", CHAIN, {**OPTIONS, "log": ("tensorboard",)}, out=tmp_path, name="three")
+    for file in (run.path / "tensorboard").iterdir():
+        file.unlink()
+    (run.path / "tensorboard").rmdir()
+    (run.path / "tensorboard").symlink_to(elsewhere)
+    assert resume(run, total_timesteps=600).status == "finished"
+    assert not list(elsewhere.iterdir())
+    assert "it is no directory of the run's own" in capsys.readouterr().err

@@ -1,0 +1,101 @@
+"""The logger of Weights & Biases, offline: its files hold wandb's own messages. `nox -s wandb` runs this."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+wandb = pytest.importorskip("wandb")
+
+from wandb.proto import wandb_internal_pb2  # noqa: E402  # behind the question whether it is there
+
+from rlplug_cli.loggers.following import numbers  # noqa: E402
+from rlplug_core import plugins  # noqa: E402
+from rlplug_core.runs.journal import read  # noqa: E402
+from rlplug_core.runs.run import Run, resume, train  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+OPTIONS: dict[str, Any] = {
+    "total_timesteps": 400, "eval_every": 200, "eval_episodes": 2, "final_eval_episodes": 2, "log_every": 50,
+    "log": ("wandb",),
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    plugins.refresh()
+    return train("a2c", "rlplug_core.testing.envs:Chain", OPTIONS, out=tmp_path, name="one")
+
+
+def records(file: Path) -> Iterator[Any]:
+    """The records of an offline run: a log of LevelDB's form, in blocks of 32 KiB, of wandb's own messages.
+
+    A frame has a checksum (4 bytes), a length (2) and a kind (1): whole, first, middle, last. wandb 0.31 reads these
+    files in a program that only uploads, and brings no reader for Python.
+    """
+    data, place, parts = file.read_bytes(), 7, b""
+    assert data[:4] == b":W&B"
+    while place + 7 <= len(data):
+        if 32768 - place % 32768 < 7:
+            place += 32768 - place % 32768
+            continue
+        length, kind = struct.unpack_from("<HB", data, place + 4)
+        parts += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+def stored(run: Run) -> tuple[list[tuple[int, str, float]], list[Any]]:
+    """The metrics as (step, name, value) in wandb's files, and what they say of the run."""
+    metrics, runs = [], []
+    for file in sorted(run.path.glob("wandb/offline-run-*/*.wandb")):
+        for record in records(file):
+            if record.WhichOneof("record_type") == "run":
+                runs.append(record.run)
+            if record.WhichOneof("record_type") == "history":
+                items = record.history.item
+                row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+                step = int(row.pop("env_step"))
+                metrics += [(step, name, value) for name, value in row.items() if not name.startswith("_")]
+    return metrics, runs
+
+
+def recorded(run: Run) -> list[tuple[int, str, float]]:
+    return [(one.step, name, value) for one in read(run.journal) for name, value in numbers(one).items()]
+
+
+def test_wandb_reads_every_metric_and_asks_for_nothing(run: Run) -> None:
+    metrics, (told, *_) = stored(run)
+    assert sorted(metrics) == sorted(recorded(run))
+    assert told.run_id == run.config["uid"]
+    assert told.display_name == "one"
+    config = {item.key: json.loads(item.value_json) for item in told.config.update}
+    assert config["algorithm"] == "a2c"
+
+
+def test_a_resumed_run_goes_on_as_the_same(run: Run) -> None:
+    before, begun = len(stored(run)[0]), time.time()
+    while int(time.time()) == int(begun):  # wandb names its directories by the second
+        time.sleep(0.01)
+    resume(run, total_timesteps=600)
+    metrics, runs = stored(run)
+    assert {one.run_id for one in runs} == {run.config["uid"]}
+    added = metrics[before:]
+    assert min(step for step, _, _ in added) > 400
+    assert max(step for step, _, _ in added) == 600
