@@ -29,7 +29,12 @@ RUN = {
     "log_every": 20, "checkpoint_every": 60,
 }  # fmt: skip
 OWN = {"learning_starts": 60, "batch_size": 16, "n_steps": 8, "n_epochs": 2, "buffer_size": 1000}
-INLINE = ("--runner", "async", "--inline", "--workers", "2")
+#: What the forms of a run are called, its runner, and the words that ask for it.
+FORMS = {
+    "sync": ("sync", ("--runner", "sync")),
+    "inline": ("async", ("--runner", "async", "--inline", "--workers", "2")),
+    "decoupled": ("decoupled", ("--runner", "decoupled", "--inline", "--actors", "2")),
+}
 
 
 @dataclass
@@ -43,10 +48,10 @@ class Outcome:
 
 
 def forms(algorithm: str) -> list[str]:
-    """`sync`, and `inline` where the algorithm runs asynchronously too."""
+    """The forms whose runners the algorithm is sound under; all of them are in one process, and exact."""
     found, _ = index.read(usable("algorithms", algorithm))
     runners = [] if found is None else found.runners
-    return [form for form, runner in (("sync", "sync"), ("inline", "async")) if runner in runners]
+    return [form for form, (runner, _) in FORMS.items() if runner in runners]
 
 
 def words(algorithm: str, form: str) -> list[str]:
@@ -57,7 +62,7 @@ def words(algorithm: str, form: str) -> list[str]:
     own = {option.name for option in declared("algorithms", algorithm)}
     values = RUN | {name: value for name, value in OWN.items() if name in own}
     options = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    return ["run", algorithm, env, *options, *(INLINE if form == "inline" else ("--runner", "sync"))]
+    return ["run", algorithm, env, *options, *FORMS[form][1]]
 
 
 def killed(algorithm: str, form: str, place: Path, kills: int = KILLS, seed: int = 0) -> Outcome:
