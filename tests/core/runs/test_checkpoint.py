@@ -327,6 +327,20 @@ def headed(header: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + bytes(8)
 
 
+def test_what_torch_says_of_a_file_it_cannot_open_is_the_systems_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The faults of `tests.faults.files` met it: safetensors opens the file, then torch opens it once more."""
+    path = Checkpoints(tmp_path).save("step", 1, {"part": {"x": np.arange(3)}}, {}).path
+
+    def refused(path: Path) -> None:
+        raise RuntimeError(f"unable to open file <{path}> in read-only mode: Input/output error (5)")
+
+    monkeypatch.setattr("rlplug_core.runs.checkpoint.load_file", refused)
+    with pytest.raises(BadCheckpoint, match=r"is damaged: OSError: .*Input/output error"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [

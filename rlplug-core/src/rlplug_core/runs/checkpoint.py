@@ -272,8 +272,15 @@ def _arrays(path: Path) -> dict[str, Array]:
 
     Whoever loads state copies it to where it belongs, so that a large replay would otherwise lie in memory twice. It is
     the library's loader for torch that maps; the one for numpy reads.
+
+    Raises:
+        OSError: the system refused, which torch says in its text alone.
     """
-    return {name: tensor.numpy() for name, tensor in load_file(path).items()}
+    try:
+        return {name: tensor.numpy() for name, tensor in load_file(path).items()}
+    except RuntimeError as error:
+        number = re.search(r"\((\d+)\)$", str(error))
+        raise (OSError(int(number[1]), str(error)) if number else OSError(str(error))) from error
 
 
 def _encode(value: object, path: str, arrays: dict[str, Array]) -> object:
