@@ -22,8 +22,8 @@ from tests.core.loop.test_actor_processes import lags_of
 from tests.core.loop.test_async_processes import SCRIPT, alive
 
 pytest.importorskip("ray")
-#: Seconds after which nothing of a killed run may be left.
-GONE = 60.0
+#: Seconds after which nothing of a killed run may be left: Ray's agents look for a head that is gone for a minute.
+GONE = 120.0
 
 
 def on_ray(algorithm: str = TINY, env: str = f"{ENVS}:Chain", **options: Any) -> Any:

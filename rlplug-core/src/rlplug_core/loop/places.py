@@ -7,8 +7,6 @@ import os
 from rlplug_core.errors import UsageError
 
 LOCAL, RAY = "local", "ray"
-#: Seconds for which Ray's processes look for the head of a cluster of our own when it is gone: it ends with the run.
-RECONNECT = "10"
 
 
 def address_of(on: str) -> str:
@@ -29,4 +27,3 @@ def before_import(on: str) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not address_of(on):
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", RECONNECT)
