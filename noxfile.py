@@ -88,14 +88,14 @@ def tests_algos(session: nox.Session) -> None:
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
 def tests_envs(session: nox.Session) -> None:
     """Test rlplug-envs with rlplug-core, on the families of its extras too."""
-    test(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco,atari,minatar,minigrid]")
+    test(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco,atari,minatar,minigrid,multiagent]")
 
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
     """Test rlplug-cli and what only all four packages together can show: films, ONNX, Optuna, TensorBoard among it."""
     tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
-    envs, cli = "rlplug-envs[atari,minatar,minigrid]", "rlplug-cli[video,onnx,tune,notebook,tensorboard]"
+    envs, cli = "rlplug-envs[atari,minatar,minigrid,multiagent]", "rlplug-cli[video,onnx,tune,notebook,tensorboard]"
     install(session, (*PACKAGES[:2], envs, cli), *tools, *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)

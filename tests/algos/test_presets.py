@@ -37,12 +37,18 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "FetchReach-v4": (
         spaces.Dict({"achieved_goal": box(3), "desired_goal": box(3), "observation": box(10)}), box(4),
     ),
+    "pettingzoo/mpe2.simple_spread_v3": (box(18), spaces.Discrete(5)),
     "rlplug_core.testing.envs:LongRecall": (LongRecall.obs, LongRecall.action),
 }  # fmt: skip
 
 
 #: What is seen in environments that no table names, by their kind.
-KINDS = {"pixels": spaces.Box(0, 255, (64, 64, 3), np.uint8), "continuous": box(5), "discrete": box(5)}
+KINDS = {
+    "pixels": spaces.Box(0, 255, (64, 64, 3), np.uint8),
+    "continuous": box(5),
+    "discrete": box(5),
+    "multi-agent": box(5),
+}
 
 
 def spaces_of(env: str, learner: type[Any]) -> tuple[spaces.Space, spaces.Space]:
