@@ -34,12 +34,9 @@ from typing import Any
 HERE = Path(__file__).parent
 COMMAND = "rlplug run a3c CartPole-v1"
 COLUMNS, LINES = 130, 30
-#: What the UI shows: every algorithm with three seeds.
-RUNS = [(algorithm, seed) for algorithm in ("a2c", "a3c", "ppo", "dqn") for seed in (1, 2, 3)]
+#: What the UI shows: two algorithms with five seeds each.
+SWEEP = ("sweep", "a2c,ppo", "CartPole-v1", "--seeds", "5", "--total-timesteps", "20000", "--name", "both")
 PORT = 5123
-#: Columns of the list of runs that are switched off, and on.
-OFF = ("Dataset", "Source", "Models")
-ON = ("final_eval/return_mean", "eval/return_mean", "algorithm", "seed", "total_timesteps")
 
 
 def main() -> None:
@@ -145,20 +142,19 @@ def words(line: Any, y: int) -> Iterator[str]:
 
 
 def photograph_ui(directory: Path) -> None:
-    """Train what is missing of `RUNS`, open `rlplug ui` in Chromium, keep the list of runs and the charts."""
-    for algorithm, seed in RUNS:
-        if not (directory / "runs" / f"{algorithm}-{seed}").exists():
-            options = ["--seed", str(seed), "--name", f"{algorithm}-{seed}"]
-            subprocess.run(["rlplug", "run", algorithm, "CartPole-v1", *options], cwd=directory, check=True)
+    """Train what is missing of `SWEEP`, open `rlplug ui` in Chromium, keep the list of runs and the charts."""
+    if not (directory / "runs" / "both").exists():
+        subprocess.run(["rlplug", *SWEEP], cwd=directory, check=True)
     words = ["rlplug", "ui", "--port", str(PORT)]
     variables = {**os.environ, "RLPLUG_UI_TOKEN": "pictures"}
     with subprocess.Popen(words, cwd=directory, stdout=subprocess.PIPE, text=True, env=variables) as server:
         try:
             assert server.stdout is not None
-            if not any(f":{PORT}" in line for line in iter(server.stdout.readline, "")):
+            links = (line.split(": ")[1].strip() for line in iter(server.stdout.readline, "") if "newest" in line)
+            if not (link := next(links, "")):
                 raise RuntimeError("the MLflow UI did not start")
             with chromium() as page:
-                page.open(f"http://127.0.0.1:{PORT}/?token=pictures")
+                page.driver.get(link)
                 page.runs()
                 page.charts()
         finally:
@@ -187,27 +183,14 @@ def chromium() -> Iterator[Page]:
 
 
 class Page:
-    """The page of the experiment, as one would use it by hand."""
+    """The page of the experiment, as `rlplug ui` links to it and one would use it by hand."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, url: str) -> None:
-        """The runs of the first experiment, in the mode for training, without the chat beside them."""
-        self.driver.get(url)
-        self.click("//*[normalize-space(text())='Model training']")
-        self.driver.get(f"{url}/#/experiments/1/runs")
-        self.click("//button[@data-component-id='mlflow.assistant.chat_panel.close']")
-
     def runs(self) -> None:
-        """The list, with the columns of `ON`."""
-        self.click("//button[normalize-space(.)='Columns']")
-        search = "//input[@placeholder='Search columns']"
-        for column in (*OFF, *ON):
-            self.find(search).send_keys("\b" * 40 + column)
-            node = f"//span[contains(@class, 'tree-title') and normalize-space(.)='{column}']/ancestor::div[1]"
-            self.click(f"{node}/span[contains(@class, 'tree-checkbox')]")
-        self.click("//h2 | //h1")
+        """The list as the link opens it."""
+        self.find("//*[normalize-space(text())='a2c']")
         self.keep("mlflow-runs.png")
 
     def charts(self) -> None:

@@ -112,9 +112,14 @@ def test_the_newest_experiment_is_a_link(served: tuple[subprocess.Popen[str], in
     _, port = served
     assert newest(port, KEY) == ""
     experiment = MlflowClient(with_store).create_experiment("CartPole-v1")
-    assert newest(port, KEY).startswith(
-        f"http://127.0.0.1:{port}/?token={KEY}#/experiments/{experiment}/runs?orderByKey=metrics.%60final"
-    )
+    assert newest(port, KEY) == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}?token={KEY}"
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with opener.open(newest(port, KEY), timeout=30) as answer:
+        assert answer.url == f"http://127.0.0.1:{port}/rlplug/runs/{experiment}"
+        assert answer.headers["content-type"].startswith("text/html")
+        assert f"/#/experiments/{experiment}/runs?orderByKey=metrics.%60final" in answer.read().decode()
+    assert get(port, f"/rlplug/runs/{experiment}", Authorization="")[0] == 401
+    assert get(port, "/rlplug/runs/1;alert(1)")[0] == 404
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

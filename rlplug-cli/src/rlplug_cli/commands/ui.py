@@ -15,21 +15,16 @@ import time
 import urllib.error
 import urllib.request
 from typing import IO
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import click
 
-from rlplug_cli.mlflow import store
+from rlplug_cli.mlflow import landing, store
 from rlplug_cli.mlflow.server import TOKEN
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, UsageError
 
 HOST = "127.0.0.1"
-#: How the page of an experiment sorts its runs.
-SORTED = {
-    "orderByKey": "metrics.`final_eval/return_mean`", "orderByAsc": "false", "startTime": "ALL",
-    "lifecycleFilter": "Active",
-}  # fmt: skip
 #: Seconds in which the server must answer.
 START = 120.0
 #: Seconds that the server has to end by itself.
@@ -88,7 +83,7 @@ def _attend(server: subprocess.Popen[bytes], port: int, token: str, said: IO[byt
 
 
 def newest(port: int, token: str) -> str:
-    """The page of the experiment that was changed last, sorted by final evaluations; empty where there is none."""
+    """The page of the experiment that was changed last, the best runs first; empty where there is none."""
     asked = {"max_results": 2, "order_by": ["last_update_time DESC"]}
     request = urllib.request.Request(
         f"http://{HOST}:{port}/api/2.0/mlflow/experiments/search", json.dumps(asked).encode(),
@@ -97,7 +92,7 @@ def newest(port: int, token: str) -> str:
     with urllib.request.urlopen(request, timeout=START) as answer:
         found = json.load(answer).get("experiments", [])
     ids = [one["experiment_id"] for one in found if one["name"] != "Default"]
-    return f"http://{HOST}:{port}/?token={token}#/experiments/{ids[0]}/runs?{urlencode(SORTED)}" if ids else ""
+    return f"http://{HOST}:{port}{landing.PATH}{ids[0]}?token={token}" if ids else ""
 
 
 def _stop(number: int, frame: object) -> None:

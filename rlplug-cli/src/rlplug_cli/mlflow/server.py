@@ -15,6 +15,8 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
+from rlplug_cli.mlflow import landing
+
 #: Where the server's process finds its token: an environment that other accounts cannot read.
 TOKEN = "RLPLUG_UI_TOKEN"
 #: A cookie's name holds the port, since browsers keep one set of cookies for all ports of a host.
@@ -35,12 +37,16 @@ class Guarded:
         self.application, self.token = application, token.encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._knows(scope):
+        number = landing.experiment(str(scope.get("path", ""))) if scope["type"] == "http" else ""
+        if number and self._knows(scope):
+            await _answer(send, 200, [(b"content-type", b"text/html; charset=utf-8")], landing.page(number))
+        elif scope["type"] == "lifespan" or self._knows(scope):
             await self.application(scope, receive, send)
         elif scope["type"] == "http" and self._is(_in_address(scope)):
             cookie = f"{_cookie(scope)}={self.token.decode()}; Path=/; HttpOnly; SameSite=Strict"
             # The token leaves the address, and with it the history of the browser.
-            await _answer(send, 303, [(b"location", b"/"), (b"set-cookie", cookie.encode())], b"")
+            place = f"{landing.PATH}{number}" if number else "/"
+            await _answer(send, 303, [(b"location", place.encode()), (b"set-cookie", cookie.encode())], b"")
         elif scope["type"] == "http":
             await _answer(send, 401, [], b"open the address that 'rlplug ui' printed, with its token\n")
         else:
@@ -72,8 +78,8 @@ def _cookie(scope: Message) -> str:
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    kind = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, *kind]})
+    usual = {b"content-type": b"text/plain; charset=utf-8", b"cache-control": b"no-store", **dict(headers)}
+    await send({"type": "http.response.start", "status": status, "headers": list(usual.items())})
     await send({"type": "http.response.body", "body": body})
 
 
