@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rlplug_core import plugins
-from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv
+from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv, UsageError
+from rlplug_core.plugins.names import env_parts
+from rlplug_core.plugins.presets import preset
 from rlplug_core.testing.distributions import write_distribution
 
 PROVIDER = """
@@ -48,6 +50,35 @@ def spec(env_id: str, num_envs: int) -> object:
 
 def test_the_namespace_names_the_provider(site: Path) -> None:
     assert spec("Grid/Big-v0", 3) == ("Grid/Big-v0", 3)
+
+
+def other(site: Path) -> None:
+    """Another distribution with the same namespace, whose environments say so."""
+    points = {"rlplug.envs": {"grid": "rlplug_other:Provider"}}
+    code = PROVIDER.replace("(id, rows)", '("other", rows)', 1)
+    write_distribution(site, "rlplug-other", points, {"rlplug_other/__init__.py": code})
+    plugins.refresh()
+
+
+def test_a_full_name_says_which_of_two_providers(site: Path) -> None:
+    other(site)
+    with pytest.raises(UsageError, match="'grid' is in several plugins; say 'rlplug-grid/grid' or 'rlplug-other/grid'"):
+        spec("Grid/Big-v0", 3)
+    full = "rlplug-grid/Grid/Big-v0"
+    assert plugins.make_env(full, 3).spec == ("Grid/Big-v0", 3)
+    assert spec("Rlplug_Grid/grid/Grid-v0", 2) == ("grid/Grid-v0", 2)
+
+
+def test_presets_know_a_full_name(site: Path) -> None:
+    assert env_parts("rlplug-grid/Grid/Big-v0") == ("rlplug-grid/grid", "Grid/Big-v0")
+    assert env_parts("rlplug-envs/gymnasium/ALE/Pong-v5") == ("rlplug-envs/gymnasium", "ALE/Pong-v5")
+    assert env_parts("ALE/Pong-v5") == ("", "ALE/Pong-v5")
+    assert env_parts("rlplug-grid/other/Big-v0") == ("", "rlplug-grid/other/Big-v0")
+    (site / "rlplug_grid" / "presets").mkdir()
+    (site / "rlplug_grid" / "presets" / "grid.toml").write_text('["Grid/Big-v0"]\nseed = 7\n')
+    path = site / "mine.py"
+    path.write_text("class Mine: ...\n")
+    assert preset(f"{path}:Mine", "rlplug-grid/Grid/Big-v0") == preset(f"{path}:Mine", "Grid/Big-v0") == {"seed": 7}
 
 
 def test_an_unknown_id_of_a_known_namespace(site: Path) -> None:

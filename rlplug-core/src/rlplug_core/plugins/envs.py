@@ -10,10 +10,10 @@ from rlplug_core.config.targets import load_target
 from rlplug_core.errors import UnknownEnv, UsageError
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.foreign import DEFAULT, made
+from rlplug_core.plugins.foreign import made
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
-from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.names import DEFAULT, env_parts, usable
 from rlplug_core.plugins.records import Record
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None = None) -> Env:
-    """An environment of `num_envs` rows: by id, or by `module:Name` or `./file.py:Name`.
+    """An environment of `num_envs` rows: by id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
 
     Such a name is a class or a function; `rlplug_core.plugins.foreign.made` says of which kind.
 
@@ -35,13 +35,13 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
     arguments = arguments or {}
     if names_code(env_id):
         return made(load_target(env_id, "environment"), env_id, num_envs, arguments)
-    record = record_of(env_id)
+    record, (full, short) = record_of(env_id), env_parts(env_id)
     if record is None:
         return _elsewhere(env_id, num_envs, arguments)
     try:
-        return built(record, arguments).make(env_id, num_envs)
+        return built(record, arguments).make(short, num_envs)
     except UnknownEnv:
-        others = _listing(env_id, but=record)
+        others = [] if full else _listing(env_id, but=record)
         if not others:
             raise
         return built(others[0], arguments).make(env_id, num_envs)
@@ -73,6 +73,8 @@ def _ok() -> list[Record]:
 
 def record_of(env_id: str) -> Record | None:
     """The plugin of the id's namespace, or the default one without; None where no plugin has the namespace."""
+    if full := env_parts(env_id)[0]:
+        return usable("envs", full)
     namespace, slash, _ = env_id.rpartition("/")
     if not slash:
         return usable("envs", DEFAULT)

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rlplug_core.config.targets import describe
 from rlplug_core.errors import PluginError, RlplugError, UsageError, did_you_mean
 from rlplug_core.plugins.loading import build
-from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.names import DEFAULT, usable
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env
 
 T = TypeVar("T")
-#: The provider of ids without a namespace, which adopts what is no plugin's.
-DEFAULT = "gymnasium"
 #: What a function is told how many environments it shall return by.
 ROWS = "num_envs"
 _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -8,6 +8,9 @@ from rlplug_core.plugins.index import aliases
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.records import MODULES, NOUNS, Group, Record, canonical
 
+#: The provider of ids without a namespace, which adopts what is no plugin's.
+DEFAULT = "gymnasium"
+
 
 def find(group: Group, name: str) -> Record:
     """The record that `name` means, usable or not.
@@ -22,6 +25,20 @@ def find(group: Group, name: str) -> Record:
     if not matches:
         raise UsageError(_unknown(group, name))
     return matches[0]
+
+
+def env_parts(env_id: str) -> tuple[str, str]:
+    """The provider's full name in `distribution/namespace/id`, and the id as that provider knows it.
+
+    The name is empty where the id begins with no distribution of a provider. Of the default provider an id has no
+    namespace of its own: `rlplug-envs/gymnasium/CartPole-v1`.
+    """
+    distribution, _, rest = env_id.partition("/")
+    namespace, _, short = rest.partition("/")
+    for record in records() if short else ():
+        if record.group == "envs" and (record.distribution, record.id) == (canonical(distribution), namespace.lower()):
+            return record.full_name, short if record.id == DEFAULT else rest
+    return "", env_id
 
 
 def ids(group: Group) -> list[str]:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from rlplug_core.config.schema import flat
 from rlplug_core.config.targets import is_target
 from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.names import find
+from rlplug_core.plugins.names import env_parts, find
 from rlplug_core.plugins.preset_files import Presets, chain, read
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def preset(algorithm: str, env_id: str, kind: str = "") -> dict[str, Any]:
         UsageError: there is no such algorithm. PluginError: a preset file cannot be read, or extends what it cannot.
     """
     values: dict[str, object] = {}
+    env_id = env_parts(env_id)[1]
     kind = "" if is_known(algorithm, env_id) else kind
     own = [] if is_target(algorithm) else chain(find("algorithms", algorithm))
     for presets in [*_of_providers(), *reversed(own)]:
@@ -83,6 +84,7 @@ def _fitting(presets: Presets, env_id: str, kind: str) -> dict[str, Any]:
 
 def is_known(algorithm: str, env_id: str) -> bool:
     """Return whether a table of an algorithm's presets names an environment."""
+    env_id = env_parts(env_id)[1]
     tables = [] if is_target(algorithm) else [presets.tables for presets in chain(find("algorithms", algorithm))]
     return any(name != "default" and fnmatchcase(env_id, name) for table in tables for name in table)
 

@@ -9,6 +9,7 @@ from rlplug_core.config.targets import load_target
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import names_code, provider
 from rlplug_core.plugins.foreign import made, takes
+from rlplug_core.plugins.names import env_parts
 
 if TYPE_CHECKING:
     from rlplug_core.protocols import Env
@@ -38,4 +39,4 @@ def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], giv
     maker = provider(name, arguments)
     if not isinstance(maker, SupportsRender):
         raise UsageError(f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'")
-    return maker.make_shown(name, render_mode)
+    return maker.make_shown(env_parts(name)[1], render_mode)
