@@ -75,8 +75,8 @@ def types(session: nox.Session) -> None:
 
 @nox.session(name="tests-core", reuse_venv=False, requires=["build"])
 def tests_core(session: nox.Session) -> None:
-    """Test rlplug-core, installed alone."""
-    test(session, "tests/core", "rlplug-core")
+    """Test rlplug-core, installed alone but for what reads Minari's data sets."""
+    test(session, "tests/core", "rlplug-core[minari]")
 
 
 @nox.session(name="tests-algos", reuse_venv=False, requires=["build"])

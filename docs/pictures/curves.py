@@ -28,6 +28,8 @@ SHARED = {
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
     "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
 }  # fmt: skip
+#: Algorithms that learned from data, whose steps are updates.
+OFFLINE = ("cql", "iql")
 #: Text stays text, and the same runs give the same file.
 matplotlib.rcParams["svg.fonttype"] = "none"
 matplotlib.rcParams["svg.hashsalt"] = "rlplug"
@@ -63,7 +65,7 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
             count = f" ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
             (line,) = axis.plot(steps, np.median(returns, 0), label=algorithm + count, linewidth=1.2)
             axis.fill_between(steps, returns.min(0), returns.max(0), alpha=0.15, color=line.get_color(), linewidth=0)
-        axis.set(title=env, xlabel="env steps", ylabel="mean return")
+        axis.set(title=env, xlabel="updates" if name in OFFLINE else "env steps", ylabel="mean return")
         axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.spines[["top", "right"]].set_visible(False)

@@ -15,14 +15,18 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlplug_algos.off_policy import crossq, ddpg, sac, sac_discrete, td3, tqc
+import numpy as np
+
+from rlplug_algos.off_policy import cql, crossq, ddpg, iql, sac, sac_discrete, td3, tqc
 from rlplug_algos.policy_gradient import a2c, acer, acer_continuous, acktr, appo, impala, ppo, trpo, vpg
 from rlplug_algos.value import c51, dqn, iqn, nstep_q, qrdqn, vqn, vsarsa
+from rlplug_core.buffers.dataset import FIELDS
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
 from rlplug_core.loop.build import build
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.run import Run, plan_of, resume, train
 from rlplug_core.testing import envs, panels
@@ -44,6 +48,17 @@ class Stop:
             cls.counts[what] += 1
             if cls.marks.get(what) == cls.counts[what]:
                 os.kill(os.getpid(), signal.SIGTERM)
+
+
+def by_chance(env: Any, steps: int) -> dict[str, Any]:
+    """What random actions do in the one row of an environment, as a data set."""
+    env.spec.action.seed(0)
+    now, rows = env.reset(1), []
+    for _ in range(steps):
+        obs, action = now.obs.copy(), np.asarray([env.spec.action.sample()])
+        now = env.step(action)
+        rows.append((obs, action, now.reward.copy(), now.final_obs.copy(), now.terminated.copy(), now.truncated.copy()))
+    return dict(zip(FIELDS, map(np.concatenate, zip(*rows, strict=True)), strict=True))
 
 
 class Counted:
@@ -88,6 +103,14 @@ class TQC(Counted, tqc.TQC):
 
 
 class CrossQ(Counted, crossq.CrossQ):
+    pass
+
+
+class CQL(Counted, cql.CQL):
+    pass
+
+
+class IQL(Counted, iql.IQL):
     pass
 
 
@@ -200,6 +223,7 @@ REPLAY = {
     "exploration_fraction": 0.8,
     "target_update_interval": 6,
 }
+RECORDED, CHAIN = "continuous.npz", "chain.npz"
 OFF_POLICY = {
     "train_freq": 16,
     "gradient_steps": 3,
@@ -209,6 +233,8 @@ OFF_POLICY = {
     "net.hidden": [16],
     "buffer_size": 400,
 }
+WITHOUT_RANDOM = {name: value for name, value in OFF_POLICY.items() if name != "random_steps"}
+OFFLINE = {"batch_size": 16, "net.hidden": [16], "offline": True, "dataset": RECORDED}
 SCALED = {"net.normalize_obs": True, "normalize_reward": True}
 RAINBOW = {
     **REPLAY, "num_envs": 2, "buffer_size": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorized",
@@ -337,10 +363,24 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "dqn-scaled": ("DQN", "Masked", {**REPLAY, "net.normalize_obs": True}, [("update", 2), ("step", 610)]),
     "sac-scaled": ("SAC", "Continuous", {**OFF_POLICY, "num_envs": 2, "net.normalize_obs": True}, [("update", 62)]),
     "a3c-sync": ("A3C", "Chain", {"runner": "sync", "n_steps": 20}, [("step", 610)]),
+    "cql": ("CQL", "Continuous", {**OFF_POLICY, "n_action_samples": 3}, [("update", 62)]),
+    "iql": ("IQL", "Continuous", WITHOUT_RANDOM, [("update", 62)]),
+    "cql-offline": ("CQL", "Continuous", {**OFFLINE, "n_action_samples": 3}, [("update", 62)]),
+    "iql-offline": ("IQL", "Continuous", {**OFFLINE, "net.normalize_obs": True}, [("update", 1), ("update", 62)]),
+    "iql-warm": ("IQL", "Continuous", {**WITHOUT_RANDOM, "dataset": RECORDED}, [("update", 62)]),
+    "per-dqn-offline": (
+        "DQN", "Chain", {**OFFLINE, "priority.alpha": 0.6, "n_step": 3, "dataset": CHAIN}, [("update", 62)],
+    ),
 }  # fmt: skip
+#: The data sets of runs that learn from one, and the environments in which chance records them.
+DATA = {RECORDED: envs.Continuous, CHAIN: envs.Chain}
 
 
 def main(command: str, root: Path) -> None:
+    os.chdir(root)
+    if command == "train":
+        for name, made in DATA.items():
+            np.savez(root / name, **by_chance(made(1), 300))
     for case, (algorithm, env, options, stops) in CASES.items():
         for name, stop in [(f"{case}-whole", None), *((f"{case}-{what}-{mark}", (what, mark)) for what, mark in stops)]:
             if command == "train":
@@ -377,7 +417,9 @@ def _unfinished(components: dict[str, Any]) -> dict[str, int]:
 
 def _next_actions(run: Run) -> list[list[float]]:
     """What the run would do in its next five vector steps (of its first worker)."""
-    plan = plan_of(run)
+    plan = with_dataset(plan_of(run))
+    if plan.options.offline:
+        return []
     set_torch(1)
     runner: Any = build(plan, Clock(plan.options.total_timesteps))
     _, components, _, _ = Checkpoints(run.directory.checkpoints_path).load(("final",))

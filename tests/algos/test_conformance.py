@@ -14,6 +14,7 @@ NAMES: dict[str, dict[str, object]] = {
     "acer-continuous": {}, "acktr": {}, "impala": {}, "appo": {}, "trpo": {}, "vac": {}, "vpg": {},
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete"), SMALL),
+    "iql": SMALL, "cql": {**SMALL, "n_action_samples": 2},
     "qrdqn": {**SMALL, "n_quantiles": 8},
     "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 16, "n_steps": 32, "batch_size": 64},
 }  # fmt: skip

@@ -63,13 +63,15 @@ FOLLOWING = {
     "sac": ["learning_rate", "critic_learning_rate", "tau", "gamma", "max_grad_norm", "ent_coef", "target_entropy"],
     "tqc": ["gamma", "ent_coef", "target_entropy"],
     "crossq": ["gamma", "max_grad_norm", "ent_coef", "target_entropy"],
+    "cql": ["gamma", "conservative_weight", "target_entropy"],
+    "iql": ["gamma", "expectile", "beta", "max_weight"],
     "sac-discrete": ["gamma", "max_grad_norm", "ent_coef", "target_entropy"],
 }
 SMALL: dict[str, Any] = {"num_envs": 2, "runner": "sync", "total_timesteps": 120, "net.hidden": [8]}
 OFF = {"learning_starts": 20, "batch_size": 8, "train_freq": 2}
-CONTINUOUS = ("ddpg", "td3", "sac", "tqc", "crossq")
+CONTINUOUS = ("ddpg", "td3", "sac", "tqc", "crossq", "cql")
 REPEATED = f"{Path(__file__).with_name('probes.py')}:Repeated"
-REPLAYED = ("dqn", "per-dqn", "sac-discrete", *CONTINUOUS)
+REPLAYED = ("dqn", "per-dqn", "sac-discrete", "iql", *CONTINUOUS)
 ACER = ("acer", "acer-continuous")
 ROLLOUTS = ("a2c", "a3c", "acktr", "appo", "impala", "nstep-q", "ppo", "trpo", "vpg", *ACER)
 #: With which the option is in use.
@@ -77,7 +79,7 @@ WITH: dict[str, dict[str, Any]] = {
     "noise_theta": {"action_noise": "ornstein-uhlenbeck"},
     "noise_sigma": {"random_steps": 20},
 }
-TEMPERATURE = ("sac", "tqc", "crossq", "sac-discrete")
+TEMPERATURE = ("sac", "tqc", "crossq", "cql", "sac-discrete")
 
 
 def options_of(algorithm: str) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def options_of(algorithm: str) -> dict[str, Any]:
 
 
 def env_of(algorithm: str) -> str:
-    return REPEATED if algorithm in (*CONTINUOUS, "acer-continuous") else "Chain"
+    return REPEATED if algorithm in (*CONTINUOUS, "iql", "acer-continuous") else "Chain"
 
 
 def different(one: Any, other: Any) -> bool:

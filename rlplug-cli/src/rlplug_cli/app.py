@@ -15,6 +15,7 @@ COMMANDS = {
     "resume": ("resume", "Go on with an interrupted run, to the same bits."),
     "evaluate": ("evaluate", "Play episodes with a run's checkpoints and sum up their returns."),
     "play": ("play", "Watch a run's policy in a window, or as a film."),
+    "record": ("record", "Write what a run's policy does as a data set."),
     "export": ("export", "Write a run's policy as files of its own."),
     "reproduce": ("reproduce", "Train a run again and compare the bits."),
     "runs": ("runs", "List the runs in a directory, delete some, clear up."),

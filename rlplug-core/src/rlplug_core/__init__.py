@@ -68,11 +68,17 @@ if TYPE_CHECKING:
     from rlplug_core.learning.estimators import gae
     from rlplug_core.learning.gaussian import gaussian_kl_slope, gaussian_score
     from rlplug_core.learning.kfac import KFAC
-    from rlplug_core.learning.losses import Regression, categorical_projection, quantile_huber, regression
+    from rlplug_core.learning.losses import (
+        Regression,
+        categorical_projection,
+        expectile_loss,
+        quantile_huber,
+        regression,
+    )
     from rlplug_core.learning.natural import TrustRegion, within
     from rlplug_core.learning.optimizer import Optimizer, host
     from rlplug_core.learning.targets import Frozen, Target, target_network
-    from rlplug_core.learning.temperature import Temperature
+    from rlplug_core.learning.temperature import Temperature, soft_policy_loss
     from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
     from rlplug_core.nets.continuous import ActionCritic, ActionCritics, DeterministicPolicy, Ensemble
     from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
@@ -129,11 +135,11 @@ _MODULES = {
     "learning.estimators": "gae",
     "learning.gaussian": "gaussian_kl_slope gaussian_score",
     "learning.kfac": "KFAC",
-    "learning.losses": "Regression categorical_projection quantile_huber regression",
+    "learning.losses": "Regression categorical_projection expectile_loss quantile_huber regression",
     "learning.natural": "TrustRegion within",
     "learning.optimizer": "Optimizer host",
     "learning.targets": "Frozen Target target_network",
-    "learning.temperature": "Temperature",
+    "learning.temperature": "Temperature soft_policy_loss",
     "learning.update_rules": "OptimizerName OptimizerOptions",
     "nets.continuous": "ActionCritic ActionCritics DeterministicPolicy Ensemble",
     "nets.distributional": "CategoricalQ ImplicitQ QuantileQ",
@@ -160,26 +166,26 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = [  # noqa: RUF022  # sorted without regard to kind
-    "Act", "ActionCritic", "ActionCritics", "ActionNoise", "Agent", "Algorithm", "Array", "BadConfig", "Batch",
-    "BehaviorAgent", "Buffer", "CategoricalQ", "CellName", "Clock", "Config", "Context", "Count", "Critic",
-    "DeterministicPolicy", "Ensemble", "Env", "EpisodeBuffer", "EpsilonGreedy", "Fraction", "Frozen",
-    "Gaussian", "GaussianNoise", "ILLEGAL", "ImplicitQ", "Importable", "KFAC", "Learner", "MemoryAgent",
-    "Moments", "Natural", "Net", "NetworkAgent", "Noise", "NoiseAgent", "NoisyGreedy", "NonFinite",
-    "NonNegative", "Obs", "Optimizer", "OptimizerName", "OptimizerOptions", "OrnsteinUhlenbeck", "Pace",
-    "PairBuffer", "Policy", "PolicyAgent", "PolicyAndCritic", "PolicyNetwork", "Positive", "PrioritizedReplay",
-    "Priority", "PriorityOptions", "QNetwork", "QuantileQ", "RecurrentPolicyAndCritic", "RecurrentState",
-    "Regression", "RenormCritic", "RenormPolicy", "ReplayBuffer", "Result", "RewardScale", "Rollout",
-    "RolloutBuffer", "Run", "SPACES", "SampleAgent", "Samples", "Schedule", "Scheduled", "Seeds", "Several",
-    "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store", "Target",
-    "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion", "UsageError",
-    "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection", "check_exploration", "check_no_units",
-    "check_standardize", "check_whole_rows", "choice", "chosen", "constant", "cosine", "due",
-    "epsilon_schedule", "explorer", "fast_forward", "fast_q", "final_epsilon", "gae", "gaussian_kl_slope",
-    "gaussian_score", "hookimpl", "host", "integer", "linear", "load", "log", "log_probs", "masked",
-    "next_distribution", "observation_norm", "of_action", "open_run", "piecewise", "pure", "quantile_huber",
-    "recurrent_values", "regression", "replay_buffer", "resume", "retrace", "sequences", "squashed",
-    "standard_normal", "standardize", "target_network", "to_tensors", "train", "tree_map", "uniform", "value_error",
-    "vtrace", "within",
+    "Act", "ActionCritic", "ActionCritics", "ActionNoise", "Agent", "Algorithm", "Array", "BadConfig",
+    "Batch", "BehaviorAgent", "Buffer", "CategoricalQ", "CellName", "Clock", "Config", "Context", "Count",
+    "Critic", "DeterministicPolicy", "Ensemble", "Env", "EpisodeBuffer", "EpsilonGreedy", "Fraction",
+    "Frozen", "Gaussian", "GaussianNoise", "ILLEGAL", "ImplicitQ", "Importable", "KFAC", "Learner",
+    "MemoryAgent", "Moments", "Natural", "Net", "NetworkAgent", "Noise", "NoiseAgent", "NoisyGreedy",
+    "NonFinite", "NonNegative", "Obs", "Optimizer", "OptimizerName", "OptimizerOptions", "OrnsteinUhlenbeck",
+    "Pace", "PairBuffer", "Policy", "PolicyAgent", "PolicyAndCritic", "PolicyNetwork", "Positive",
+    "PrioritizedReplay", "Priority", "PriorityOptions", "QNetwork", "QuantileQ", "RecurrentPolicyAndCritic",
+    "RecurrentState", "Regression", "RenormCritic", "RenormPolicy", "ReplayBuffer", "Result", "RewardScale",
+    "Rollout", "RolloutBuffer", "Run", "SPACES", "SampleAgent", "Samples", "Schedule", "Scheduled", "Seeds",
+    "Several", "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store",
+    "Target", "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion",
+    "UsageError", "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection",
+    "check_exploration", "check_no_units", "check_standardize", "check_whole_rows", "choice", "chosen",
+    "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward", "fast_q",
+    "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host", "integer", "linear",
+    "load", "log", "log_probs", "masked", "next_distribution", "observation_norm", "of_action", "open_run",
+    "piecewise", "pure", "quantile_huber", "recurrent_values", "regression", "replay_buffer", "resume",
+    "retrace", "sequences", "soft_policy_loss", "squashed", "standard_normal", "standardize",
+    "target_network", "to_tensors", "train", "tree_map", "uniform", "value_error", "vtrace", "within",
 ]  # fmt: skip
 
 

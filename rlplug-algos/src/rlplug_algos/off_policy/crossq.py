@@ -130,9 +130,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         """SAC's, with the policy's own moments taken and the critics' running ones."""
         moments: rl.Moments = []
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
-        alpha, q = self.temperature(now.ent_coef), self.critics(batch.obs, action).amin(0)
+        q = self.critics(batch.obs, action).amin(0)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        policy_loss = alpha * log_prob - q
-        loss = batch.mean(policy_loss + self.temperature.loss(log_prob, target_entropy))
-        metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
-        return loss, {**metrics, "loss/temperature": alpha.squeeze()}, moments
+        loss, metrics = rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy)
+        return loss, metrics, moments

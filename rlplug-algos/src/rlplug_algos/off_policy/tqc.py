@@ -137,12 +137,9 @@ class TQC(rl.Algorithm[rl.Transitions]):
     def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """alpha * log pi(a | s) - mean Z(s, a) (eq. 14), and the loss of alpha's logarithm (eq. 18)."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
-        alpha, q = self.temperature(now.ent_coef), pooled(self.critics(batch.obs, action)).mean(1)
+        q = pooled(self.critics(batch.obs, action)).mean(1)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        policy_loss = alpha * log_prob - q
-        loss = batch.mean(policy_loss + self.temperature.loss(log_prob, target_entropy))
-        metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
-        return loss, {**metrics, "loss/temperature": alpha.squeeze()}
+        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy)
 
 
 def pooled(quantiles: Tensor) -> Tensor:

@@ -53,3 +53,5 @@ class RunOptions(Config):
     record_every: Natural = 0  # env steps between films of an evaluation's first episode; 0 for none
     init: str = ""  # begin with the weights of this run, checkpoint or export
     init_parts: tuple[str, ...] = ("policy", "critic")  # what of it: policy, critic, optimizer, buffer
+    dataset: str = ""  # fill the replay buffer from this data set: FILE.npz or minari:ID
+    offline: bool = False  # learn from the data set alone: steps are updates, the environment only evaluates

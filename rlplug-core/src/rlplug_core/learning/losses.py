@@ -22,6 +22,15 @@ def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
     return loss(value, target, reduction="none")
 
 
+def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
+    """|expectile - 1{u < 0}| u² for u = target - value, all [B] (Kostrikov et al., 2021, arXiv:2110.06169, eq. 5).
+
+    The value that minimizes its mean is that expectile of the targets: 0.5 gives their mean, near 1 their largest.
+    """
+    error = target - value
+    return torch.where(error < 0, 1 - expectile, expectile) * error.square()
+
+
 def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
     """The distribution of reward + discount * Z on the atoms of Z (Bellemare et al., 2017, arXiv:1707.06887, eq. 7).
 

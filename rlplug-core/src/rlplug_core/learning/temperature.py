@@ -1,4 +1,4 @@
-"""The weight of the entropy in soft actor-critic, learned or given."""
+"""The weight of the entropy in soft actor-critic, learned or given, and the policy's loss with it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 
 import torch
 from torch import Tensor, nn
+
+from rlplug_core.batches import Transitions
 
 
 class Temperature(nn.Module):
@@ -32,3 +34,21 @@ class Temperature(nn.Module):
         `log_prob` [B] is that of drawn actions.
         """
         return -self.log * (log_prob.detach() + target_entropy)
+
+
+def soft_policy_loss(
+    batch: Transitions, log_prob: Tensor, q: Tensor, temperature: Temperature, ent_coef: float, target_entropy: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """alpha * log pi(a | s) - Q(s, a) (eq. 7) and the loss of alpha's logarithm (eq. 18), with what to report of both.
+
+    Args:
+        log_prob: [B] of actions that the policy drew, with its gradient.
+        q: [B] the values of these actions; whichever mean or minimum of critics counts.
+        ent_coef: what alpha is where it is not learned.
+        target_entropy: in nats.
+    """
+    alpha = temperature(ent_coef)
+    policy_loss = alpha * log_prob - q
+    loss = batch.mean(policy_loss + temperature.loss(log_prob, target_entropy))
+    metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
+    return loss, {**metrics, "loss/temperature": alpha.squeeze()}

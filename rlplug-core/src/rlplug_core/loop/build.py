@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlplug_core.buffers.dataset import Dataset, Fitted
+from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
+from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.events import Trainable
+from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.places import LOCAL, before_import
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.wrapping import wrapped
-from rlplug_core.protocols import Env, Learner
+from rlplug_core.protocols import Buffer, Env, Learner, SupportsActionSpace
 
 
 def build(plan: Plan, clock: Clock) -> Trainable:
@@ -22,13 +27,57 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         from rlplug_core.loop.async_processes import Processes
 
         return Inline(plan, clock) if plan.options.inline else Processes(plan, clock)
+    if plan.options.offline:
+        return _offline(plan, clock)
     env = training_env(plan)
     learner = plan.make_learner(env.spec)
     if plan.runner == "decoupled":
         return _decoupled(plan, clock, env, learner)
-    actor = Actor(env, Lane(learner, learner.agent(), learner.buffer()), clock)
+    actor = Actor(env, Lane(learner, learner.agent(), _buffer(plan, learner, env)), clock)
     actor.reset(plan.seeds().child("env").integer())
     return Sync(actor, clock)
+
+
+def _buffer(plan: Plan, learner: Learner[Any], env: Env) -> Buffer[Any]:
+    buffer: Buffer[Any] = learner.buffer()
+    if plan.dataset is None:
+        return buffer
+    return WarmReplay(fillable(plan, buffer), fitted(plan.dataset, env))
+
+
+def _offline(plan: Plan, clock: Clock) -> Trainable:
+    assert plan.dataset is not None
+    env = plan.make_env(1)
+    try:
+        learner = plan.make_learner(env.spec)
+        replay = fillable(plan, learner.buffer())
+        return Offline(learner, RecordedReplay(replay, fitted(plan.dataset, env)), clock)
+    finally:
+        env.close()
+
+
+def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
+    """A buffer that takes a data set.
+
+    Raises:
+        UsageError: it is of another kind.
+    """
+    if not isinstance(buffer, ReplayBuffer):
+        raise UsageError(
+            f"{plan.algorithm} has no replay buffer that a data set could fill; use an algorithm with one, such as "
+            "iql, cql, sac or dqn"
+        )
+    return buffer
+
+
+def fitted(dataset: Dataset, env: Env) -> Fitted:
+    """The data set as the learners of an environment take it.
+
+    Raises:
+        UsageError: it does not fit.
+    """
+    own = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+    return dataset.fitted(env.spec, own)
 
 
 def training_env(plan: Plan) -> Env:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlplug_core.algorithm import Context
+from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.config.parse import convert, schedules
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schedules import Written
@@ -58,6 +59,8 @@ class Plan:
     controllings: tuple[Controlling, ...] = field(default=(), kw_only=True)
     #: What a new learner begins with instead of random weights.
     start: Callable[[Learner[Any]], None] | None = field(default=None, kw_only=True)
+    #: The content of the option `dataset`, once it is read.
+    dataset: Dataset | None = field(default=None, kw_only=True)
 
     @classmethod
     def make(cls, algorithm: str, env: object, values: Mapping[str, object]) -> Plan:
@@ -161,7 +164,21 @@ class Plan:
         if device.type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
         self._check_place()
+        self._check_dataset()
         self._check_source()
+
+    def _check_dataset(self) -> None:
+        o = self.options
+        if o.dataset and self.runner != "sync":
+            raise UsageError(
+                f"{self.algorithm} runs under '{self.runner}', and --dataset goes with --runner sync alone"
+            )
+        if not o.offline:
+            return
+        if not o.dataset:
+            raise UsageError("an offline run learns from a data set alone; name it: --dataset FILE.npz, or minari:ID")
+        if o.max_episodes:
+            raise UsageError("an offline run has no training episodes to count; leave out --max-episodes")
 
     def _check_place(self) -> None:
         o = self.options

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rlplug_core.plugins.records import Group
 
 _ALGORITHMS = (
-    "a2c", "a3c", "acer", "acer-continuous", "acktr", "apex", "appo", "c51", "crossq", "ddpg", "ddqn", "dqn",
-    "dueling-dqn", "impala", "iqn", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "ppo-recurrent", "qrdqn",
-    "rainbow", "rainbow-iqn", "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
+    "a2c", "a3c", "acer", "acer-continuous", "acktr", "apex", "appo", "c51", "cql", "crossq", "ddpg", "ddqn", "dqn",
+    "dueling-dqn", "impala", "iql", "iqn", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "ppo-recurrent",
+    "qrdqn", "rainbow", "rainbow-iqn", "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
 )  # fmt: skip
 _WRAPPERS = (
     "atari", "clip-reward", "episodic-life", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature",

@@ -18,6 +18,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import parted, source_of
 from rlplug_core.runs import columns as tables
 from rlplug_core.runs.checkpoint import Checkpoints
+from rlplug_core.runs.data import Recording, record
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, evaluate_checkpoint
 from rlplug_core.runs.listing import Summary, find, summary
@@ -108,6 +109,23 @@ class Run:
         """Greedy episodes with every checkpoint that is left, by env step: a curve after the fact."""
         kept = reversed(Checkpoints(self.directory.checkpoints_path).kept())
         return {saved.step: self.evaluate(episodes, seed, saved.path.name) for saved in kept}
+
+    def record(
+        self, path: Path | str, steps: int, *, num_envs: int = 1, seed: int | None = None, checkpoint: str = "best",
+        stochastic: bool = False, epsilon: float = 0.0, env: Any = None,
+        arguments: Mapping[str, object] | None = None, wrap: Sequence[str] | None = None,
+    ) -> Recording:  # fmt: skip
+        """Let a checkpoint act and write its transitions to a new data set, `path.npz`, to learn from offline.
+
+        Args:
+            path: a file that does not exist yet.
+            steps: environment steps, summed over `num_envs` environments; arguments as of `evaluate` beside.
+
+        Raises:
+            UsageError: the file exists, or there is no such checkpoint. NotWritten: the system refuses the file.
+        """
+        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
+        return record(plan_of(self), self.directory, Path(path), steps, num_envs, seed, conditions)
 
     def play(
         self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,

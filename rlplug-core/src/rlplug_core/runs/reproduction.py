@@ -11,6 +11,7 @@ from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.events import Progress
 from rlplug_core.runs.allowance import Allowance
 from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.listing import records
 from rlplug_core.runs.opened import Run, open_run, plan_of
@@ -57,7 +58,7 @@ def reproduce(
     old = open_run(run, trust=trust)
     if old.status != "finished":
         raise UsageError(f"run {old.name} is {old.status}; only a finished one can be compared with its repetition")
-    plan = plan_of(old)
+    plan = with_dataset(plan_of(old), old.config.get("dataset"))
     saved = Checkpoints(old.directory.checkpoints_path).kept("final")[0]
     _, manifest = read(saved.path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.errors import UsageError, warn
+from rlplug_core.loop.build import fillable, fitted
 from rlplug_core.loop.env_timing import settled
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
@@ -26,6 +27,7 @@ from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.plugins.transform import learned
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
+from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
@@ -80,7 +82,7 @@ def train(
     values = _with_rows(values, origins, source)
     called = Hooks(enabled=hooks)
     origins = {**origins, **called.configure(values)}
-    plan, warm = _begun(Plan.make(word, source, values))
+    plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
     called.choose(plan.options.log)
     plan, timing = settled(plan)
     _probe(plan)
@@ -107,11 +109,18 @@ def _probe(plan: Plan) -> None:
         UsageError: the environment for evaluations has other spaces.
     """
     env = plan.make_env(1)
+    if plan.options.offline and learned(env):
+        raise UsageError("a wrapper learns from environment steps, which an offline run has none of; leave it out")
     if plan.runner != "sync" and learned(env):
         raise UsageError(
             f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
         )
-    plan.make_learner(env.spec)
+    learner = plan.make_learner(env.spec)
+    if plan.dataset is not None:
+        fillable(plan, learner.buffer())
+        fitted(plan.dataset, env)
+        for sentence in unlike(plan.dataset, plan.env):
+            warn(sentence)
     env.close()
     if plan.eval_source is plan.source and plan.eval_wrappings is None and not plan.source.is_object:
         return
@@ -129,8 +138,8 @@ def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
     if not plan.options.init:
         return plan, None
     warm = WarmStart.of(plan.options.init, plan.options.init_parts)
-    if "buffer" in warm.parts and plan.runner != "sync":
-        raise UsageError("--init-parts buffer goes with --runner sync alone")
+    if "buffer" in warm.parts and (plan.runner != "sync" or plan.options.dataset):
+        raise UsageError("--init-parts buffer goes with --runner sync alone, and without --dataset")
     return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
 
 
@@ -152,10 +161,12 @@ def _created(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:
 def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) -> None:
     """Write a new run's `config.json`, and copies of the user's files."""
     env, unnamed = plan.env, {"unnamed": plan.source.unnamed} if plan.source.unnamed else {}
+    data = {"dataset": plan.dataset.described} if plan.dataset else {}
+    compared = {**plan.flat, "dataset": plan.dataset.sha256} if plan.dataset else plan.flat
     run.directory.write_config(sealed(keep(run.path, {
         "name": run.name, "uid": uuid.uuid4().hex,
-        "group": group_of(*identities(algorithm, env, plan.flat, plan.targets)), "algorithm": algorithm,
-        "env": env, **unnamed,
+        "group": group_of(*identities(algorithm, env, compared, plan.targets)), "algorithm": algorithm,
+        "env": env, **unnamed, **data,
         "options": plan.flat, "origins": {key: origins.get(key, "default") for key in plan.flat},
         "environment": environment(plan), "created": time.time(),
     }, plan.targets)))  # fmt: skip
@@ -192,7 +203,7 @@ def resume(
     run = open_run(run, env=env, trust=trust)
     with run.directory.locked():  # before anything is read, since another process may be at it
         _resume(
-            run, _placed(plan_of(run), on), total_timesteps, rescale,
+            run, with_dataset(_placed(plan_of(run), on), run.config.get("dataset")), total_timesteps, rescale,
             lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
         )  # fmt: skip
     return run

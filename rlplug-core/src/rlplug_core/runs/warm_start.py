@@ -78,7 +78,10 @@ class WarmStart:
             return None
         if not (self.path / "buffer.json").is_file():
             raise UsageError(f"{self.path} holds no buffer; name a run, or a checkpoint of the kind step or final")
-        return read(self.path, "buffer")[0]["buffer"]
+        found: Mapping[str, Any] = read(self.path, "buffer")[0]["buffer"]
+        if isinstance(found.get("data"), str) or "recorded" in found:
+            raise UsageError(f"the buffer at {self.path} is filled from a data set; name that one with --dataset")
+        return found
 
     def _export(self, learner: Algorithm[Any]) -> None:
         from rlplug_core.export.bundle import read as read_export

@@ -1,0 +1,150 @@
+"""Conservative Q-learning on soft actor-critic, for data sets (Kumar et al., 2020, arXiv:2006.04779)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, prod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class CQLConfig(rl.Config):
+    """Options of CQL."""
+
+    learning_starts: rl.Count = 1_000  # env steps before the first gradient step; none are needed offline
+    random_steps: rl.Natural = 1_000  # env steps at the beginning that act uniformly at random
+    train_freq: rl.Count = 1  # env steps between updates
+    gradient_steps: rl.Count = 1  # gradient steps per update
+    batch_size: rl.Count = 256  # transitions per gradient step
+    buffer_size: rl.Count = 1_000_000  # transitions kept in the replay buffer, beside a data set
+    buffer_storage: rl.Store = "memory"  # where the replay buffer keeps observations: memory, disk or cuda
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
+    conservative_weight: rl.Scheduled[rl.NonNegative] = 5.0  # weight of the term that lowers values of other actions
+    n_action_samples: rl.Count = 10  # actions drawn uniformly, and as many from the policy, to estimate that term
+    soft_q_backup: bool = False  # count the entropy in the critics' targets too, as sac does
+    ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
+    autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
+    target_entropy: rl.Scheduled[float] | None = (
+        None  # that entropy in nats; none is minus the number of action dimensions
+    )
+    n_critics: rl.Count = 2  # critics, of which the lowest value counts
+    tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
+    net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
+    learning_rate: rl.Scheduled[rl.Positive] = 1e-4  # learning rate of the policy and of the entropy's weight
+    critic_learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the critics
+    anneal_lr: bool = False  # let the learning rates fall to 0 over the run
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
+    optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
+
+    search = {"learning_rate": rl.log(1e-5, 1e-2), "conservative_weight": rl.log(0.1, 20)}
+
+    def __post_init__(self) -> None:
+        if self.target_entropy is not None and not self.autotune:
+            raise ValueError("target_entropy is kept by autotune, which is off; leave it at none")
+
+
+class CQL(rl.Algorithm[rl.Transitions]):
+    """SAC whose critics value the actions in the data no lower than all others: what was never tried is not trusted."""
+
+    Config = CQLConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    actions: ClassVar[tuple[str, ...]] = ("Box",)
+    config: CQLConfig
+
+    def build(self) -> None:
+        c = self.config
+        norm = rl.observation_norm(self.spec.obs, c.net)
+        self.policy = rl.PolicyNetwork(self.spec, c.net, make=rl.squashed, norm=norm)
+        assert isinstance(self.policy.head, rl.SquashedGaussian)
+        self.head = self.policy.head
+        self.critics = rl.ActionCritics(lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics)
+        self.target_critics = rl.target_network(self.critics)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        self.to(self.device)
+        clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
+        self.critic_optimizer = self.optimizer(
+            "critics", [self.critics], learning_rate=self.schedule("critic_learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.policy_optimizer = self.optimizer(
+            "policy", [self.policy, self.temperature], learning_rate=self.schedule("learning_rate", c.anneal_lr),
+            max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
+        )  # fmt: skip
+        self.frozen_critics = rl.Frozen(self.critics)
+        self.target = rl.Target(self.critics, self.target_critics)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.SampleAgent:
+        return rl.SampleAgent(self.policy, self.agent_seeds(rank), self.inference_backend, self.config.random_steps)
+
+    def buffer(self) -> rl.ReplayBuffer:
+        c = self.config
+        pace = rl.Pace(c.batch_size, c.train_freq, c.gradient_steps, c.learning_starts)
+        return rl.replay_buffer(
+            c.buffer_size, pace, n_step=1, gamma=self.schedule("gamma"), seeds=self.seeds.child("buffer"),
+            device=self.device, storage=c.buffer_storage,
+        )  # fmt: skip
+
+    def learn(self, batch: rl.Transitions, now: CQLConfig, clock: rl.Clock) -> rl.Result:
+        size, dims, n = len(batch.action), prod(self.spec.action.shape or ()), now.n_action_samples
+        noise, next_noise = rl.standard_normal(self.generator, (2, size, dims), self.device)
+        others = rl.standard_normal(self.generator, (size, n, dims), self.device)
+        uniform = 2 * torch.from_numpy(self.generator.random((size, n, dims), "float32")).to(self.device) - 1
+        loss, metrics = self.critic_loss(batch, next_noise, others, uniform, now)
+        metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
+        with self.frozen_critics:
+            loss, further = self.policy_loss(batch, noise, now)
+        metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
+        self.target.move(now.tau)
+        return rl.Result(metrics)
+
+    @rl.pure
+    def critic_loss(
+        self, batch: rl.Transitions, noise: Tensor, others: Tensor, uniform: Tensor, now: CQLConfig
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """alpha * (log sum_a exp Q(s, a) - Q(s, a_data)) + half the squared error, summed over critics (eq. 4)."""
+        target = self.backup(batch, noise, now)
+        q = self.critics(batch.obs, batch.action)
+        gap = self.log_sum_exp(batch, others, uniform) - q
+        error = 0.5 * (q - target).square().sum(0)
+        loss = batch.mean(now.conservative_weight * gap.sum(0) + error)
+        metrics = {"loss/value": batch.mean(error.detach()), "loss/conservative": batch.mean(gap.detach().mean(0))}
+        return loss, {**metrics, "loss/q_mean": batch.mean(q.detach().mean(0))}
+
+    @torch.no_grad()
+    def backup(self, batch: rl.Transitions, noise: Tensor, now: CQLConfig) -> Tensor:
+        """r + discount * min Q_target(s', a'), a' drawn; with soft_q_backup less alpha * log pi(a' | s')."""
+        action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
+        next_q: Tensor = self.target_critics(batch.next_obs, action).amin(0)
+        if now.soft_q_backup:
+            next_q = next_q - self.temperature(now.ent_coef) * log_prob
+        return batch.reward + batch.discount * next_q
+
+    def log_sum_exp(self, batch: rl.Transitions, others: Tensor, uniform: Tensor) -> Tensor:
+        """log of the integral of exp Q(s, a) over actions [critics, B], by importance sampling (appendix F).
+
+        Half of the actions are `uniform` [B, n, dims] in [-1, 1], half are the policy's, made of `others` likewise.
+        """
+        size, n, dims = uniform.shape
+        with torch.no_grad():
+            outputs = self.policy(batch.obs).repeat_interleave(n, 0)
+            action, log_prob = self.head.draw(outputs, others.reshape(size * n, dims))
+        actions = torch.cat([uniform, action.reshape(uniform.shape)], 1).reshape(-1, dims)
+        obs = rl.tree_map(lambda rows: rows.repeat_interleave(2 * n, 0), batch.obs)
+        density = torch.cat([torch.full_like(uniform[..., 0], -dims * log(2)), log_prob.reshape(size, n)], 1)
+        q = self.critics(obs, actions).reshape(-1, size, 2 * n)
+        found: Tensor = (q - density).logsumexp(2) - log(2 * n)
+        return found
+
+    @rl.pure
+    def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: CQLConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """alpha * log pi(a | s) - min Q(s, a), and the loss of alpha's logarithm: as in SAC."""
+        action, log_prob = self.head.draw(self.policy(batch.obs), noise)
+        q = self.critics(batch.obs, action).amin(0)
+        target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
+        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy)

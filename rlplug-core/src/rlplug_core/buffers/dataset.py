@@ -1,0 +1,220 @@
+"""Data sets of transitions: held against an environment, known by their hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import gymnasium.spaces as spaces
+import numpy as np
+
+from rlplug_core.errors import UsageError
+from rlplug_core.types import Array, Space, Spec, Step, tree_map
+
+OBS, NEXT_OBS = "observations", "next_observations"
+FIELDS = (OBS, "actions", "rewards", NEXT_OBS, "terminations", "truncations")
+MINARI = "minari:"
+#: Actions may lie outside the bounds by this share of the range, as rounding leaves them; they are clipped.
+OUTSIDE = 1e-3
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Transitions [M, ...] as they were recorded.
+
+    Attributes:
+        place: an absolute path, or `minari:ID`.
+        arrays: by the names of `FIELDS`; observations may be nested dictionaries.
+        env: the environment it says that it is from, or an empty string.
+    """
+
+    place: str
+    arrays: Mapping[str, Any]
+    env: str = ""
+
+    def __len__(self) -> int:
+        return len(self.arrays["rewards"])
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of names, types, shapes and content of all arrays, however the file has packed them."""
+        found = hashlib.sha256()
+        for name, array in sorted(flat(self.arrays).items()):
+            found.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Its place, hash and length, as a run's record has them."""
+        return {"place": self.place, "sha256": self.sha256, "transitions": len(self)}
+
+    def fitted(self, spec: Spec, action_space: Space) -> Fitted:
+        """The transitions as a learner's buffer takes them.
+
+        Args:
+            spec: that of the environment, with the spaces that agents see.
+            action_space: the actions of the bare environment.
+
+        Raises:
+            UsageError: it is not from an environment with such spaces.
+        """
+        rewards, count = _numbers(self.arrays["rewards"], "rewards", (), self.place), len(self)
+        for name in FIELDS:
+            if {len(leaf) for leaf in flat({name: self.arrays[name]}).values()} != {count}:
+                raise self._unfit(f"'{name}' and 'rewards' differ in length")
+        obs, after = (self._obs(name, spec) for name in (OBS, NEXT_OBS))
+        actions = _canonical(_numbers(self.arrays["actions"], "actions", action_space.shape, self.place), action_space)
+        if actions is None:
+            raise self._unfit(f"its actions lie outside {action_space}")
+        terminated, truncated = (self.arrays[name].astype(bool) for name in FIELDS[-2:])
+        return Fitted(
+            self.sha256, obs, actions.astype(spec.action.dtype), rewards.astype(np.float32), after, terminated,
+            truncated & ~terminated,
+        )  # fmt: skip
+
+    def _obs(self, name: str, spec: Spec) -> Any:
+        there, wanted = flat({name: self.arrays[name]}), _leaves(spec.obs, name)
+        if there.keys() != wanted.keys():
+            raise self._unfit(f"it has {', '.join(sorted(there))}, and {spec.id} shows {', '.join(sorted(wanted))}")
+        cast = {
+            key: _numbers(there[key], key, space.shape, self.place).astype(space.dtype, copy=False)
+            for key, space in wanted.items()
+        }
+        return nested(cast)[name]
+
+    def _unfit(self, why: str) -> UsageError:
+        return UsageError(
+            f"the data set {self.place} does not fit: {why}; name one that was recorded in this environment"
+        )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A data set in canonical actions and the types of an environment's spaces, [M, ...] each."""
+
+    sha256: str
+    obs: Any
+    action: Array
+    reward: Array
+    next_obs: Any
+    terminated: Array
+    truncated: Array
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def steps(self) -> Iterator[Step]:
+        """The transitions one by one, as a single row's; one that the next does not follow ends its episode."""
+        jumps = ~self._followed()
+        truncated = (self.truncated | jumps) & ~self.terminated
+        first = np.concatenate([[True], (self.terminated | truncated)[:-1]])
+        valid = np.ones(1, bool)
+        for row in range(len(self)):
+            one = slice(row, row + 1)
+            obs, after = (tree_map(lambda array, one=one: array[one], tree) for tree in (self.obs, self.next_obs))
+            ends = bool(self.terminated[row] or truncated[row])
+            yield Step(
+                obs, self.action[one], self.reward[one], after, self.terminated[one], truncated[one], first[one], valid,
+                ends, {}, None,
+            )  # fmt: skip
+
+    def _followed(self) -> Array:
+        """Return for each transition [M] whether the next one begins where it ended."""
+        found = np.ones(len(self), bool)
+        found[-1] = False
+        leaves = zip(flat({"": self.obs}).values(), flat({"": self.next_obs}).values(), strict=True)
+        for obs, after in leaves:
+            found[:-1] &= (obs[1:] == after[:-1]).reshape(len(self) - 1, -1).all(1)
+        return found
+
+
+def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Array]:
+    """Nested dictionaries of arrays as one, keyed `outer/inner`."""
+    found: dict[str, Array] = {}
+    for name, value in tree.items():
+        key = f"{above}/{name}" if above else name
+        found |= flat(value, key) if isinstance(value, Mapping) else {key: np.asarray(value)}
+    return found
+
+
+def nested(arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """The inverse of `flat`.
+
+    Raises:
+        ValueError: a name is that of an array and of a dictionary.
+    """
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():
+        *outer, last = name.split("/")
+        inside = found
+        for key in outer:
+            inside = inside.setdefault(key, {})
+            if not isinstance(inside, dict):
+                raise ValueError(f"'{name}' lies in an array")
+        inside[last] = array
+    return found
+
+
+def _leaves(space: Space, name: str) -> dict[str, Space]:
+    if not isinstance(space, spaces.Dict):
+        return {name: space}
+    return {key: leaf for part, inner in space.spaces.items() for key, leaf in _leaves(inner, f"{name}/{part}").items()}
+
+
+def _numbers(given: Any, name: str, shape: tuple[int, ...] | None, place: str) -> Array:
+    """An array [M, *shape] of numbers.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(given, Mapping) or given.dtype.kind not in "biuf":
+        raise UsageError(f"the data set {place} does not fit: '{name}' holds no plain numbers")
+    array: Array = given
+    if array.shape[1:] != (shape or ()):
+        raise UsageError(
+            f"the data set {place} does not fit: '{name}' is {list(array.shape[1:])} each, and {list(shape or ())} "
+            "here; name one that was recorded in this environment"
+        )
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(1))[0])
+        raise UsageError(f"the data set {place} cannot be learned from: '{name}' of transition {row:,} is not finite")
+    return array
+
+
+def _canonical(actions: Array, space: Space) -> Array | None:
+    """The environment's own actions as agents give them; None where some are none of its actions.
+
+    Raises:
+        UsageError: actions of this kind cannot be read back.
+    """
+    if isinstance(space, spaces.Discrete):
+        found = actions.astype(np.int64) - int(space.start)
+        return found if ((found >= 0) & (found < space.n)).all() else None
+    if isinstance(space, spaces.MultiDiscrete):
+        found = actions.astype(np.int64) - space.start
+        return found if ((found >= 0) & (found < space.nvec)).all() else None
+    if isinstance(space, spaces.MultiBinary):
+        return actions if np.isin(actions, (0, 1)).all() else None
+    if not isinstance(space, spaces.Box):
+        raise UsageError(
+            f"data sets of {type(space).__name__} actions cannot be read; those of one Box or Discrete can"
+        )
+    return _unscaled(actions, space)
+
+
+def _unscaled(actions: Array, space: spaces.Box) -> Array | None:
+    """The inverse of what `rlplug_envs` does to actions: from finite bounds to [-1, 1]."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = (np.abs(low) < 1e30) & (np.abs(high) < 1e30)
+    with np.errstate(invalid="ignore", over="ignore"):
+        half = np.where(bounded, (high - low) / 2, 1.0)
+        middle = np.where(bounded, (high + low) / 2, 0.0)
+    found = (actions - middle) / np.where(half == 0, 1.0, half)
+    if (bounded & (np.abs(found) > 1 + OUTSIDE)).any():
+        return None
+    clipped: Array = np.where(bounded, found.clip(-1, 1), actions)
+    return clipped

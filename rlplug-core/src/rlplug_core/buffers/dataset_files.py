@@ -1,0 +1,66 @@
+"""Read data sets from files and from Minari.
+
+A file is a NumPy archive, `.npz`, with arrays [M, ...] of M transitions in the order in which they happened, as the
+environment's own documentation means them: `observations`, `actions`, `rewards`, `next_observations`, `terminations`,
+`truncations`. The parts of a dictionary stand under `observations/part`. Nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat, nested
+from rlplug_core.buffers.minari_data import from_minari
+from rlplug_core.config.files import opened
+from rlplug_core.errors import BadFile, UsageError, plain
+
+#: Where a file keeps what it says of itself, as JSON.
+ABOUT = "about"
+
+
+def read(place: str) -> Dataset:
+    """The data set at `FILE.npz` or `minari:ID`.
+
+    Raises:
+        UsageError: there is none. BadFile: it cannot be read. MissingPackage: minari is not installed.
+    """
+    if place.startswith(MINARI):
+        return from_minari(place)
+    path = Path(place).absolute()
+    try:
+        with opened(path, follow=True) as file:
+            arrays, about = _unpacked(path, file)
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no data set {place}; `rlplug record RUN -o FILE.npz` makes one") from error
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadFile(path, f"it is no data set: {plain(str(error), 100)}") from error
+    return Dataset(str(path), arrays, _env(about))
+
+
+def _unpacked(path: Path, file: Any) -> tuple[dict[str, Any], str]:
+    archive = np.load(file, allow_pickle=False)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise BadFile(path, "it is one array; a data set is an archive of several, as np.savez writes it")
+    found = nested({name: archive[name] for name in archive.files})
+    if lacking := [name for name in FIELDS if name not in found]:
+        raise BadFile(path, f"it lacks '{lacking[0]}'; a data set has {', '.join(FIELDS)}")
+    arrays = {name: found[name] for name in FIELDS}
+    leaves = flat(arrays)
+    if any(array.ndim == 0 for array in leaves.values()) or not len(leaves.get("rewards", ())):
+        raise BadFile(path, "it holds no transitions")
+    return arrays, str(found.get(ABOUT, "{}"))
+
+
+def _env(about: str) -> str:
+    try:
+        said = json.loads(about)
+    except ValueError:
+        return ""
+    env = said.get("env", "") if isinstance(said, dict) else ""
+    return plain(env) if isinstance(env, str) else ""

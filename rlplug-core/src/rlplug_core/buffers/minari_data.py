@@ -1,0 +1,57 @@
+"""Read a data set of Minari's (Farama Foundation) that lies on this machine; nothing is downloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.dataset import FIELDS, MINARI, NEXT_OBS, OBS, Dataset
+from rlplug_core.errors import MissingPackage, UsageError, plain
+from rlplug_core.types import tree_map
+
+
+def from_minari(place: str) -> Dataset:
+    """The data set `minari:ID`, its episodes one behind the other; a tuple is a dictionary keyed "0", "1", ….
+
+    Raises:
+        MissingPackage: minari is not installed. UsageError: there is no such data set here.
+    """
+    name = place.removeprefix(MINARI)
+    try:
+        import minari
+
+        found = minari.load_dataset(name)
+    except ImportError as error:
+        raise MissingPackage(
+            f"{place} needs minari; install it with: python -m pip install 'rlplug-core[minari]'"
+        ) from error
+    except (FileNotFoundError, ValueError) as error:  # ValueError: a name that Minari's own rule refuses
+        raise UsageError(
+            f"there is no data set {place} here: {plain(str(error), 100)}; `minari download {name}` fetches it"
+        ) from error
+    episodes = [_transitions(episode) for episode in found.iterate_episodes()]
+    if not episodes:
+        raise UsageError(f"the data set {place} holds no transitions")
+    env = found.env_spec.id if found.env_spec is not None else ""
+    arrays = {name: tree_map(lambda *parts: np.concatenate(parts), *(one[name] for one in episodes)) for name in FIELDS}
+    return Dataset(place, arrays, env)
+
+
+def _transitions(episode: Any) -> dict[str, Any]:
+    """The arrays [T, ...] of an episode, whose observations are one more."""
+    obs, action = _plain(episode.observations), _plain(episode.actions)
+    return {
+        OBS: tree_map(lambda array: array[:-1], obs), "actions": action, "rewards": np.asarray(episode.rewards),
+        NEXT_OBS: tree_map(lambda array: array[1:], obs), "terminations": np.asarray(episode.terminations),
+        "truncations": np.asarray(episode.truncations),
+    }  # fmt: skip
+
+
+def _plain(tree: Any) -> Any:
+    """Dictionaries and tuples as dictionaries, arrays as arrays."""
+    if isinstance(tree, dict):
+        return {name: _plain(part) for name, part in tree.items()}
+    if isinstance(tree, tuple):
+        return {str(number): _plain(part) for number, part in enumerate(tree)}
+    return np.asarray(tree)

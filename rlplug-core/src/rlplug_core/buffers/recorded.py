@@ -1,0 +1,108 @@
+"""Replay of a data set: alone, or beside what a run sees itself. Checkpoints name the data set by its hash."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.dataset import Fitted
+from rlplug_core.buffers.replay import ReplayBuffer
+from rlplug_core.buffers.sampled import SampledReplay
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.types import Result, State, Step
+
+
+class RecordedReplay:
+    """A replay that holds a data set and nothing else; a batch is due whenever it is asked.
+
+    Args:
+        replay: an empty one, which says how batches are drawn; its capacity becomes the data set's length.
+        data: what it is filled with.
+
+    Raises:
+        UsageError: it keeps what it draws by sampled eviction.
+    """
+
+    def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:
+        if isinstance(replay, SampledReplay):
+            raise UsageError("a data set loses nothing; leave priority.eviction at oldest")
+        self.replay, self.sha256 = replay, data.sha256
+        replay.capacity = len(data)
+        for step in data.steps():
+            replay.add(step)
+        replay.owed = 0
+
+    @property
+    def mass(self) -> float:
+        """Return how much there is to be drawn from."""
+        return self.replay.mass
+
+    def add(self, step: Step, source: int = 0) -> None:
+        """Raise UsageError: a data set stays as it is."""
+        raise UsageError("a data set takes no steps of a run; it is known by its hash")
+
+    def batches(self, clock: Clock) -> Iterator[Transitions]:
+        """One batch."""
+        self.replay.gamma = self.replay.discount(clock.progress)
+        yield self.replay.draw(self.replay.pace.batch_size, clock)
+
+    def feedback(self, batch: Transitions, result: Result) -> None:
+        self.replay.feedback(batch, result)
+
+    def state_dict(self) -> State:
+        """Return what has changed since it was filled, and the data set's hash."""
+        return {**self.replay.state_dict(), "data": self.sha256}
+
+    def load_state_dict(self, state: State) -> None:
+        if state["data"] != self.sha256:
+            raise ValueError(f"the state belongs to a data set of SHA-256 {state['data']}, not {self.sha256}")
+        assert self.replay.data is not None
+        self.replay.load_state_dict({**state, "data": self.replay.data.state_dict()})
+
+
+class WarmReplay:
+    """A run's own replay beside a data set, which stays for good.
+
+    Batches are due as without it. Each is drawn from one of the two, in proportion to what they hold, or to their
+    priorities: a transition of the data set is as likely as one of the run's.
+    """
+
+    def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:
+        self.own = replay
+        held = copy.deepcopy(replay)
+        held.generator, self.generator = replay.generator.spawn(2)
+        self.recorded = RecordedReplay(held, data)
+        #: Where the last batch came from.
+        self.given: ReplayBuffer = replay
+
+    def add(self, step: Step, source: int = 0) -> None:
+        self.own.add(step, source)
+
+    def batches(self, clock: Clock) -> Iterator[Transitions]:
+        while self.own.owed:
+            self.own.owed -= 1
+            mine = self.own.mass if self.own.ready() else 0.0
+            drawn = self.generator.random() * (mine + self.recorded.mass)
+            self.given = self.own if drawn < mine else self.recorded.replay
+            self.given.gamma = self.given.discount(clock.progress)
+            yield self.given.draw(self.own.pace.batch_size, clock)
+
+    def feedback(self, batch: Transitions, result: Result) -> None:
+        self.given.feedback(batch, result)
+
+    def restart(self) -> None:
+        """The newest step of every row ends its episode, by truncation."""
+        self.own.restart()
+
+    def state_dict(self) -> State:
+        return {
+            "own": self.own.state_dict(), "recorded": self.recorded.state_dict(),
+            "generator": self.generator.bit_generator.state,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: State) -> None:
+        self.own.load_state_dict(state["own"])
+        self.recorded.load_state_dict(state["recorded"])
+        self.generator.bit_generator.state = state["generator"]

@@ -1,0 +1,146 @@
+"""The data set of a run: read when a run begins, held against its record when it goes on, recorded from its policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.buffers.dataset import FIELDS, Dataset, flat
+from rlplug_core.buffers.dataset_files import ABOUT, read
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.plan import Plan
+from rlplug_core.protocols import Agent, Env, SupportsTranslate
+from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.evaluation import Conditions, final_seed, ready
+from rlplug_core.runs.files import writing
+from rlplug_core.seeds import untouched
+from rlplug_core.types import Array, Timestep, tree_map
+
+
+def with_dataset(plan: Plan, recorded: Mapping[str, Any] | None = None) -> Plan:
+    """The plan with its data set, if it names one, whose path is absolute from here on.
+
+    Args:
+        recorded: what the run's record says of the data set that it began with.
+
+    Raises:
+        UsageError: there is none, or it is another one by now. BadFile: it cannot be read.
+    """
+    if not plan.options.dataset:
+        return plan
+    found = read(plan.options.dataset)
+    if recorded is not None and found.sha256 != recorded["sha256"]:
+        raise UsageError(
+            f"the data set {found.place} has changed since the run began: its SHA-256 is {found.sha256[:12]}… with "
+            f"{len(found):,} transitions, and was {recorded['sha256'][:12]}… with {recorded['transitions']:,}; "
+            "bring back the old one"
+        )
+    return replace(plan, options=replace(plan.options, dataset=found.place), dataset=found)
+
+
+def unlike(dataset: Dataset, env: str) -> Iterator[str]:
+    """Sentences about what a data set says of itself and the run does not."""
+    if dataset.env and dataset.env != env:
+        yield f"the data set {dataset.place} says that it was recorded in {dataset.env}, and this run is in {env}"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A data set as it was written, and the undiscounted returns of the episodes that ended in it."""
+
+    dataset: Dataset
+    returns: tuple[float, ...]
+
+
+def record(
+    plan: Plan, directory: RunDirectory, path: Path, steps: int, num_envs: int, seed: int | None, conditions: Conditions
+) -> Recording:
+    """Let a checkpoint act for `steps` steps, summed over `num_envs` rows, and write its transitions to a new file.
+
+    Observations are those that the agent saw. Rewards and actions are the environment's, as in evaluations. The rows
+    follow each other; the last step of each counts as truncated.
+
+    Raises:
+        UsageError: the file exists, or there is no such checkpoint. NotWritten: the disk takes no more.
+    """
+    if path.suffix != ".npz":
+        raise UsageError(f"a data set is a file that ends with .npz, and {path} does not")
+    if path.exists():
+        raise UsageError(f"{path} exists already, and a run may know it by its hash; choose another name")
+    env = conditions.applied(plan).make_eval_env(num_envs)
+    try:
+        used = final_seed(plan) if seed is None else seed
+        agent, clock = ready(plan, directory, env, conditions, used)
+        arrays, returns = _played(agent, env, used, clock, steps, explore=conditions.stochastic)
+    finally:
+        env.close()
+    about = {
+        "env": plan.env, "algorithm": plan.algorithm, "run": directory.path.name, "checkpoint": conditions.checkpoint,
+        "stochastic": conditions.stochastic, "epsilon": conditions.epsilon, "seed": used, "wrap": plan.options.wrap,
+    }  # fmt: skip
+    dataset = Dataset(str(path.absolute()), arrays, plan.env)
+    _write(path, {**flat(arrays), ABOUT: np.array(json.dumps(about))})
+    return Recording(dataset, returns)
+
+
+def _played(
+    agent: Agent, env: Env, seed: int, clock: Clock, steps: int, explore: bool
+) -> tuple[dict[str, Any], tuple[float, ...]]:
+    """The transitions [M, ...], a row's steps behind each other, and the returns of the episodes that ended."""
+    rows: list[dict[str, Any]] = []
+    returns: list[float] = []
+    count = 0
+    with untouched():
+        now, recurrent_state = env.reset(seed), agent.initial(env.spec.num_envs)
+        while count < steps:
+            act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
+            obs, recurrent_state = tree_map(np.copy, now.obs), act.recurrent_state
+            now = env.step(act.action)
+            rows.append(_transition(env, obs, act.action, now))
+            returns += [episode.total for episode in now.episodes]
+            count += now.count
+    return _by_row(rows), tuple(returns)
+
+
+def _transition(env: Env, obs: Any, action: Array, now: Timestep) -> dict[str, Any]:
+    """Copies of one transition of every row, and under `valid` which rows hold one."""
+    own = env.translate(action) if isinstance(env, SupportsTranslate) else action
+    if not isinstance(own, np.ndarray):
+        raise UsageError(f"{env.spec.id} takes several actions at once, which data sets cannot hold yet")
+    values = (obs, own, now.reward, now.final_obs, now.terminated, now.truncated)
+    copies = {name: tree_map(np.copy, value) for name, value in zip(FIELDS, values, strict=True)}
+    return {**copies, "valid": now.valid.copy()}
+
+
+def _by_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Steps [T] of [N, ...] as transitions [M, ...]: all of one row, then all of the next, each cut at its end."""
+    valid = np.stack([one.pop("valid") for one in rows], 1)
+    found: dict[str, Any] = tree_map(lambda *parts: np.stack(parts, 1)[valid], *rows)
+    last = valid.sum(1).cumsum()[valid.any(1)] - 1
+    found["truncations"][last] |= ~found["terminations"][last]
+    return found
+
+
+def _write(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write a new archive; a reader sees all of it or nothing.
+
+    Raises:
+        NotWritten: the system refuses.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.stem}-", dir=path.parent) as folder:
+            made = Path(folder, path.name)
+            with made.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            made.rename(path)

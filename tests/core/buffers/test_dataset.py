@@ -1,0 +1,240 @@
+"""Data sets: what is read, what is refused and how that is said, and the batches that come of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium.spaces as spaces
+import minari
+import numpy as np
+import pytest
+import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from minari.data_collector import EpisodeBuffer
+
+from rlplug_core.buffers.dataset import FIELDS, Dataset
+from rlplug_core.buffers.dataset_files import read
+from rlplug_core.buffers.make import PriorityOptions, replay_buffer
+from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
+from rlplug_core.buffers.replay import Pace
+from rlplug_core.clock import Clock
+from rlplug_core.config.files import replace
+from rlplug_core.errors import BadFile, UsageError
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Result, Spec, Step
+
+BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+OWN = spaces.Box(np.float32([-2, 0]), np.float32([2, 10]), dtype=np.float32)
+CANONICAL = spaces.Box(-1, 1, (2,), np.float32)
+SPEC = Spec(BOX, CANONICAL, 1, "Test")
+
+
+def arrays(lengths: tuple[int, ...] = (3, 4), terminated: tuple[bool, ...] = (True, False)) -> dict[str, Any]:
+    """Episodes that count up: the observation of step t of episode e is (e, t), its reward 10 e + t."""
+    obs = np.array([(e, t) for e, length in enumerate(lengths) for t in range(length)], np.float32)
+    last = np.cumsum(lengths) - 1
+    ends = np.zeros(len(obs), bool)
+    ends[last] = terminated
+    cut = np.zeros(len(obs), bool)
+    cut[last] = ~ends[last]
+    action = np.stack([np.linspace(-2, 2, len(obs)), np.linspace(0, 10, len(obs))], 1).astype(np.float32)
+    return dict(
+        zip(FIELDS, (obs, action, 10 * obs[:, 0] + obs[:, 1], obs + np.float32([0, 1]), ends, cut), strict=True)
+    )
+
+
+def saved(path: Path, **changed: Any) -> str:
+    np.savez_compressed(path, **{name: value for name, value in {**arrays(), **changed}.items() if value is not None})
+    return str(path)
+
+
+def test_actions_come_back_as_agents_give_them(tmp_path: Path) -> None:
+    fitted = read(saved(tmp_path / "a.npz")).fitted(SPEC, OWN)
+    np.testing.assert_allclose(fitted.action[:, 0], np.linspace(-1, 1, 7), atol=1e-6)
+    np.testing.assert_allclose(fitted.action[:, 1], np.linspace(-1, 1, 7), atol=1e-6)
+    assert fitted.action.dtype == np.float32
+
+
+def test_discrete_actions_count_from_zero() -> None:
+    data = Dataset("x", {**arrays(), "actions": np.array([5, 6, 7, 5, 6, 7, 5])})
+    spec = Spec(BOX, spaces.Discrete(3), 1, "Test")
+    assert data.fitted(spec, spaces.Discrete(3, start=5)).action.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    with pytest.raises(UsageError, match=r"its actions lie outside Discrete\(2, start=5\)"):
+        data.fitted(spec, spaces.Discrete(2, start=5))
+
+
+def test_the_hash_is_of_the_content(tmp_path: Path) -> None:
+    packed = read(saved(tmp_path / "a.npz"))
+    np.savez(tmp_path / "b.npz", **arrays())
+    assert packed.sha256 == read(str(tmp_path / "b.npz")).sha256
+    changed = arrays()
+    changed["rewards"][3] += 1e-3
+    assert read(saved(tmp_path / "c.npz", rewards=changed["rewards"])).sha256 != packed.sha256
+    assert packed.described == {"place": str(tmp_path / "a.npz"), "sha256": packed.sha256, "transitions": 7}
+
+
+def test_no_window_joins_what_did_not_follow(tmp_path: Path) -> None:
+    """A jump without an end, as where a recording was cut, truncates; sums of rewards stop there."""
+    data = arrays((3, 4), (False, False))
+    data["truncations"][:] = False
+    steps = list(Dataset("x", data).fitted(SPEC, OWN).steps())
+    assert [bool(step.truncated[0]) for step in steps] == [False, False, True, False, False, False, True]
+    assert [bool(step.is_first[0]) for step in steps] == [True, False, False, True, False, False, False]
+    replay = recorded(Dataset("x", data), n_step=3).replay
+    found = replay.look_up(np.arange(4))  # of the last two steps no window of three is complete
+    gamma = 0.5
+    np.testing.assert_allclose(found["rest"]["reward"], [0 + 0.5 + 0.5, 1 + 1, 2, 10 + 5.5 + 3])
+    np.testing.assert_allclose(found["rest"]["discount"], [gamma**3, gamma**2, gamma, gamma**3])
+    assert found["next_obs"].tolist() == [[0, 3], [0, 3], [0, 3], [1, 3]]
+
+
+def test_terminations_bootstrap_nothing() -> None:
+    found = recorded(Dataset("x", arrays())).replay.look_up(np.arange(7))
+    assert found["rest"]["discount"].tolist() == [0.5, 0.5, 0, 0.5, 0.5, 0.5, 0.5]
+
+
+def recorded(data: Dataset, n_step: int = 1, alpha: float = 0.0, seed: int = 1) -> RecordedReplay:
+    return RecordedReplay(made(n_step, alpha, seed), data.fitted(SPEC, OWN))
+
+
+def made(n_step: int = 1, alpha: float = 0.0, seed: int = 1, **more: Any) -> Any:
+    return replay_buffer(
+        100, Pace(4, 1, 1, 10), n_step=n_step, gamma=0.5, seeds=Seeds(seed), device=torch.device("cpu"),
+        priority=PriorityOptions(alpha=alpha, **more),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_a_state_holds_the_hash_and_no_data(alpha: float) -> None:
+    one, other = (recorded(Dataset("x", arrays()), alpha=alpha, seed=seed) for seed in (1, 2))
+    clock = Clock(100)
+    for _ in range(3):
+        (batch,) = one.batches(clock)
+        one.feedback(batch, Result({}, torch.arange(4.0)))
+    state = one.state_dict()
+    assert state["data"] == Dataset("x", arrays()).sha256
+    other.load_state_dict(state)
+    for _ in range(3):
+        (batch,), (again,) = one.batches(clock), other.batches(clock)
+        assert batch.index.tolist() == again.index.tolist()
+    with pytest.raises(ValueError, match="the state belongs to a data set of SHA-256"):
+        recorded(Dataset("y", arrays((7,), (True,)))).load_state_dict(state)
+
+
+def test_a_warm_replay_draws_from_both_as_often_as_they_hold() -> None:
+    warm = WarmReplay(made(), Dataset("x", arrays((30,), (True,))).fitted(SPEC, OWN))
+    clock, own, batches = Clock(100), 0, 0
+    for time in range(30):
+        obs = np.full((1, 2), -1 - time, np.float32)
+        step = Step(
+            obs, np.zeros((1, 2), np.float32), np.zeros(1, np.float32), obs - 1, np.zeros(1, bool), np.zeros(1, bool),
+            np.zeros(1, bool), np.ones(1, bool), False, {}, None,
+        )  # fmt: skip
+        warm.add(step)
+        assert time > 8 or not list(warm.batches(clock))  # learning_starts counts the run's own steps
+    warm.own.owed = 400
+    for batch in warm.batches(clock):
+        mine = (batch.obs[:, 0] < 0).all()
+        assert mine or (batch.obs[:, 0] >= 0).all()
+        own, batches = own + bool(mine), batches + 1
+    assert batches == 400
+    assert 160 < own < 240
+    assert "data" in warm.state_dict()["own"]
+    assert isinstance(warm.state_dict()["recorded"]["data"], str)
+
+
+def test_sampled_eviction_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"a data set loses nothing; leave priority\.eviction at oldest"):
+        RecordedReplay(made(alpha=0.6, eviction="sampled"), Dataset("x", arrays()).fitted(SPEC, OWN))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"rewards": None}, "lacks 'rewards'; a data set has observations, actions"),
+        ({"actions": np.array([{}] * 7, object)}, "it is no data set: Object arrays cannot be loaded"),
+        ({name: value[:0] for name, value in arrays().items()}, "it holds no transitions"),
+        ({"rewards": np.float32(1)}, "it holds no transitions"),
+        ({"observations/x": arrays()["observations"]}, "'observations/x' lies in an array"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadFile, match=sentence):
+        read(saved(tmp_path / "a.npz", **changed))
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut off", b"\x93NUMPY\x01\x00"])
+def test_files_of_anything(tmp_path: Path, content: bytes) -> None:
+    replace(tmp_path / "a.npz", content)
+    with pytest.raises(BadFile, match="it is no data set"):
+        read(str(tmp_path / "a.npz"))
+
+
+def test_a_single_array_is_no_data_set(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(BadFile, match="it is one array"):
+        read(str(tmp_path / "a.npy"))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no data set .*; `rlplug record RUN -o FILE.npz` makes one"):
+        read(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"observations": np.zeros((7, 3))}, r"'observations' is \[3\] each, and \[2\] here"),
+        ({"actions": np.full((7, 2), 11.0)}, "its actions lie outside Box"),
+        ({"rewards": np.array([0, 1, np.nan, 3, 4, 5, 6])}, "'rewards' of transition 2 is not finite"),
+        ({"rewards": np.array(["a"] * 7)}, "'rewards' holds no plain numbers"),
+        ({"terminations": np.zeros(6, bool)}, "'terminations' and 'rewards' differ in length"),
+        (
+            {"observations": {"x": np.zeros((7, 2))}},
+            "it has observations/x, and Test shows observations",
+        ),
+    ],
+)
+def test_data_sets_that_do_not_fit(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        Dataset("x", {**arrays(), **changed}).fitted(SPEC, OWN)
+
+
+def test_dictionaries_keep_their_parts(tmp_path: Path) -> None:
+    flat = arrays()
+    obs, after = flat.pop("observations"), flat.pop("next_observations")
+    np.savez(tmp_path / "a.npz", **flat, **{"observations/a/b": obs, "next_observations/a/b": after})
+    spec = Spec(spaces.Dict({"a": spaces.Dict({"b": BOX})}), CANONICAL, 1, "Test")
+    fitted = read(str(tmp_path / "a.npz")).fitted(spec, OWN)
+    np.testing.assert_array_equal(fitted.obs["a"]["b"], obs)
+
+
+def test_minari_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env, episodes = CartPoleEnv(), []
+    env.action_space.seed(0)
+    for number in range(2):
+        one = EpisodeBuffer(id=number, observations=[env.reset(seed=number)[0]], actions=[])
+        ended = False
+        while not ended:
+            action = env.action_space.sample()
+            obs, reward, ended, _, _ = env.step(action)
+            one.observations.append(obs)
+            one.actions.append(action)
+            one.rewards.append(reward)
+            one.terminations.append(ended)
+            one.truncations.append(False)
+        episodes.append(one)
+    minari.create_dataset_from_buffers("test/chance-v0", episodes, env=env, description="", data_format="hdf5")
+    found = read("minari:test/chance-v0")
+    seen = np.concatenate([one.observations[:-1] for one in episodes])
+    np.testing.assert_array_equal(found.arrays["observations"], seen)
+    assert found.arrays["rewards"].sum() == sum(len(one.rewards) for one in episodes)
+    assert found.arrays["terminations"].sum() == 2
+    box = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    steps = list(found.fitted(Spec(box, spaces.Discrete(2), 1, "CartPole"), spaces.Discrete(2)).steps())
+    assert sum(bool(step.truncated[0]) for step in steps) == 0
+    assert minari.load_dataset("test/chance-v0").total_steps == len(found) == len(steps)
+    with pytest.raises(UsageError, match="there is no data set minari:test/other-v0 here"):
+        read("minari:test/other-v0")
