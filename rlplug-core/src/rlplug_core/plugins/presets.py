@@ -63,7 +63,7 @@ def provided(env_id: str) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for presets in _of_providers():
-        values.update(_fitting(presets, env_id, ""))
+        values.update(_fitting(presets, env_parts(env_id)[1], ""))
     return values
 
 
