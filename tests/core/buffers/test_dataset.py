@@ -210,6 +210,7 @@ def test_dictionaries_keep_their_parts(tmp_path: Path) -> None:
     np.testing.assert_array_equal(fitted.obs["a"]["b"], obs)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what Minari would like to know besides
 def test_minari_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     env, episodes = CartPoleEnv(), []
@@ -226,7 +227,10 @@ def test_minari_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             one.terminations.append(ended)
             one.truncations.append(False)
         episodes.append(one)
-    minari.create_dataset_from_buffers("test/chance-v0", episodes, env=env, description="", data_format="hdf5")
+    minari.create_dataset_from_buffers(
+        "test/chance-v0", episodes, env=env, description="by chance", data_format="hdf5", algorithm_name="chance",
+        author="nobody", author_email="nobody@example.org", code_permalink="https://example.org",
+    )  # fmt: skip
     found = read("minari:test/chance-v0")
     seen = np.concatenate([one.observations[:-1] for one in episodes])
     np.testing.assert_array_equal(found.arrays["observations"], seen)
