@@ -8,7 +8,7 @@ from typing import Any
 from rlplug_core.buffers.recorded import RecordedReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.events import Meter
+from rlplug_core.loop.sync import Meter
 from rlplug_core.protocols import Learner
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, State
