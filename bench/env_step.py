@@ -1,4 +1,4 @@
-"""What one vector step costs, `Rows` and `Adapter` beside bare Gymnasium loops: microseconds, medians of rounds.
+"""What one vector step costs, `SerialEnvs` and `Adapter` beside bare Gymnasium loops: microseconds, medians of rounds.
 
 python bench/env_step.py [CartPole-v1 …]
 """
@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
 from rlplug_envs.families.classic import _limit, _single, _vector, find
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 
 Run = Callable[[int], None]
 
@@ -41,7 +41,7 @@ def bare(id: str, rows: int, actions: np.ndarray) -> Run:
     return run
 
 
-def ours(env: Rows | Adapter, actions: np.ndarray) -> Run:
+def ours(env: SerialEnvs | Adapter, actions: np.ndarray) -> Run:
     env.reset(0)
 
     def run(steps: int) -> None:
@@ -63,7 +63,7 @@ def gymnasiums(env: gymnasium.vector.VectorEnv, actions: np.ndarray) -> Run:
 
 def contestants(id: str, rows: int, steps: int) -> dict[str, Run]:
     spec = find(id)
-    env = Rows(lambda: _single(spec), rows, id, _limit(spec), inexact="")
+    env = SerialEnvs(lambda: _single(spec), rows, id, _limit(spec), inexact="")
     rng = np.random.default_rng(0)
     shape = env.spec.action.shape or ()
     actions = rng.uniform(-1, 1, (steps, rows, *shape)).astype(np.float32)
@@ -72,8 +72,8 @@ def contestants(id: str, rows: int, steps: int) -> dict[str, Run]:
     made = [lambda: gymnasium.make(id, disable_env_checker=True)] * rows
     runs = {
         "bare loop": bare(id, rows, actions),
-        "Rows": ours(env, actions),
-        "Rows on wrapped rows": ours(Rows(made[0], rows, id, inexact=""), actions),
+        "SerialEnvs": ours(env, actions),
+        "Rows on wrapped rows": ours(SerialEnvs(made[0], rows, id, inexact=""), actions),
         "SyncVectorEnv": gymnasiums(SyncVectorEnv(made, autoreset_mode=AutoresetMode.SAME_STEP), actions),
     }
     if spec.vector_entry_point:
@@ -103,7 +103,7 @@ def main() -> None:
     for id in options.ids:
         spec = find(id)
         start = time.perf_counter()
-        self_test(lambda spec=spec: Rows(lambda: _single(spec), 1, spec.id, 20, ""))
+        self_test(lambda spec=spec: SerialEnvs(lambda: _single(spec), 1, spec.id, 20, ""))
         print(f"\n{id}: self-test {(time.perf_counter() - start) * 1e3:.1f} ms\n")
         print("| rows | " + " | ".join(contestants(id, 1, 1)) + " |")
         print("|---" * (1 + len(contestants(id, 1, 1))) + "|")

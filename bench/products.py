@@ -17,7 +17,7 @@ from torch.nn import functional
 from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.nets import products
 
-#: Rows, inputs and outputs of layers that algorithms have: of PPO, DQN, and SAC with its first layer.
+#: SerialEnvs, inputs and outputs of layers that algorithms have: of PPO, DQN, and SAC with its first layer.
 SHAPES = [(64, 64, 64), (256, 64, 64), (2048, 64, 64), (64, 256, 256), (256, 23, 256), (256, 256, 256)]
 
 

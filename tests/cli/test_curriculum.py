@@ -23,7 +23,7 @@ from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.types import Episode
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 
 HERE = Path(__file__).resolve()
 #: Names the env step from which on a controller interrupts this process, as a user would.
@@ -206,14 +206,14 @@ def many(num_envs: int) -> Any:
 
 def test_rows_take_over_what_each_row_had() -> None:
     """Saved while rows differ: two have heard of the new level, and one plays on with the old one."""
-    env = Rows(Hill, 3)
+    env = SerialEnvs(Hill, 3)
     env.reset(0)
     env.configure({"level": 5})
     while not 0 < sum(row.unwrapped.level == 5 for row in env.envs) < 3:  # type: ignore[attr-defined]
         env.step(np.zeros(3, np.int64))
-    other = Rows(Hill, 3)
+    other = SerialEnvs(Hill, 3)
     other.load_state_dict(env.state_dict())
     for _ in range(40):
         one, two = env.step(np.zeros(3, np.int64)), other.step(np.zeros(3, np.int64))
         assert [each.info for each in one.episodes] == [each.info for each in two.episodes]
-    assert "settings" not in Rows(Hill, 1).state_dict()
+    assert "settings" not in SerialEnvs(Hill, 1).state_dict()

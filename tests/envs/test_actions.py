@@ -17,7 +17,7 @@ from rlplug_core.runs.policy import Policy
 from rlplug_core.types import Act, Array
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
 
 GEAR = spaces.Discrete(3, start=-1)
@@ -57,7 +57,7 @@ class Car(gymnasium.Env[Any, Any]):
 
 def given(space: spaces.Space[Any], *actions: list[float]) -> list[Any]:
     """What an environment gets for canonical actions of two rows."""
-    env = Rows(lambda: Car(space), 2, inexact="")
+    env = SerialEnvs(lambda: Car(space), 2, inexact="")
     env.reset(0)
     env.step(np.array(actions, np.float32))
     return [row.taken[0] for row in env.envs]  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ def test_a_long_tuple_keeps_its_order() -> None:
     one, other = given(WIDE, [number + 1 for number in range(12)], [0] * 12)
     assert list(one) == [number + 1 for number in range(12)]
     assert list(other) == [0] * 12
-    canonical = Rows(lambda: Car(WIDE), 1, inexact="").spec.action
+    canonical = SerialEnvs(lambda: Car(WIDE), 1, inexact="").spec.action
     assert isinstance(canonical, spaces.Dict)
     assert list(canonical.spaces) == [str(number) for number in range(12)]
 
@@ -115,14 +115,14 @@ def test_a_long_tuple_keeps_its_order() -> None:
     ],
 )
 def test_agents_see_a_dictionary_of_canonical_parts(space: spaces.Space[Any], canonical: spaces.Space[Any]) -> None:
-    env = Rows(lambda: Car(space), 2, inexact="")
+    env = SerialEnvs(lambda: Car(space), 2, inexact="")
     assert env.spec.action == canonical
 
 
 @pytest.mark.parametrize("space", [DICT, TUPLE, NESTED, WIDE])
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_vector_environments_get_what_rows_get(space: spaces.Space[Any], mode: AutoresetMode) -> None:
-    rows, vector = Rows(lambda: Car(space), 2, inexact=""), Adapter(
+    rows, vector = SerialEnvs(lambda: Car(space), 2, inexact=""), Adapter(
         lambda: SyncVectorEnv([lambda: Car(space)] * 2, autoreset_mode=mode), inexact=""
     )  # fmt: skip
     canonical = rows.spec.action
@@ -138,11 +138,11 @@ def test_vector_environments_get_what_rows_get(space: spaces.Space[Any], mode: A
 @pytest.mark.parametrize("space", [DICT, TUPLE, NESTED])
 def test_state_with_such_actions_is_exact(space: spaces.Space[Any]) -> None:
     """The environment keeps all its actions, which are part of its state."""
-    assert self_test(lambda: Rows(lambda: Car(space), 2, inexact="")) == ""
+    assert self_test(lambda: SerialEnvs(lambda: Car(space), 2, inexact="")) == ""
 
 
 def test_an_environment_may_keep_its_action() -> None:
-    env = Rows(lambda: Car(DICT), 1, inexact="")
+    env = SerialEnvs(lambda: Car(DICT), 1, inexact="")
     env.reset(0)
     action = np.zeros((1, 3), np.float32)
     env.step(action)
@@ -166,7 +166,7 @@ class Still:
 
 
 def test_a_loaded_policy_gives_the_environments_own_action() -> None:
-    env = Rows(lambda: Car(NESTED), 1, inexact="")
+    env = SerialEnvs(lambda: Car(NESTED), 1, inexact="")
     policy = Policy(Still(np.array([1, 0, 2, 1, 0], np.float32)), env)  # type: ignore[arg-type]
     one = policy(np.zeros(1, np.float32))
     assert NESTED.contains(one)
@@ -177,7 +177,7 @@ def test_a_loaded_policy_gives_the_environments_own_action() -> None:
 
 
 def test_actions_with_parts_may_stick() -> None:
-    env = StickyActions(Rows(lambda: Car(NESTED), 3, inexact=""), StickyActionsConfig(probability=0.5))
+    env = StickyActions(SerialEnvs(lambda: Car(NESTED), 3, inexact=""), StickyActionsConfig(probability=0.5))
     env.reset(0)
     env.spec.action.seed(0)
     for _ in range(20):
@@ -187,7 +187,7 @@ def test_actions_with_parts_may_stick() -> None:
 
 def test_a_mask_covers_the_choices_of_all_parts() -> None:
     mask = np.array([1, 0, 1, 0, 1, 1, 0, 1], np.int8)
-    env = Rows(lambda: Car(NESTED, mask), 2, inexact="")
+    env = SerialEnvs(lambda: Car(NESTED, mask), 2, inexact="")
     assert env.reset(0).obs["action_mask"].tolist() == [mask.tolist()] * 2
 
 
@@ -202,11 +202,11 @@ def test_a_mask_covers_the_choices_of_all_parts() -> None:
 )
 def test_what_cannot_be_is_said_in_one_sentence(make: Callable[[], Car], message: str) -> None:
     with pytest.raises(BadEnv, match=message):
-        Rows(make, 1, "Car-v0", inexact="")
+        SerialEnvs(make, 1, "Car-v0", inexact="")
 
 
 def test_actions_of_the_wrong_width_are_refused() -> None:
-    env = Rows(lambda: Car(DICT), 1, "Car-v0", inexact="")
+    env = SerialEnvs(lambda: Car(DICT), 1, "Car-v0", inexact="")
     env.reset(0)
     with pytest.raises(BadEnv, match=r"Car-v0: the actions have shape \(1, 2\), expected \(1, 3\)"):
         env.step(np.zeros((1, 2), np.float32))

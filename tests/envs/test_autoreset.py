@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlplug_core.errors import BadEnv
 from rlplug_core.protocols import Env
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.vector import Rows, row_seed
+from rlplug_envs.vector import SerialEnvs, row_seed
 from tests.envs.walks import MODES, Rich, Walk, environments, reference, story, sync
 
 
@@ -30,7 +30,7 @@ def test_all_modes_tell_what_a_plain_loop_tells(
     steps = data.draw(st.integers(1, 25))
     actions = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 3, (num_envs, steps))
     expected = reference(kind, seed, actions)
-    assert story(Rows(kind, num_envs, inexact=""), seed, actions) == expected
+    assert story(SerialEnvs(kind, num_envs, inexact=""), seed, actions) == expected
     for mode in MODES:
         assert story(Adapter(lambda mode=mode: sync(kind, num_envs, mode), inexact=""), seed, actions) == expected
 
@@ -144,7 +144,7 @@ def test_rows_in_processes_are_seeded_alike_and_inexact() -> None:
     env = Adapter(lambda: vector, "CartPole-v1")
     assert env.spec.inexact == "CartPole-v1: its rows live in other processes, whose state cannot be captured"
     actions = np.ones((2, 30), np.int64)
-    assert story(env, 3, actions) == story(Rows(make, 2, inexact=""), 3, actions)
+    assert story(env, 3, actions) == story(SerialEnvs(make, 2, inexact=""), 3, actions)
 
 
 class Batched(VectorEnv):

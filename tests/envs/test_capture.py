@@ -26,7 +26,7 @@ from rlplug_core.seeds import global_state
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 from tests.envs.continuing import continued_afresh, run
 
 EXACT = [
@@ -151,7 +151,7 @@ class Module(Toy):
 
 
 def test_what_a_function_holds_of_the_one_around_it_is_captured() -> None:
-    assert Rows(Closure, 2, "Toy-v0").spec.inexact == ""
+    assert SerialEnvs(Closure, 2, "Toy-v0").spec.inexact == ""
 
     def counter(count: int) -> Any:
         def following() -> int:
@@ -178,7 +178,7 @@ def test_what_a_function_holds_of_the_one_around_it_is_captured() -> None:
     ],
 )
 def test_what_cannot_be_captured_is_inexact_with_a_reason(kind: type[Toy], reason: str) -> None:
-    env = Rows(kind, 2, "Toy-v0")
+    env = SerialEnvs(kind, 2, "Toy-v0")
     assert re.search(reason, env.spec.inexact)
     env.reset(0)
     state = env.state_dict()
@@ -188,7 +188,7 @@ def test_what_cannot_be_captured_is_inexact_with_a_reason(kind: type[Toy], reaso
 
 
 def test_a_state_that_becomes_uncapturable_later_is_not_lost_silently() -> None:
-    env = Rows(Toy, 1, "Toy-v0", inexact="")
+    env = SerialEnvs(Toy, 1, "Toy-v0", inexact="")
     env.reset(0)
     env.envs[0].hidden = iter(())  # type: ignore[attr-defined]
     assert "tuple_iterator" in env.state_dict()["inexact"]
@@ -245,7 +245,7 @@ class Everything(Toy):
 
 
 def test_every_capturable_form_survives(tmp_path: Path) -> None:
-    env = Rows(Everything, 2, "Everything-v0")
+    env = SerialEnvs(Everything, 2, "Everything-v0")
     assert env.spec.inexact == ""
     env.reset(0)
     run(env, 10)
@@ -254,7 +254,7 @@ def test_every_capturable_form_survives(tmp_path: Path) -> None:
     seen = {name: getattr(before, name) for name in ("table", "numbers", "text", "scalar", "window", "fortran")}
     seen = {name: (type(value), repr(value)) for name, value in seen.items()}
     expected = run(env, 30)
-    fresh = Rows(Everything, 2, "Everything-v0", inexact="")
+    fresh = SerialEnvs(Everything, 2, "Everything-v0", inexact="")
     fresh.load_state_dict(checkpoint.read(saved.path)[0]["env"])
     after: Any = fresh.envs[0]
     assert {name: (type(getattr(after, name)), repr(getattr(after, name))) for name in seen} == seen
@@ -313,7 +313,7 @@ def test_a_state_never_names_code_to_run() -> None:
 
 def test_the_self_test_leaves_the_process_s_generators_alone() -> None:
     before = repr(global_state())
-    assert self_test(lambda: Rows(Module, 1, "Module-v0", inexact="")) == ""
+    assert self_test(lambda: SerialEnvs(Module, 1, "Module-v0", inexact="")) == ""
     assert repr(global_state()) == before
 
 
@@ -332,13 +332,13 @@ def test_the_copy_of_a_file_takes_the_state_that_was_saved(tmp_path: Path) -> No
         file.write_text("\n".join(lines), encoding="utf-8")
     one, copy = (load_target(f"{file}:Mine", "environment") for file in files)
     assert one.__module__ != copy.__module__
-    env = Rows(one, 2, inexact="")
+    env = SerialEnvs(one, 2, inexact="")
     env.reset(0)
     run(env, 10)
     state = env.state_dict()
     expected = run(env, 30)
-    again = Rows(copy, 2, inexact="")
+    again = SerialEnvs(copy, 2, inexact="")
     again.load_state_dict(state)
     assert run(again, 30) == expected
     with pytest.raises(Uncapturable, match="the environment was a Mine, here it is a Other"):
-        Rows(load_target(f"{files[1]}:Other", "environment"), 2, inexact="").load_state_dict(state)
+        SerialEnvs(load_target(f"{files[1]}:Other", "environment"), 2, inexact="").load_state_dict(state)

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from rlplug_envs.capture import Uncapturable, capture, restore
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 from tests.envs.continuing import continued_afresh
 
 GRIDS = ("MiniGrid-Empty-8x8-v0", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-MemoryS7-v0", "BabyAI-GoToObj-v0")
@@ -100,5 +100,5 @@ def test_nothing_of_another_package_is_built() -> None:
 def test_rows_of_things_are_exact() -> None:
     pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
     env = Gymnasium().make("MiniGrid-Dynamic-Obstacles-5x5-v0", 2)
-    assert isinstance(env, Rows)
+    assert isinstance(env, SerialEnvs)
     assert env.spec.inexact == ""

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.rewards import ScaleReward, ScaleRewardConfig
 
 GOAL = spaces.Box(-1, 1, (2,), np.float64)
@@ -58,7 +58,7 @@ class Asks(Point):
 
 
 def goals(env: type[Point]) -> Any:
-    return Rows(env, 2, "Point").spec.goals
+    return SerialEnvs(env, 2, "Point").spec.goals
 
 
 @pytest.mark.parametrize("env", [Point, OneByOne])
@@ -81,6 +81,6 @@ def test_rewards_that_need_more_than_goals_are_named() -> None:
 
 
 def test_wrappers_that_change_rewards_leave_no_goals() -> None:
-    env = Rows(Point, 2, "Point")
+    env = SerialEnvs(Point, 2, "Point")
     assert ScaleReward(env, ScaleRewardConfig()).spec.goals is None
-    assert Rows(lambda: gymnasium.make("CartPole-v1"), 1).spec.goals is None
+    assert SerialEnvs(lambda: gymnasium.make("CartPole-v1"), 1).spec.goals is None

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlplug_core.types import Episode
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 
 
 class Game(gymnasium.Env[Any, Any]):
@@ -61,7 +61,7 @@ def told(episodes: list[Episode]) -> list[Any]:
 
 
 def test_rows_read_the_info_in_which_an_episode_ended() -> None:
-    env = Rows(Game, 2)
+    env = SerialEnvs(Game, 2)
     for row in env.envs:
         row.unwrapped.played = 0  # type: ignore[attr-defined]  # the trial of whether it can be captured has played
     assert told(played(env)) == WANTED

@@ -11,7 +11,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import legal, sample, shape_of
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
 from tests.envs.strict import Hiding, Inside, Several, Strict
 
@@ -20,7 +20,7 @@ KINDS = [Strict, Inside, Several]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_tried_out_with_allowed_actions(kind: type[Strict]) -> None:
-    assert Rows(kind, 2).spec.inexact == ""
+    assert SerialEnvs(kind, 2).spec.inexact == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,7 +31,7 @@ def test_vector_environments_are_tried_out_with_allowed_actions(kind: type[Stric
 
 def test_hidden_state_shows_though_masks_then_differ() -> None:
     """Each continuation goes by its own masks, or it would do what is forbidden there."""
-    assert "differs" in Rows(Hiding, 1).spec.inexact
+    assert "differs" in SerialEnvs(Hiding, 1).spec.inexact
 
 
 def test_a_mask_that_does_not_fit_is_said_in_one_sentence() -> None:
@@ -39,13 +39,13 @@ def test_a_mask_that_does_not_fit_is_said_in_one_sentence() -> None:
         action_space = spaces.Discrete(4)
 
     with pytest.raises(UsageError, match="the 'action_mask' of Short-v0 has 3 entries, and its actions, Discrete"):
-        Rows(Short, 1, "Short-v0")
+        SerialEnvs(Short, 1, "Short-v0")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sticky_action_sticks_only_where_it_is_allowed(kind: type[Strict]) -> None:
     """Repeated for ever, unless it is forbidden by then: what was chosen instead is what is repeated from there on."""
-    env = StickyActions(Rows(kind, 3, inexact=""), StickyActionsConfig(probability=1.0))
+    env = StickyActions(SerialEnvs(kind, 3, inexact=""), StickyActionsConfig(probability=1.0))
     env.spec.action.seed(0)
     now, stuck = env.reset(0), 0
     taken = np.zeros((3, *shape_of(env.spec.action)))
@@ -63,4 +63,4 @@ def test_a_sticky_action_sticks_only_where_it_is_allowed(kind: type[Strict]) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sticky_actions_under_a_mask_go_on_to_the_same_bits(kind: type[Strict]) -> None:
-    assert self_test(lambda: StickyActions(Rows(kind, 3, inexact=""), StickyActionsConfig(probability=0.7))) == ""
+    assert self_test(lambda: StickyActions(SerialEnvs(kind, 3, inexact=""), StickyActionsConfig(probability=0.7))) == ""

@@ -11,7 +11,7 @@ import pytest
 
 from rlplug_envs.capture import Uncapturable, capture, restore
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 from tests.envs.continuing import continued_afresh
 
 pytest.importorskip("mujoco", reason="the extra rlplug-envs[mujoco] is not installed")
@@ -39,7 +39,7 @@ class Heavier(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def test_a_model_that_changes_is_noticed() -> None:
-    env = Rows(lambda: Heavier(gymnasium.make("Hopper-v5")), 1, "Heavier-v0")
+    env = SerialEnvs(lambda: Heavier(gymnasium.make("Hopper-v5")), 1, "Heavier-v0")
     assert env.spec.inexact == "attribute 'model' is another MuJoCo model than was captured; it changes as it is used"
 
 

@@ -15,7 +15,7 @@ from rlplug_core.protocols import Provider
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families import classic
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 
 
 def test_it_is_a_provider_that_makes_what_it_lists() -> None:
@@ -30,14 +30,14 @@ def test_it_is_a_provider_that_makes_what_it_lists() -> None:
 
 def test_native_vectors_are_chosen_by_row_count() -> None:
     threshold = classic.NATIVE_FROM["CartPole-v1"]
-    assert isinstance(Gymnasium().make("CartPole-v1", threshold - 1), Rows)
+    assert isinstance(Gymnasium().make("CartPole-v1", threshold - 1), SerialEnvs)
     assert isinstance(Gymnasium().make("CartPole-v1", threshold), Adapter)
-    assert isinstance(Gymnasium().make("MountainCar-v0", 64), Rows)
+    assert isinstance(Gymnasium().make("MountainCar-v0", 64), SerialEnvs)
 
 
 def test_rows_hold_no_wrapper_whose_work_they_do() -> None:
     env = Gymnasium().make("CartPole-v1", 1)
-    assert isinstance(env, Rows)
+    assert isinstance(env, SerialEnvs)
     assert type(env.envs[0]).__name__ == "CartPoleEnv"
 
 

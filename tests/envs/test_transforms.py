@@ -21,7 +21,7 @@ from rlplug_core.types import Array, Timestep
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import StickyActions
 from rlplug_envs.wrappers.flatten import Flatten
 from rlplug_envs.wrappers.frames import FrameStack
@@ -211,7 +211,7 @@ class Numbers(Walk):
 
 
 def test_flatten_makes_numbers_one_hot() -> None:
-    env = over(Rows(Numbers, 2, inexact=""), "flatten")
+    env = over(SerialEnvs(Numbers, 2, inexact=""), "flatten")
     env.reset(0)
     now = env.step(np.ones(2, np.int64))
     assert now.final_obs[0].nonzero()[0].tolist() == [1, 20 + 1, 20 + 9 + 1]
@@ -228,7 +228,7 @@ def test_time_feature(way: str) -> None:
 
 
 def test_time_feature_leaves_the_mask_of_allowed_actions() -> None:
-    env = over(Rows(Vectors, 2, inexact=""), "flatten", "time-feature:steps=5")
+    env = over(SerialEnvs(Vectors, 2, inexact=""), "flatten", "time-feature:steps=5")
     env.reset(0)
     now = env.step(np.ones(2, np.int64))
     assert now.final_obs["obs"][:, -1].tolist() == pytest.approx([0.2, 0.2])
@@ -351,18 +351,18 @@ def test_a_restored_wrapper_goes_on_to_the_same_bits(way: str, words: tuple[str,
 
 @pytest.mark.parametrize("kind", [Vectors, ChannelsLast], ids=lambda kind: kind.__name__)
 def test_a_restored_stack_of_anything_goes_on(kind: type[Walk]) -> None:
-    assert self_test(lambda: over(Rows(kind, 2, inexact=""), "frame-stack:frames=3"), 64) == ""
+    assert self_test(lambda: over(SerialEnvs(kind, 2, inexact=""), "frame-stack:frames=3"), 64) == ""
 
 
 def test_the_self_test_would_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the two above would say nothing."""
     monkeypatch.setattr(FrameStack, "load_state_dict", Transform.load_state_dict)
-    assert "differs" in self_test(lambda: over(Rows(Walk, 2, inexact=""), "frame-stack:frames=3"), 64)
+    assert "differs" in self_test(lambda: over(SerialEnvs(Walk, 2, inexact=""), "frame-stack:frames=3"), 64)
 
 
 @pytest.mark.parametrize("words", WRAPPERS)
 def test_an_environment_that_cannot_be_captured_says_so_through_wrappers(words: str) -> None:
-    env = over(Rows(Walk, 2, inexact="for a reason"), words)
+    env = over(SerialEnvs(Walk, 2, inexact="for a reason"), words)
     assert env.spec.inexact == "for a reason"
     assert env.state_dict()["inexact"] == "for a reason"
 
@@ -396,10 +396,10 @@ def test_observe_says_what_an_agent_would_have_seen(way: str, words: tuple[str, 
 
 def test_a_batch_is_no_history() -> None:
     for words in ("frame-stack", "time-feature"):
-        env: Any = over(Rows(Walk, 1, inexact=""), words)
+        env: Any = over(SerialEnvs(Walk, 1, inexact=""), words)
         with pytest.raises(UsageError, match="one observation at a time"):
             env.observe(np.zeros((4, 3), np.float32), np.ones(1, np.bool_))
-    flat: Any = over(Rows(Image, 1, inexact=""), "flatten")
+    flat: Any = over(SerialEnvs(Image, 1, inexact=""), "flatten")
     assert flat.observe(np.zeros((4, 2, 3, 4), np.uint8), np.ones(1, np.bool_)).shape == (4, 24)
 
 
@@ -419,4 +419,4 @@ def test_actions_are_translated_through_wrappers() -> None:
 )
 def test_what_does_not_suit_is_refused_in_a_sentence(words: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        over(Rows(Rich, 1, inexact=""), words)
+        over(SerialEnvs(Rich, 1, inexact=""), words)

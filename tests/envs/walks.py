@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.vector import Rows, row_seed
+from rlplug_envs.vector import SerialEnvs, row_seed
 
 MODES = list(AutoresetMode)
 
@@ -135,7 +135,7 @@ def sync(kind: type[gymnasium.Env[Any, Any]], num_envs: int, mode: AutoresetMode
 
 def environments(kind: type[gymnasium.Env[Any, Any]] = Walk, num_envs: int = 2) -> dict[str, Env]:
     """Rows of `kind` in every way: our own, and Gymnasium's in its three autoreset modes."""
-    made: dict[str, Env] = {"rows": Rows(kind, num_envs, inexact="")}
+    made: dict[str, Env] = {"rows": SerialEnvs(kind, num_envs, inexact="")}
     for mode in MODES:
         made[mode.value] = Adapter(lambda mode=mode: sync(kind, num_envs, mode, copy=False), inexact="")
     return made

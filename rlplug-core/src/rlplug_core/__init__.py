@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from rlplug_core.acting.epsilon_greedy import EpsilonGreedy, NoisyGreedy, Softmax, of_action
     from rlplug_core.acting.explorer import actor_epsilon, check_exploration, epsilon_schedule, explorer, final_epsilon
     from rlplug_core.acting.policy_agent import NetworkAgent, PolicyAgent
-    from rlplug_core.acting.recurrent import MemoryAgent, check_no_units, check_whole_rows, recurrent_values, sequences
+    from rlplug_core.acting.recurrent import (
+        MemoryAgent,
+        check_no_units,
+        check_whole_sequences,
+        recurrent_values,
+        sequences,
+    )
     from rlplug_core.algorithm import Algorithm, Context, pure
     from rlplug_core.batches import (
         Batch,
@@ -111,7 +117,7 @@ _MODULES = {
     "acting.epsilon_greedy": "EpsilonGreedy NoisyGreedy Softmax of_action",
     "acting.explorer": "actor_epsilon check_exploration epsilon_schedule explorer final_epsilon",
     "acting.policy_agent": "NetworkAgent PolicyAgent",
-    "acting.recurrent": "MemoryAgent check_no_units check_whole_rows recurrent_values sequences",
+    "acting.recurrent": "MemoryAgent check_no_units check_whole_sequences recurrent_values sequences",
     "algorithm": "Algorithm Context pure",
     "batches": (
         "Batch Rollout Samples Transitions check_standardize standard_normal standardize to_tensors value_error"
@@ -179,7 +185,7 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "Several", "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store",
     "Target", "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion",
     "UsageError", "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection",
-    "check_exploration", "check_no_units", "check_standardize", "check_whole_rows", "choice", "chosen",
+    "check_exploration", "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
     "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward", "fast_q",
     "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host", "integer", "linear",
     "load", "log", "log_probs", "masked", "next_distribution", "observation_norm", "of_action", "open_run",

@@ -105,8 +105,9 @@ class Adapter:
         self._info = info
         if not _usual(self._never, gain, terminated, truncated):
             check_results(self.spec.id, self._time + 1 - self._begun, gain, terminated, truncated)
-        if value.__class__ is not np.ndarray or value.shape != obs.shape:
-            check_shape(self._view.body(obs), value, self.spec.id, batched=True)
+        body = self._view.body(obs)
+        if not (body.__class__ is value.__class__ is np.ndarray and value.shape == body.shape):
+            check_shape(body, value, self.spec.id, batched=True)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
         self._write(obs, value, info, loud)

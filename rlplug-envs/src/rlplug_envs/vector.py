@@ -1,4 +1,4 @@
-"""`Rows`: plain Gymnasium environments, stepped one after the other, behind the one vector interface.
+"""`SerialEnvs`: plain Gymnasium environments, stepped one after the other, behind the one vector interface.
 
 The step path allocates nothing while no episode ends: two sets of arrays alternate, each with a ready-made `Timestep`.
 A row is reset in the step that ends its episode (SAME_STEP), so every row of every step is a valid transition.
@@ -53,10 +53,10 @@ def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Ob
     return sets
 
 
-class Rows:
+class SerialEnvs:
     """A serial SAME_STEP vector of Gymnasium environments; implements `rlplug_core.protocols.Env`.
 
-        env = Rows(lambda: gymnasium.make("Pendulum-v1", disable_env_checker=True), num_envs=8, id="Pendulum-v1")
+        env = SerialEnvs(lambda: gymnasium.make("Pendulum-v1", disable_env_checker=True), num_envs=8, id="Pendulum-v1")
         timestep = env.reset(seed=1)
         timestep = env.step(np.zeros((8, 1), np.float32))
 
@@ -75,7 +75,7 @@ class Rows:
         if num_envs < 1:
             raise BadEnv(f"{id}: an environment has at least one row, not {num_envs}")
         if inexact is None:
-            inexact = self_test(lambda: Rows(make, 1, id, min(limit, 20) if limit else 0, inexact=""))
+            inexact = self_test(lambda: SerialEnvs(make, 1, id, min(limit, 20) if limit else 0, inexact=""))
         self._make = make
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
@@ -214,14 +214,14 @@ class Rows:
         """Say that the first row is row `first` of a larger environment, whose seeds it takes."""
         self._first_row = first
 
-    def inside(self, wrap: Wrap) -> Rows:
+    def inside(self, wrap: Wrap) -> SerialEnvs:
         """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
         id, make, envs = self.spec.id, self._make, iter(self.envs)
         limit = 0 if self._limit == inf else int(self._limit)
         kind = (repr(self.envs[0].spec or make), wrap)
         if kind not in _TESTED:
-            _TESTED[kind] = self_test(lambda: Rows(lambda: wrap(make()), 1, id, min(limit, 20), ""))
-        rows = Rows(lambda: wrap(next(envs)), len(self.envs), id, limit, _TESTED[kind])
+            _TESTED[kind] = self_test(lambda: SerialEnvs(lambda: wrap(make()), 1, id, min(limit, 20), ""))
+        rows = SerialEnvs(lambda: wrap(next(envs)), len(self.envs), id, limit, _TESTED[kind])
         rows._make = lambda: wrap(make())
         return rows
 

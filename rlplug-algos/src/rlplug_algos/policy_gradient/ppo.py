@@ -58,7 +58,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
             rl.check_no_units(c.recurrent_hidden_size)
             self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
         else:
-            rl.check_whole_rows(c.n_steps, c.batch_size)
+            rl.check_whole_sequences(c.n_steps, c.batch_size)
             size = c.recurrent_hidden_size or 64
             self.networks = rl.RecurrentPolicyAndCritic(self.spec, c.net, c.recurrent_cell, size, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic

@@ -86,7 +86,7 @@ def check_no_units(units: int | None) -> None:
         )
 
 
-def check_whole_rows(steps: int, batch: int) -> None:
+def check_whole_sequences(steps: int, batch: int) -> None:
     """Raise BadConfig where a minibatch of `batch` samples has no room for a row of `steps`."""
     if batch < steps:
         raise BadConfig(

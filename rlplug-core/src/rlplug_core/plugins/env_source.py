@@ -80,7 +80,7 @@ class EnvSource:
         return self.given is not None and not isinstance(self.given, type | FunctionType) and _steps(self.given)
 
     @property
-    def rows(self) -> int | None:
+    def num_envs(self) -> int | None:
         """Return how many environments an object is; None for what makes as many as are asked for."""
         if not self.is_object:
             return None

@@ -79,7 +79,7 @@ def train(
     values = dict(options or {})
     if origins is None:
         values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
-    values = _with_rows(values, origins, source)
+    values = _with_num_envs(values, origins, source)
     called = Hooks(enabled=hooks)
     origins = {**origins, **called.configure(values)}
     plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
@@ -96,10 +96,10 @@ def train(
     return run
 
 
-def _with_rows(values: dict[str, object], origins: Mapping[str, str], source: EnvSource) -> dict[str, object]:
+def _with_num_envs(values: dict[str, object], origins: Mapping[str, str], source: EnvSource) -> dict[str, object]:
     """An object is as many environments as it is, whatever a preset would have."""
     chosen = "num_envs" in values and origins.get("num_envs") != "preset"
-    return values if source.rows is None or chosen else {**values, "num_envs": source.rows}
+    return values if source.num_envs is None or chosen else {**values, "num_envs": source.num_envs}
 
 
 def _probe(plan: Plan) -> None:

@@ -24,10 +24,10 @@ from rlplug_core.types import GymEnv
 from rlplug_envs.adapter import Adapter, GymVector, MakeVector
 from rlplug_envs.capture import self_test
 from rlplug_envs.families import minigrid, mujoco, pybullet
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 
-#: Environments whose own vector is at least half again as fast as `Rows` from this many rows on (`bench/env_step.py`).
-#: Fewer rows are better served by `Rows`: every row of every step is a transition, and each row has its own seed.
+#: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/env_step.py`).
+#: Fewer rows are better served by `SerialEnvs`: every row of every step is a transition, and each row has its own seed.
 NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
 #: What to install, by the module that defines an environment or the namespace of its id.
 INSTALL = {
@@ -83,14 +83,14 @@ class Gymnasium:
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
                 return adapter(lambda: _vector(spec, num_envs), spec.id, reason)
-            return Rows(lambda: _single(spec), num_envs, spec.id, _limit(spec), reason)
+            return SerialEnvs(lambda: _single(spec), num_envs, spec.id, _limit(spec), reason)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
     def adopt(self, make: Callable[[], GymEnv], num_envs: int, id: str) -> Env:
         """`num_envs` environments of a class that no registry holds."""
-        reason = self_test(lambda: Rows(make, 1, id, 0, ""))
-        return Rows(make, num_envs, id, 0, reason)
+        reason = self_test(lambda: SerialEnvs(make, 1, id, 0, ""))
+        return SerialEnvs(make, num_envs, id, 0, reason)
 
     def adopt_vector(self, make: MakeVector, id: str) -> Env:
         """A vector of environments that no registry holds."""
@@ -112,12 +112,12 @@ class Gymnasium:
             raise UsageError(f"{spec.id} is a vector of environments alone, which cannot be watched")
         try:
             spec = specified(spec, self.arguments)
-            return Rows(lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched")
+            return SerialEnvs(lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched")
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
 
-class Held(Rows):
+class Held(SerialEnvs):
     """An environment that is someone else's to close."""
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ def inexactness(id: str, native: bool, arguments: str = "{}") -> str:
     if native:
         return self_test(lambda: Adapter(lambda: _vector(spec, 2), id, ""))
     limit = _limit(spec)
-    return self_test(lambda: Rows(lambda: _single(spec), 1, id, min(limit, 20), ""))
+    return self_test(lambda: SerialEnvs(lambda: _single(spec), 1, id, min(limit, 20), ""))
 
 
 def find(id: str) -> EnvSpec:
@@ -247,12 +247,12 @@ def _is_gone(spec: EnvSpec) -> bool:
 
 
 def _limit(spec: EnvSpec) -> int:
-    """The time limit that `Rows` can keep itself: wrappers above Gymnasium's own TimeLimit may depend on it."""
+    """The time limit that `SerialEnvs` can keep itself: wrappers above Gymnasium's own TimeLimit may depend on it."""
     return 0 if spec.additional_wrappers else spec.max_episode_steps or 0
 
 
 def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
-    """One environment without the checker, and without the wrappers whose work `Rows` does for all rows at once."""
+    """One environment without the checker, and without the wrappers whose work `SerialEnvs` does for all rows."""
     env, where = _plain(spec, render_mode), str(spec.entry_point)
     if where.startswith(minigrid.MODULE):
         return minigrid.without_mission(env)

@@ -1,4 +1,4 @@
-"""Rows: spaces, statistics, seeds and what is refused."""
+"""Serial environments: spaces, statistics, seeds and what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.protocols import Env
 from rlplug_core.types import Act, Episode
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import Rows
+from rlplug_envs.vector import SerialEnvs
 
 
 class Echo(gymnasium.Env[Any, Any]):
@@ -51,7 +51,7 @@ class Echo(gymnasium.Env[Any, Any]):
 
 def taken(space: spaces.Space[Any], *actions: Any) -> list[Any]:
     """What a one-row environment is given for canonical actions."""
-    env = Rows(lambda: Echo(space), 1, inexact="")
+    env = SerialEnvs(lambda: Echo(space), 1, inexact="")
     env.reset(0)
     for action in actions:
         env.step(np.array([action]))
@@ -59,14 +59,14 @@ def taken(space: spaces.Space[Any], *actions: Any) -> list[Any]:
 
 
 def test_it_is_an_env() -> None:
-    assert isinstance(Rows(Echo, 1, inexact=""), Env)
+    assert isinstance(SerialEnvs(Echo, 1, inexact=""), Env)
 
 
 def test_box_actions_are_scaled_and_clipped_where_bounded() -> None:
     low = np.array([0, -3, -np.inf, 1], np.float32)
     high = np.array([10, 3, np.inf, np.inf], np.float32)
     space = spaces.Box(low, high)
-    canonical = Rows(lambda: Echo(space), 1, inexact="").spec.action
+    canonical = SerialEnvs(lambda: Echo(space), 1, inexact="").spec.action
     assert isinstance(canonical, spaces.Box)
     assert canonical.low.tolist() == [-1, -1, -np.inf, 1]
     assert canonical.high.tolist() == [1, 1, np.inf, np.inf]
@@ -90,7 +90,7 @@ def test_scaled_actions_never_leave_the_bounds(dtype: Any) -> None:
 
 def test_discrete_actions_count_from_zero() -> None:
     assert taken(spaces.Discrete(3, start=5), 0, 2) == [5, 7]
-    assert Rows(lambda: Echo(spaces.Discrete(3, start=5)), 1, inexact="").spec.action == spaces.Discrete(3)
+    assert SerialEnvs(lambda: Echo(spaces.Discrete(3, start=5)), 1, inexact="").spec.action == spaces.Discrete(3)
 
 
 def test_multi_discrete_and_multi_binary_actions() -> None:
@@ -100,7 +100,7 @@ def test_multi_discrete_and_multi_binary_actions() -> None:
 
 
 def test_an_environment_may_keep_its_action() -> None:
-    env = Rows(lambda: Echo(spaces.Box(-1, 1, (1,))), 1, inexact="")
+    env = SerialEnvs(lambda: Echo(spaces.Box(-1, 1, (1,))), 1, inexact="")
     env.reset(0)
     action = np.zeros((1, 1), np.float32)
     env.step(action)
@@ -125,7 +125,7 @@ def test_an_environment_may_keep_its_action() -> None:
     ],
 )
 def test_observations_of_every_kind(space: Any, value: Any, canonical: Any) -> None:
-    env = Rows(lambda: Echo(obs=space, value=value), 2, inexact="")
+    env = SerialEnvs(lambda: Echo(obs=space, value=value), 2, inexact="")
     assert env.spec.obs == (canonical or space)
     env.reset(0)
     now = env.step(np.zeros(2, np.int64))
@@ -143,7 +143,7 @@ def test_observations_of_every_kind(space: Any, value: Any, canonical: Any) -> N
 
 
 def test_masks_move_into_the_observation() -> None:
-    env = Rows(lambda: Echo(info=lambda age: {"action_mask": np.array([1, age % 2], np.int8)}), 2, inexact="")
+    env = SerialEnvs(lambda: Echo(info=lambda age: {"action_mask": np.array([1, age % 2], np.int8)}), 2, inexact="")
     assert isinstance(env.spec.obs, spaces.Dict)
     assert set(env.spec.obs.spaces) == {"obs", "action_mask"}
     now = env.reset(0)
@@ -158,13 +158,13 @@ def test_masks_move_into_the_observation() -> None:
 
 def test_a_mask_may_be_absent_only_where_an_episode_ends() -> None:
     mask = {"action_mask": np.array([1, 0], np.int8)}
-    ending = Rows(lambda: Echo(info=lambda age: mask if age < 3 else {}), 1, inexact="")
+    ending = SerialEnvs(lambda: Echo(info=lambda age: mask if age < 3 else {}), 1, inexact="")
     ending.reset(0)
     for _ in range(3):
         now = ending.step(np.zeros(1, np.int64))
     assert now.final_obs["action_mask"].tolist() == [[1, 1]]
     assert now.obs["action_mask"].tolist() == [[1, 0]]
-    broken = Rows(lambda: Echo(info=lambda age: mask if age < 2 else {}), 1, "Echo-v0", inexact="")
+    broken = SerialEnvs(lambda: Echo(info=lambda age: mask if age < 2 else {}), 1, "Echo-v0", inexact="")
     broken.reset(0)
     broken.step(np.zeros(1, np.int64))
     with pytest.raises(BadEnv, match="Echo-v0: info has no 'action_mask' in the middle of an episode"):
@@ -173,7 +173,7 @@ def test_a_mask_may_be_absent_only_where_an_episode_ends() -> None:
 
 def test_episode_totals_are_float64_though_rewards_are_float32() -> None:
     for reward in (0.1, np.float32(0.1), np.float64(0.1)):
-        env = Rows(lambda reward=reward: Echo(reward=reward, length=1000), 1, inexact="")
+        env = SerialEnvs(lambda reward=reward: Echo(reward=reward, length=1000), 1, inexact="")
         now = env.reset(0)
         for _ in range(1000):
             now = env.step(np.zeros(1, np.int64))
@@ -185,14 +185,14 @@ def test_episode_totals_are_float64_though_rewards_are_float32() -> None:
 
 
 def test_the_limit_truncates_and_never_hides_a_termination() -> None:
-    env = Rows(lambda: Echo(length=5), 1, limit=4, inexact="")
+    env = SerialEnvs(lambda: Echo(length=5), 1, limit=4, inexact="")
     env.reset(0)
     flags = []
     for _ in range(8):
         now = env.step(np.zeros(1, np.int64))
         flags.append((bool(now.terminated[0]), bool(now.truncated[0]), [e.length for e in now.episodes]))
     assert flags == ([(False, False, [])] * 3 + [(False, True, [4])]) * 2
-    both = Rows(lambda: Echo(length=4), 1, limit=4, inexact="")
+    both = SerialEnvs(lambda: Echo(length=4), 1, limit=4, inexact="")
     both.reset(0)
     for _ in range(4):
         now = both.step(np.zeros(1, np.int64))
@@ -202,7 +202,7 @@ def test_the_limit_truncates_and_never_hides_a_termination() -> None:
 def test_the_limit_agrees_with_gymnasiums() -> None:
     """The provider leaves TimeLimit away and counts itself."""
     ours = Gymnasium().make("MountainCar-v0", 2)
-    theirs = Rows(lambda: gymnasium.make("MountainCar-v0", disable_env_checker=True), 2, inexact="")
+    theirs = SerialEnvs(lambda: gymnasium.make("MountainCar-v0", disable_env_checker=True), 2, inexact="")
     np.testing.assert_array_equal(ours.reset(1).obs, theirs.reset(1).obs)
     for number in range(410):
         action = np.array([number % 3, 1])
@@ -220,7 +220,7 @@ def test_rows_have_seeds_of_their_own() -> None:
 
 
 def test_quiet_steps_share_their_constant_arrays() -> None:
-    env = Rows(Echo, 2, inexact="")
+    env = SerialEnvs(Echo, 2, inexact="")
     env.reset(0)
     one, other = env.step(np.zeros(2, np.int64)), env.step(np.zeros(2, np.int64))
     assert one.valid is other.valid
@@ -235,8 +235,8 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Rows(Echo, 2, "Echo-v0", inexact="").step(np.zeros(2)), "Echo-v0: step was called before reset"),
-        (lambda: Rows(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: an environment has at least one row, not 0"),
+        (lambda: SerialEnvs(Echo, 2, "Echo-v0", inexact="").step(np.zeros(2)), "Echo-v0: step was called before reset"),
+        (lambda: SerialEnvs(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: an environment has at least one row, not 0"),
         (lambda: stepped(Echo(), np.zeros((1, 1))), r"the actions have shape \(1, 1\), expected \(1,\)"),
         (lambda: stepped(Echo(value=np.zeros(3))), r"observation has shape \(3,\), its observation space says \(2,\)"),
         (
@@ -290,7 +290,7 @@ HALF = np.array([0, np.nan], np.float32)
 )
 def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: str, evaluating: bool) -> None:
     envs = [Echo(length=9), Broken(*bad)]
-    rows = Rows(iter(envs).__next__, 2, "Broken-v0", inexact="")
+    rows = SerialEnvs(iter(envs).__next__, 2, "Broken-v0", inexact="")
     if evaluating:
         with pytest.raises(BadEnv, match=f"^Broken-v0, row 1, step 2 of its episode: {message}$"):
             evaluate(Still(), rows, 0, Clock(10))  # type: ignore[arg-type]  # all that is asked of an agent
@@ -315,7 +315,7 @@ def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
     space = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)})
     env = Broken({"a": HALF, "b": 1}, obs=space)
     env.value = {"a": np.zeros(2, np.float32), "b": 0}
-    rows = Rows(lambda: env, 1, "Broken-v0", inexact="")
+    rows = SerialEnvs(lambda: env, 1, "Broken-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
     with pytest.raises(BadEnv, match=r"row 0, step 2 of its episode: an observation 'a' is not a number"):
@@ -323,7 +323,7 @@ def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
 
 
 def test_what_lies_far_outside_its_bounds_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = Rows(lambda: Broken(np.array([0, 1e6], np.float32)), 1, "Far-v0", inexact="")
+    rows = SerialEnvs(lambda: Broken(np.array([0, 1e6], np.float32)), 1, "Far-v0", inexact="")
     for seed in (0, 1):
         rows.reset(seed)
         for _ in range(4):
@@ -335,13 +335,13 @@ def test_what_lies_far_outside_its_bounds_is_said_once(capsys: pytest.CaptureFix
 
 
 def test_rewards_and_ends_may_be_of_any_numbers_type() -> None:
-    rows = Rows(lambda: Broken([0, 1], np.array(2), np.array(True), 0), 1, "Any-v0", inexact="")
+    rows = SerialEnvs(lambda: Broken([0, 1], np.array(2), np.array(True), 0), 1, "Any-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
     assert rows.step(np.zeros(1, np.int64)).episodes[0].total == 3
 
 
 def stepped(env: Echo, action: Any = None) -> None:
-    rows = Rows(lambda: env, 1, "Echo-v0", inexact="")
+    rows = SerialEnvs(lambda: env, 1, "Echo-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64) if action is None else action)
