@@ -199,7 +199,8 @@ class Plan:
         source, asynchronous = self.source, self.runner == "async"
         if source.num_envs not in (None, self.options.num_envs):
             raise UsageError(
-                f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.num_envs}; leave num_envs out"
+                f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.num_envs}; "
+                "leave num_envs out"
             )
         elsewhere = self.runner == "decoupled" and not self.options.inline
         if not source.unnamed or not (asynchronous or elsewhere or self.options.env_workers != 1):
