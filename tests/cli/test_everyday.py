@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -181,3 +183,19 @@ def test_tables_fit_the_room_they_have() -> None:
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 0).splitlines())) > 120  # in a pipe
     assert fitted([10, 10], 30) == [10, 10]
     assert cut("gridworld/Room-v0", 9) == "grid…m-v0"
+
+
+def test_where_nobody_reads_on_nothing_is_said(place: Path) -> None:
+    script = Path(sys.executable).with_name("rlplug")
+    process = subprocess.Popen([script, "list"], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()  # as `rlplug list | head` does
+    assert (process.stderr.read(), process.wait()) == ("", 1)
+    process.stderr.close()
+
+
+def test_an_environment_whose_name_is_none_is_one_sentence(rlplug: Callable[..., Done]) -> None:
+    done = rlplug("run", "ppo", "./own.py:Own:kind=nan")
+    assert done.code == 2
+    assert "'./own.py:Own' is no module's name; write ./file.py:Name or module:Name-v0" in done.err

@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from rlplug_cli.app import app
     from rlplug_cli.output import aside
 
+    stderr = sys.stderr
     try:
         with aside(to_the_end=arguments is None) if "--json" in words else nullcontext() as out:
             code = app.main(words, prog_name="rlplug", standalone_mode=False, obj=out)
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         said = plain(f"{type(error).__name__}: {error}{_remedy(error)}", 1000)
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
     except SystemExit as error:
-        if "_RLPLUG_COMPLETE" in os.environ or isinstance(error.__context__, BrokenPipeError):
-            raise  # so click ends when it has completed a word, or nobody reads on
+        if "_RLPLUG_COMPLETE" in os.environ or sys.stderr is not stderr:
+            raise  # so click ends when it has completed a word, or nobody reads on: then it has put its own streams here
         return _say(f"the run failed: an environment or a plugin called sys.exit({error.code!r})", 1)
 
 

@@ -158,6 +158,8 @@ def find(id: str) -> EnvSpec:
     """The registry's entry for an id, after importing the module that it names, if it names one."""
     module, _, name = id.rpartition(":")
     namespace = name.partition("/")[0] if "/" in name else ""
+    if module and not all(part.isidentifier() for part in module.split(".")):
+        raise UnknownEnv(f"'{id}': '{module}' is no module's name; write ./file.py:Name or module:Name-v0")
     for needed in filter(None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))):
         try:
             _register(needed)
