@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"the run failed: {said} (--traceback shows where)", 1)
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ or sys.stderr is not stderr:
-            raise  # so click ends when it has completed a word, or nobody reads on: then it has put its own streams here
+            raise  # so click ends when it has completed a word, or nobody reads on, for which it changes the streams
         return _say(f"the run failed: an environment or a plugin called sys.exit({error.code!r})", 1)
 
 
