@@ -75,8 +75,8 @@ def types(session: nox.Session) -> None:
 
 @nox.session(name="tests-core", reuse_venv=False, requires=["build"])
 def tests_core(session: nox.Session) -> None:
-    """Test rlplug-core, installed alone but for what reads Minari's data sets."""
-    test(session, "tests/core", "rlplug-core[minari]")
+    """Test rlplug-core, installed alone but for what reads Minari's data sets, and what Minari writes them with."""
+    test(session, "tests/core", "rlplug-core[minari]", tools=("pillow",))
 
 
 @nox.session(name="tests-algos", reuse_venv=False, requires=["build"])
@@ -211,9 +211,9 @@ def copied(folder: Path) -> Path:
     return tree
 
 
-def test(session: nox.Session, folder: str, *packages: str) -> None:
-    """Install `packages` and pytest, and run the tests of `folder`."""
-    install(session, packages, *PYTEST)
+def test(session: nox.Session, folder: str, *packages: str, tools: tuple[str, ...] = ()) -> None:
+    """Install `packages`, `tools` and pytest, and run the tests of `folder`."""
+    install(session, packages, *tools, *PYTEST)
     with timed(session, checks):
         session.run("pytest", folder, *PARALLEL, *session.posargs)
 

@@ -188,7 +188,7 @@ def test_the_run_says_where_it_was_and_what_to_do(runner: dict[str, Any], tmp_pa
         "Failing.actor_critic met the loss nan and a gradient of norm nan at step 64, update 7; "
         f"the last good checkpoint is {good}; look at the size of rewards and observations, clip gradients or take "
     )
-    assert " --set learning_rate=0.005` with your other options begins anew" in sentence
+    assert " --set learning_rate=0.005' with your other options begins anew" in sentence
     assert caught.value.exit_code == 1
     assert good.is_dir()
     kinds = [(record.kind, record.data) for record in read(tmp_path / "r" / "journal.jsonl")]
@@ -213,7 +213,7 @@ def test_steps_are_smaller_and_no_larger_than_the_usual_ones(tmp_path: Path) -> 
     """Half of what was absurd is still absurd."""
     for lr, smaller in ((1e30, 0.01), (0.015, 0.0075), (0.01, 0.005)):
         plan = Plan.make(f"{FILE}:Failing", f"{ENVS}:Chain", {"learning_rate": lr})
-        assert f" --set learning_rate={smaller}` with" in advice(
+        assert f" --set learning_rate={smaller}' with" in advice(
             plan, Checkpoints(tmp_path), "Failing.actor_critic met the loss nan"
         )
 
@@ -245,7 +245,7 @@ class Two(Algorithm[Rollout]):
 def test_whose_steps_shall_be_smaller(lr: float | None, what: str, smaller: str, tmp_path: Path) -> None:
     """Those of the optimizer that met it, or of every one; what is no number has no half."""
     plan = Plan.make(f"{FILE}:Two", f"{ENVS}:Chain", {"learning_rate": lr})
-    assert f" {ENVS}:Chain{smaller}` with your" in advice(plan, Checkpoints(tmp_path), what)
+    assert f" {ENVS}:Chain{smaller}' with your" in advice(plan, Checkpoints(tmp_path), what)
 
 
 def test_a_worker_says_it_too(tmp_path: Path) -> None:

@@ -71,11 +71,15 @@ def test_actors_feed_one_learner_within_the_bound(max_lag: int | None) -> None:
 
 
 def test_a_replay_learns_from_several_actors() -> None:
-    runner = processes(algorithm=TINY_Q, chunk_steps=5)
+    runner = processes(algorithm=TINY_Q, chunk_steps=5, total_timesteps=100_000)
+
+    def poll() -> None:
+        learned = runner.clock.updates > 100
+        runner.clock.stop = learned and all(ring.added > 50 for ring in runner.buffer.rings)
+
     try:
-        runner.run(lambda: None)
-        assert runner.clock.updates > 100
-        assert all(ring.added > 50 for ring in runner.buffer.rings)
+        runner.run(poll)
+        assert runner.clock.steps < 100_000
     finally:
         runner.close()
 

@@ -414,9 +414,10 @@ def test_what_cannot_run_is_refused_before_anything_is_written(
 
 def test_a_directory_that_exists_is_never_written_into(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").touch()
     with pytest.raises(UsageError, match=r"run directory .*run exists already; choose another --name"):
         trained(tmp_path)
-    assert list((tmp_path / "run").iterdir()) == []
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["notes.txt"]
 
 
 def test_names_made_up_are_unique(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Events(msgspec.Struct):
     episodes: _Whole
     recent: Recent
     wall: float
-    pending: list[tuple[_Whole, _Whole, _Whole, float, _Whole, bool | None, dict[str, float]]]
+    pending: list[tuple[_Whole, _Whole, _Whole, float, _Whole, bool | None, dict[str, float], str]]
     controllers: Controllers
     limits: Reason
     ended: str
