@@ -76,19 +76,19 @@ def types(session: nox.Session) -> None:
 @nox.session(name="tests-core", reuse_venv=False, requires=["build"])
 def tests_core(session: nox.Session) -> None:
     """Test rlplug-core, installed alone but for what reads Minari's data sets, and what Minari writes them with."""
-    test(session, "tests/core", "rlplug-core[minari]", tools=("pillow",))
+    run_tests(session, "tests/core", "rlplug-core[minari]", tools=("pillow",))
 
 
 @nox.session(name="tests-algos", reuse_venv=False, requires=["build"])
 def tests_algos(session: nox.Session) -> None:
     """Test rlplug-algos with rlplug-core."""
-    test(session, "tests/algos", "rlplug-core", "rlplug-algos")
+    run_tests(session, "tests/algos", "rlplug-core", "rlplug-algos")
 
 
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
 def tests_envs(session: nox.Session) -> None:
     """Test rlplug-envs with rlplug-core, on the families of its extras too."""
-    test(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco,atari,minatar,minigrid,multiagent]")
+    run_tests(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco,atari,minatar,minigrid,multiagent]")
 
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
@@ -211,7 +211,7 @@ def copied(folder: Path) -> Path:
     return tree
 
 
-def test(session: nox.Session, folder: str, *packages: str, tools: tuple[str, ...] = ()) -> None:
+def run_tests(session: nox.Session, folder: str, *packages: str, tools: tuple[str, ...] = ()) -> None:
     """Install `packages`, `tools` and pytest, and run the tests of `folder`."""
     install(session, packages, *tools, *PYTEST)
     with timed(session, checks):
