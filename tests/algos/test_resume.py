@@ -45,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path_factory.getbasetemp()) as name:
         for command in ("train", "resume"):
             child = subprocess.run(
-                [sys.executable, "-W", "error", SCRIPT, command, name], capture_output=True, text=True, timeout=300,
+                [sys.executable, "-W", "error", SCRIPT, command, name], capture_output=True, text=True, timeout=1800,
                 env={**os.environ, "PYTHONHASHSEED": {"train": "1", "resume": "2"}[command]},
             )  # fmt: skip
             assert child.returncode == 0, child.stderr
