@@ -116,7 +116,7 @@ def test_resumed_run_acts_alike(root: Path, case: str, what: str, mark: int) -> 
         json.loads((root / f"{case}-{name}" / "next.json").read_text()) for name in ("whole", f"{what}-{mark}")
     )
     assert whole == resumed
-    assert len(whole) == 5
+    assert len(whole) == (0 if CASES[case][2].get("offline") else 5)  # no actor acts where data alone are learned from
 
 
 def test_no_algorithm_is_left_out() -> None:
