@@ -183,7 +183,10 @@ def _out_of_range(option: Option, value: float) -> str:
         return f"a number {'above' if option.open_minimum else 'of at least'} {low:g}"
     if high is not None and not value <= high:
         return f"a number of at most {high:g}"
-    return "" if math.isfinite(value) else "a finite number"
+    try:
+        return "" if math.isfinite(value) else "a finite number"
+    except OverflowError:  # an integer of thousands of digits
+        return "a smaller number"
 
 
 def assigned(pairs: Sequence[str], options: Iterable[Option], owner: str) -> dict[str, object]:
