@@ -174,6 +174,6 @@ def test_a_broken_plugin_can_be_removed(installed: Place, trained: Path) -> None
 def test_without_the_plugins_all_is_as_before(installed: Place) -> None:
     installed.pip("uninstall", "--yes", *NAMES[1:])
     rows = json.loads(installed.rlplug("plugins", "--json").stdout)
-    assert {row["distribution"] for row in rows} == {"rlplug-algos", "rlplug-envs", "rlplug-cli"}
+    assert {row["distribution"] for row in rows} == {"rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli"}
     error = installed.rlplug("run", "ppo", "gridworld/Room-v0", code=2).stderr
     assert "no plugin has the namespace 'gridworld'" in error
