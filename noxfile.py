@@ -48,10 +48,11 @@ def build(session: nox.Session) -> None:
     install(session, (), "hatchling>=1.26")
     shutil.rmtree(WHEELS, ignore_errors=True)
     with timed(session, checks):
+        command = ("python", "-m", "hatchling", "build", "--target", "wheel", "--directory")
         for package in (*PACKAGES, *EXAMPLES):
             folder, wheels = (f"examples/{package}", WHEELS / "examples") if package in EXAMPLES else (package, WHEELS)
             with session.chdir(folder):
-                session.run("python", "-m", "hatchling", "build", "--target", "wheel", "--directory", str(wheels))
+                session.run(*command, str(wheels))
 
 
 @nox.session

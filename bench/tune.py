@@ -41,8 +41,8 @@ def judged(directory: Path, algorithm: str, trials: int, seeds: str) -> tuple[st
     """The rows of an algorithm, and what was found."""
     steps = ("--total-timesteps", str(STEPS[algorithm]))
     study = ("--trials", str(trials), "--seeds", "2", "--name", f"{algorithm}-study", "--export", f"{algorithm}.toml")
-    found = json.loads(rlplug(directory, "tune", algorithm, "CartPole-v1", *RANGES[algorithm], *steps, *EVERY, *study,
-                              "--json"))  # fmt: skip
+    words = ("tune", algorithm, "CartPole-v1", *RANGES[algorithm], *steps, *EVERY, *study, "--json")
+    found = json.loads(rlplug(directory, *words))
     rows = ""
     for title, more in (("as they come", steps), ("tuned", ("--config", f"{algorithm}.toml"))):
         name = f"{algorithm}-{title.replace(' ', '-')}"

@@ -46,14 +46,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last resort: environments and plugins may raise anything while a run is on
         if traceback:
             raise
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
-        said = plain(f"{type(error).__name__}: {error}{_remedy(error)}", 1000)
-        return _say(f"the run failed: {said} (--traceback shows where)", 1)
+        return _failed(error)
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ or sys.stderr is not stderr:
             raise  # so click ends when it has completed a word, or nobody reads on, for which it changes the streams
         return _say(f"the run failed: an environment or a plugin called sys.exit({error.code!r})", 1)
+
+
+def _failed(error: Exception) -> int:
+    """Say in one sentence what nobody foresaw."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
+    said = plain(f"{type(error).__name__}: {error}{_remedy(error)}", 1000)
+    return _say(f"the run failed: {said} (--traceback shows where)", 1)
 
 
 def settle(words: list[str]) -> tuple[list[str], bool]:

@@ -125,6 +125,22 @@ class Timestep:
     count: int
     turn: Array | None = None
 
+    @classmethod
+    def opening(cls, obs: Obs, reward: Array, is_first: Array, never: Array, turn: Array | None = None) -> Timestep:
+        """The result of `reset`, in which no row holds a transition; `never` [N] is False everywhere."""
+        return cls(
+            obs=obs, final_obs=obs, reward=reward, terminated=never, truncated=never, is_first=is_first, valid=never,
+            episodes=(), ended=False, count=0, turn=turn,
+        )  # fmt: skip
+
+    @classmethod
+    def quiet(cls, obs: Obs, reward: Array, never: Array, always: Array) -> Timestep:
+        """The result of a step in which nothing ended; `never` [N] is False everywhere, `always` [N] True."""
+        return cls(
+            obs=obs, final_obs=obs, reward=reward, terminated=never, truncated=never, is_first=never, valid=always,
+            episodes=(), ended=False, count=len(always),
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class Act:

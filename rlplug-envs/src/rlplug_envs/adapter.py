@@ -49,7 +49,7 @@ class Adapter:
         self._view = View(venv.single_observation_space, venv.single_action_space, info, id, batched=True)
         rows = venv.num_envs
         self.action_space = venv.single_action_space
-        self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact, declared(venv))
+        self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact=inexact, limit=declared(venv))
         self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
         self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
@@ -92,7 +92,7 @@ class Adapter:
         seeds: Any = [row_seed(seed, row) for row in range(num_envs)] if each else row_seed(seed, 0)
         value, info = self.venv.reset(seed=seeds)
         self._write(obs, value, info, False)
-        return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
+        return Timestep.opening(obs, reward, self._always, never)
 
     def step(self, action: Array) -> Timestep:
         """Step every row with its action [N, ...]."""
@@ -151,7 +151,9 @@ class Adapter:
         due = self._due(ended)
         final = self._restart(obs, due)
         self._resetting, self._loud = ended, bool(ended.any())
-        return self._timestep(obs, final, reward, terminated & valid, ended | due, opened | due, valid)
+        return self._timestep(
+            obs, final, reward, terminated=terminated & valid, ended=ended | due, is_first=opened | due, valid=valid
+        )
 
     def _same_step(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
         """Rows that ended are reset already; their true successors are in `info`."""
@@ -160,7 +162,7 @@ class Adapter:
         over = ended | due
         if ended.any():
             self._successors(final, ended, info)
-        return self._timestep(obs, final, reward, terminated, over, over, self._always)
+        return self._timestep(obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always)
 
     def _successors(self, final_obs: Obs, ended: Array, info: Any) -> None:
         """Put the true successors of the rows that ended, which `info` holds, into `final_obs`."""
@@ -179,7 +181,8 @@ class Adapter:
     def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
         """Rows that ended are reset by us."""
         over = ended | self._due(ended)
-        return self._timestep(obs, self._restart(obs, over), reward, terminated, over, over, self._always)
+        final = self._restart(obs, over)
+        return self._timestep(obs, final, reward, terminated=terminated, ended=over, is_first=over, valid=self._always)
 
     def _restart(self, obs: Obs, rows: Array) -> Obs:
         """Reset the rows of a mask; returns what was to be seen before, the same object where there are none."""
@@ -206,8 +209,8 @@ class Adapter:
         self._verified = True
 
     def _timestep(
-        self, obs: Obs, final_obs: Obs, reward: Array, terminated: Array, ended: Array, is_first: Array, valid: Array
-    ) -> Timestep:
+        self, obs: Obs, final_obs: Obs, reward: Array, *, terminated: Array, ended: Array, is_first: Array, valid: Array
+    ) -> Timestep:  # fmt: skip
         """The Timestep of a call in which an episode ended or opened; closes the statistics of those that ended."""
         time, rows = self._time, np.flatnonzero(ended)
         episodes = [self._episode(int(row)) for row in rows]
@@ -215,19 +218,10 @@ class Adapter:
         self._deadline = self._begun.min() + self._limit
         if episodes:
             check_numbers(final_obs, episodes, self.spec.id)
-        truncated = ended & ~terminated
         return Timestep(
-            obs,
-            final_obs,
-            reward,
-            terminated,
-            truncated,
-            is_first,
-            valid,
-            episodes,
-            bool(episodes),
-            int(np.count_nonzero(valid)),
-        )
+            obs=obs, final_obs=final_obs, reward=reward, terminated=terminated, truncated=ended & ~terminated,
+            is_first=is_first, valid=valid, episodes=episodes, ended=bool(episodes), count=int(np.count_nonzero(valid)),
+        )  # fmt: skip
 
     def _episode(self, row: int) -> Episode:
         """The episode of a row that ends now; rows that were reset already have their last `info` apart."""

@@ -65,7 +65,7 @@ class Agents:
             self._open(number, game.reset(row_seed(seed, number)))
         never, reward = np.zeros(len(self.agents), np.bool_), np.zeros(len(self.agents), np.float32)
         obs, first = self._obs, self._first.copy()
-        return Timestep(obs, obs, reward, never, never, first, never, (), False, 0, self._turn())
+        return Timestep.opening(obs, reward, first, never, self._turn())
 
     def step(self, action: Array) -> Timestep:
         """Step every world with the actions [N, ...] of those in turn; where nobody is left it is reset."""
@@ -77,7 +77,10 @@ class Agents:
         terminated, truncated, valid = (np.zeros(rows, np.bool_) for _ in range(3))
         self._obs = obs = tree_map(np.copy, self._obs)
         reward, episodes, finished = np.zeros(rows, np.float32), list[Episode](), list[int]()
-        now = Timestep(obs, obs, reward, terminated, truncated, self._first, valid, episodes, False, 0)
+        now = Timestep(
+            obs=obs, final_obs=obs, reward=reward, terminated=terminated, truncated=truncated, is_first=self._first,
+            valid=valid, episodes=episodes, ended=False, count=0,
+        )  # fmt: skip
         for number, (game, at) in enumerate(zip(self._games, self._rows, strict=True)):
             seen = game.step({agent: _plain(one_of(choices, at[agent])) for agent in game.turn})
             for agent, one in seen.items():
@@ -107,7 +110,7 @@ class Agents:
     def _episode(self, row: int, info: Mapping[str, object]) -> Episode:
         self._over[row] = True
         total, length, agent = float(self._totals[row]), int(self._lengths[row]), self.agents[row]
-        return Episode(row, total, length, success(info), numbers(info), agent)
+        return Episode(row, total, length, success=success(info), info=numbers(info), agent=agent)
 
     def _finish(self, now: Timestep, finished: list[int], episodes: list[Episode]) -> None:
         """Reset worlds in which nobody is left; who was never there has an episode of length 0."""

@@ -28,6 +28,11 @@ class Seen:
     info: Mapping[str, object]
     opens: bool
 
+    @classmethod
+    def opening(cls, obs: object, info: Mapping[str, object]) -> Seen:
+        """The first news of an agent's episode."""
+        return cls(obs, 0.0, terminated=False, truncated=False, info=info, opens=True)
+
 
 class Game(Protocol):
     """One world with several agents, by either interface."""
@@ -65,7 +70,7 @@ class Parallel:
     def reset(self, seed: int | None) -> dict[str, Seen]:
         obs, infos = self.env.reset(seed=seed)
         self.turn = list(self.env.agents)
-        return {agent: Seen(obs[agent], 0.0, False, False, infos.get(agent, {}), True) for agent in self.turn}
+        return {agent: Seen.opening(obs[agent], infos.get(agent, {})) for agent in self.turn}
 
     def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
         obs, rewards, terminated, truncated, infos = self.env.step(dict(actions))
@@ -74,10 +79,17 @@ class Parallel:
         for agent in before:
             ends = bool(terminated[agent])
             cut = not ends and (bool(truncated[agent]) or agent not in left)
-            seen[agent] = Seen(obs[agent], float(rewards[agent]), ends, cut, infos.get(agent, {}), False)
+            seen[agent] = Seen(
+                obs[agent],
+                float(rewards[agent]),
+                terminated=ends,
+                truncated=cut,
+                info=infos.get(agent, {}),
+                opens=False,
+            )
         for agent in self.env.agents:
             if agent not in seen:  # it has come into the world
-                seen[agent] = Seen(obs[agent], 0.0, False, False, infos.get(agent, {}), True)
+                seen[agent] = Seen.opening(obs[agent], infos.get(agent, {}))
         self.turn = [agent for agent in self.env.agents if not (seen[agent].terminated or seen[agent].truncated)]
         return seen
 
@@ -112,7 +124,7 @@ class Turns:
             agent = self.env.agent_selection
             obs, reward, terminated, truncated, info = self.env.last()
             cut, opens = bool(truncated) and not terminated, agent not in self.acted
-            seen[agent] = Seen(obs, float(reward), bool(terminated), cut, info, opens)
+            seen[agent] = Seen(obs, float(reward), terminated=bool(terminated), truncated=cut, info=info, opens=opens)
             if terminated or truncated:
                 self.env.step(None)
             else:

@@ -48,8 +48,7 @@ def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Ob
     sets = []
     for _ in range(2):
         obs, reward = allocate(spec.obs, spec.num_envs), np.zeros(spec.num_envs, np.float32)
-        quiet = Timestep(obs, obs, reward, never, never, never, always, (), False, spec.num_envs)
-        sets.append((quiet, obs, reward, Watch(spec.obs, obs, spec.id)))
+        sets.append((Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, spec.id)))
     return sets
 
 
@@ -83,7 +82,9 @@ class SerialEnvs:
         _, info = env.reset(seed=0)
         self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
         view, known = self._view, limit or declared(env)
-        self.spec = Spec(view.obs, view.action, num_envs, view.id, inexact, known, goals_of(env, view.id))
+        self.spec = Spec(
+            view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known, goals=goals_of(env, view.id)
+        )
         self.action_space = env.action_space
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
@@ -120,7 +121,7 @@ class SerialEnvs:
             self._settings.apply(row, env)
             self._open(obs, row, *env.reset(seed=row_seed(seed, self._first_row + row)))
         self._look(watch)
-        return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
+        return Timestep.opening(obs, reward, self._always, never)
 
     def step(self, action: Array) -> Timestep:
         """Step every row with its action [N, ...]; a row whose episode ends is reset in the same call."""
@@ -188,8 +189,9 @@ class SerialEnvs:
         check_numbers(final, episodes, self.spec.id)
         self._look(watch)  # at what the resets gave
         return Timestep(
-            obs, final, reward, terminated, first & ~terminated, first, self._always, episodes, True, num_envs
-        )
+            obs=obs, final_obs=final, reward=reward, terminated=terminated, truncated=first & ~terminated,
+            is_first=first, valid=self._always, episodes=episodes, ended=True, count=num_envs,
+        )  # fmt: skip
 
     def _open(self, obs: Obs, row: int, value: object, info: dict[str, object]) -> None:
         """Write a first observation; here, off the step path, wrong shapes are noticed."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
+from rlplug_cli.conditions import conditions
 from rlplug_cli.lookup import located, one_thread
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
@@ -22,18 +23,13 @@ if TYPE_CHECKING:
 @click.argument("run")
 @click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes  [100]")
 @click.option("--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]")
-@click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]")
 @click.option("--all-checkpoints", is_flag=True, help="Every checkpoint that is left, in the order of their steps.")
-@click.option("--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step.")
-@click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]")
-@click.option("--env", help="Play another environment with the same spaces.")
-@click.option("--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment.")
-@click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
+@conditions("Play")
 @click.option("--json", is_flag=True, help="Write the result, with every return, as JSON.")
 @trust_option
 def command(
     run: str, episodes: int, seed: int | None, checkpoint: str, all_checkpoints: bool, stochastic: bool, epsilon: float,
-    env: str | None, wrap: tuple[str, ...], json: bool, trust: bool,
+    env: str | None, wrap: list[str] | None, json: bool, trust: bool,
 ) -> None:  # fmt: skip
     """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily unless it says otherwise."""
     path = located(run)
@@ -42,11 +38,10 @@ def command(
 
     found = Run(path, trust=given(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]
-    wrappers = None if not wrap else [words for words in wrap if words != "none"]
     arguments = of_environment(click.get_current_context())
     results = {
         name: found.evaluate(
-            episodes, seed, name, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrappers
+            episodes, seed, name, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
         )
         for name in names
     }

@@ -9,6 +9,7 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.commands.evaluate import sentence
+from rlplug_cli.conditions import conditions
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
@@ -32,16 +33,11 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--fps", type=float, help="The film's frames per second  [the environment's]")
 @click.option("--episodes", type=click.IntRange(1), default=1, help="How many episodes, one after the other  [1]")
 @click.option("--seed", type=click.IntRange(0), help="The environment's seed  [the run's final evaluation's]")
-@click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]")
-@click.option("--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step.")
-@click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]")
-@click.option("--env", help="Play another environment with the same spaces.")
-@click.option("--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment.")
-@click.option("--wrap", multiple=True, metavar="WRAPPER", help="Wrappers in place of the run's own; none for none.")
+@conditions("Play")
 @trust_option
 def command(
     run: str, video: Path | None, frames: Path | None, sheet: Path | None, every: int, fps: float | None, episodes: int,
-    seed: int | None, checkpoint: str, stochastic: bool, epsilon: float, env: str | None, wrap: tuple[str, ...],
+    seed: int | None, checkpoint: str, stochastic: bool, epsilon: float, env: str | None, wrap: list[str] | None,
     trust: bool,
 ) -> None:  # fmt: skip
     """Watch a checkpoint of RUN, a path or a name in runs/: in a window, or as a film where there is no display."""
@@ -56,7 +52,7 @@ def command(
         episodes, seed, checkpoint, video=video, frames=frames, every=every, fps=fps, sheet=sheet,
         stochastic=stochastic, epsilon=epsilon, env=env,
         arguments=of_environment(click.get_current_context()),
-        wrap=None if not wrap else [words for words in wrap if words != "none"],
+        wrap=wrap,
     )  # fmt: skip
     echo(sentence(result, "greedy" if not (stochastic or epsilon) else "played"))
     for what, where in (("film", video), ("frames", frames), ("sheet", sheet)):

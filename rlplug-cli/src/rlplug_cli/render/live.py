@@ -14,6 +14,7 @@ from rlplug_core.errors import plain
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
     from rlplug_core.loop.events import Progress
 
@@ -111,33 +112,47 @@ class Screen:
 
     def draw(self, progress: Progress) -> Group:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
         from rich.text import Text
 
-        bar = Table.grid(padding=(0, 2), expand=True)
-        bar.add_column(ratio=1)
-        for _ in range(3):
-            bar.add_column(no_wrap=True)
-        bar.add_row(
-            ProgressBar(progress.total, progress.steps),
-            f"{progress.steps:,} / {progress.total:,} steps",
-            f"{speed(progress.steps_per_second)} steps/s",
-            f"{duration(progress.eta_s)} to go",
-        )
-        figures = Table.grid(padding=(0, 3))
-        figures.add_row(
-            Text.assemble("return of the last 100 episodes ", (number(progress.return_mean), "bold")),
-            Text.assemble("evaluation ", (number(progress.evaluation), "bold")),
-            Text.assemble("best ", (number(progress.best), "bold green")),
-        )
         self._note(progress)
         lines = [Text.assemble((f"{name:<7}", "dim"), one.drawn()) for name, one in self.traces.items() if one.values]
         phase = PHASES.get(progress.phase, progress.phase)
         passed = duration(time.monotonic() - self.began)
-        return Group(Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim")), bar, figures, *lines)
+        title = Text.assemble((self.title, "bold"), (f"   {phase}   {passed}", "dim"))
+        return Group(title, _bar(progress), _figures(progress), *lines)
 
     def _note(self, progress: Progress) -> None:
         self.traces["return"].add(progress.steps, progress.return_mean)
         loss = next((progress.losses[name] for name in LOSSES if name in progress.losses), None)
         self.traces["loss"].add(progress.steps, loss)
+
+
+def _bar(progress: Progress) -> Table:
+    """The share of the run that is done, how fast it goes and when it ends."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    bar = Table.grid(padding=(0, 2), expand=True)
+    bar.add_column(ratio=1)
+    for _ in range(3):
+        bar.add_column(no_wrap=True)
+    bar.add_row(
+        ProgressBar(progress.total, progress.steps),
+        f"{progress.steps:,} / {progress.total:,} steps",
+        f"{speed(progress.steps_per_second)} steps/s",
+        f"{duration(progress.eta_s)} to go",
+    )
+    return bar
+
+
+def _figures(progress: Progress) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    figures = Table.grid(padding=(0, 3))
+    figures.add_row(
+        Text.assemble("return of the last 100 episodes ", (number(progress.return_mean), "bold")),
+        Text.assemble("evaluation ", (number(progress.evaluation), "bold")),
+        Text.assemble("best ", (number(progress.best), "bold green")),
+    )
+    return figures

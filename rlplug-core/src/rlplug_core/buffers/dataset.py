@@ -72,8 +72,8 @@ class Dataset:
             raise self._unfit(f"its actions lie outside {action_space}")
         terminated, truncated = (self.arrays[name].astype(bool) for name in FIELDS[-2:])
         return Fitted(
-            self.sha256, obs, actions.astype(spec.action.dtype), rewards.astype(np.float32), after, terminated,
-            truncated & ~terminated,
+            sha256=self.sha256, obs=obs, action=actions.astype(spec.action.dtype), reward=rewards.astype(np.float32),
+            next_obs=after, terminated=terminated, truncated=truncated & ~terminated,
         )  # fmt: skip
 
     def _obs(self, name: str, spec: Spec) -> Any:
@@ -118,8 +118,9 @@ class Fitted:
             obs, after = (tree_map(lambda array, one=one: array[one], tree) for tree in (self.obs, self.next_obs))
             ends = bool(self.terminated[row] or truncated[row])
             yield Step(
-                obs, self.action[one], self.reward[one], after, self.terminated[one], truncated[one], first[one], valid,
-                ends, {}, None,
+                obs=obs, action=self.action[one], reward=self.reward[one], next_obs=after,
+                terminated=self.terminated[one], truncated=truncated[one], is_first=first[one], valid=valid,
+                ended=ends, extras={}, recurrent_state=None,
             )  # fmt: skip
 
     def _followed(self) -> Array:

@@ -119,17 +119,11 @@ class Processes:
         self.began = False
         tasks = [
             Task(
-                algorithm=plan.algorithm,
-                env=plan.env,
-                values=plan.flat,
-                rank=rank,
-                shared=shared,
-                slots=self.slots,
-                flags=self.flags,
-                scales=self.scales,
+                algorithm=plan.algorithm, env=plan.env, values=plan.flat, rank=rank,
+                shared=shared, slots=self.slots, flags=self.flags, scales=self.scales,
             )
             for rank in range(plan.options.workers)
-        ]
+        ]  # fmt: skip
         self.remotes = [Remote(task.rank, work, task, context) for task in tasks]
         self.checked = time.monotonic()
 

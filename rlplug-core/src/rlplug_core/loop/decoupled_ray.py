@@ -81,7 +81,7 @@ class RayActors:
                 num_cpus=o.cpus_per_actor, max_restarts=0, scheduling_strategy="SPREAD", concurrency_groups={"pulse": 1}
             )(RayActor)  # fmt: skip
             self.seats = [Seat(rank, self.kind.remote(0)) for rank in range(o.actors)]
-        except BaseException:
+        except BaseException:  # an interrupt too: this process must not stay in the cluster of a run that never began
             leave()
             raise
 
@@ -107,7 +107,7 @@ class RayActors:
         self.settings = dict(settings)
         for seat in self.seats:
             if seat.ready:
-                self._call(seat, "configure", self.settings)
+                self._call(seat, "configure", settings=self.settings)
 
     def state_dict(self) -> State:
         """The state of a moment at which every actor stood still between two chunks; who has no place yet has none."""
@@ -142,12 +142,16 @@ class RayActors:
         values = {**self.plan.flat, "device": "cpu", "on": "local", "gpus": 0}
         if seat.epoch:
             values["seed"] = self.plan.seeds().child(f"actor {seat.rank}", seat.epoch).integer()
-        self._call(seat, "begin", self.plan.algorithm, self.plan.env, values, seat.rank, self.settings, state)
+        self._call(
+            seat, "begin", algorithm=self.plan.algorithm, env=self.plan.env, values=values, rank=seat.rank,
+            settings=self.settings, state=state,
+        )  # fmt: skip
 
     def _grant(self) -> None:
         while permit := self.traffic.grant(seat.rank for seat in self.seats if seat.ready):
             self._call(
-                self.seats[permit.source], "act", self._weights(), self.version, self.clock.steps, self.clock.total
+                self.seats[permit.source], "act", weights=self._weights(), version=self.version,
+                steps=self.clock.steps, total=self.clock.total,
             )  # fmt: skip
 
     def _weights(self) -> Any:
@@ -157,9 +161,10 @@ class RayActors:
             self.put = self.version, ray.put(arrays)
         return self.put[1]
 
-    def _call(self, seat: Seat, method: str, *arguments: Any) -> None:
+    def _call(self, seat: Seat, method: str, **arguments: Any) -> None:
+        """Call a method of the seat's actor; Ray carries the arguments there."""
         seat.silent = 0.0
-        self.calls[getattr(seat.handle, method).remote(*arguments)] = seat, seat.epoch
+        self.calls[getattr(seat.handle, method).remote(**arguments)] = seat, seat.epoch
 
     def _hear(self, timeout: float) -> None:
         """Take in all answers that are here; wait for one if there is none."""
@@ -206,7 +211,7 @@ class RayActors:
             seat.state = content
         elif kind == "ready":
             seat.ready = True
-            self._call(seat, "configure", self.settings)  # which may have changed since it began
+            self._call(seat, "configure", settings=self.settings)  # which may have changed since it began
         elif kind == "error":
             raise WorkerFailed(f"actor {seat.rank} failed: {content[0]}", content[1])
         elif kind == "not finite":

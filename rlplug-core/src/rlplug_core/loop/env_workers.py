@@ -22,7 +22,7 @@ from rlplug_core.loop.env_block import Block
 from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, serve
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.worker import post
-from rlplug_core.types import Array, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import Array, Spec, State, Timestep, tree_map
 
 
 class EnvWorkers:
@@ -39,9 +39,12 @@ class EnvWorkers:
         ends = [num_envs * rank // workers for rank in range(workers + 1)]
         self._rows = [slice(*pair) for pair in pairwise(ends)]
         parts = [
-            Part(plan.algorithm, plan.env, plan.flat, rank, rows.start, rows.stop - rows.start)
+            Part(
+                algorithm=plan.algorithm, env=plan.env, values=plan.flat,
+                rank=rank, first=rows.start, num_envs=rows.stop - rows.start,
+            )
             for rank, rows in enumerate(self._rows)
-        ]
+        ]  # fmt: skip
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
         self._remotes = [Remote(part.rank, serve, part, context) for part in parts]
         self._adopt(self._ask("make", limit=STARTUP))
@@ -57,23 +60,19 @@ class EnvWorkers:
         self._ask("attach", num_envs, block.path)
         block.unlink()
         self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
-        self._quiet = [self._timestep(obs, reward) for obs, reward in zip(block.obs, block.reward, strict=True)]
+        arrays = zip(block.obs, block.reward, strict=True)
+        self._quiet = [Timestep.quiet(obs, reward, self._never, self._always) for obs, reward in arrays]
         self._turn, self._ready = 0, False
         self._keys: list[str] = []
         self._told: dict[str, list[object]] = {}
-
-    def _timestep(self, obs: Obs, reward: Array) -> Timestep:
-        """The result of a step in which nothing ended."""
-        never = self._never
-        return Timestep(obs, obs, reward, never, never, never, self._always, (), False, self.spec.num_envs)
 
     def reset(self, seed: int) -> Timestep:
         """Start every row, from the seed that it has in one process too."""
         self._turn, self._ready = 1 - self._turn, True
         self._ask("reset", seed, self._turn)
-        obs, reward, never = self._block.obs[self._turn], self._block.reward[self._turn], self._never
+        obs, reward = self._block.obs[self._turn], self._block.reward[self._turn]
         reward[:] = 0
-        return Timestep(obs, obs, reward, never, never, self._always, never, (), False, 0)
+        return Timestep.opening(obs, reward, self._always, self._never)
 
     def step(self, action: Array) -> Timestep:
         """Step every row with its action [N, ...]."""

@@ -80,27 +80,28 @@ class Plan:
         values, arguments, eval_arguments = parted(values)
         source = source_of(env, arguments)
         eval_source = _for_evaluation(source, values, eval_arguments)
-        for name in values:
-            if name not in names | own:
-                near = nearest(name, names | own)
-                raise BadConfig(f"{algorithm} has no option '{name}'{near} ('rlplug info {algorithm}' lists them)")
+        _known(algorithm, values, names | own)
         options = convert(RunOptions, {k: v for k, v in values.items() if k in names}, algorithm)
         places = {name: absolute(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)
-        wrappings = tuple(map(Wrapping.parse, options.wrap))
+        wrappings, controllings = map(Wrapping.parse, options.wrap), map(Controlling.parse, options.controller)
         eval_wrappings = tuple(map(Wrapping.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
-        controllings = tuple(map(Controlling.parse, options.controller))
-        options = replace(
-            options, wrap=words(wrappings), controller=words(controllings),
-            eval_wrap=options.eval_wrap if not eval_wrappings else words(eval_wrappings),
-        )  # fmt: skip
         plan = cls(
-            algorithm, source.name, learner, options, config, wrappings, schedules(learner.Config, given, algorithm),
-            source=source, eval_source=eval_source, eval_wrappings=eval_wrappings, controllings=controllings,
-        )  # fmt: skip
+            algorithm=algorithm, env=source.name, learner=learner, options=options, config=config,
+            wrappings=tuple(wrappings), schedules=schedules(learner.Config, given, algorithm), source=source,
+            eval_source=eval_source, eval_wrappings=eval_wrappings, controllings=tuple(controllings),
+        )._spelled()  # fmt: skip
         plan.check()
         return plan
+
+    def _spelled(self) -> Plan:
+        """The plan with wrappers and controllers in its options as they were understood."""
+        o = self.options
+        return replace(self, options=replace(
+            o, wrap=words(self.wrappings), controller=words(self.controllings),
+            eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else o.eval_wrap,
+        ))  # fmt: skip
 
     @property
     def runner(self) -> str:
@@ -267,6 +268,13 @@ def words(parts: Iterable[Wrapping | Controlling]) -> tuple[str, ...]:
 def chosen(wrap: Iterable[str]) -> list[str]:
     """The wrappers that are named; `none` says that there are none."""
     return [one for one in wrap if one != "none"]
+
+
+def _known(algorithm: str, values: Mapping[str, object], names: set[str]) -> None:
+    for name in values:
+        if name not in names:
+            near = nearest(name, names)
+            raise BadConfig(f"{algorithm} has no option '{name}'{near} ('rlplug info {algorithm}' lists them)")
 
 
 def _for_evaluation(source: EnvSource, values: dict[str, object], arguments: Mapping[str, object]) -> EnvSource:

@@ -77,9 +77,9 @@ class Traffic:
         for saved in state["waiting"]:
             chunk, episodes = Chunk(**saved["chunk"]), [Episode(*each) for each in saved["episodes"]]
             slot = self.permits.free.pop()
-            self.permits.out.append(
-                Permit(slot, chunk.source, saved["version"], chunk, saved["count"], episodes)
-            )  # fmt: skip
+            permit = Permit(slot, chunk.source, saved["version"])
+            permit.chunk, permit.count, permit.episodes = chunk, saved["count"], episodes
+            self.permits.out.append(permit)
 
 
 def _stored(permit: Permit) -> State:

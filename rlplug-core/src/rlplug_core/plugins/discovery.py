@@ -53,7 +53,7 @@ def _records(distribution: Installed, switches: Switches) -> list[Record]:
         points = list(distribution.contributions())
     except ValueError as error:
         reason = f"its metadata cannot be parsed ({plain(str(error))})"
-        return [Record("algorithms", about[0], "", *about[:2], "", "broken", reason)]
+        return [Record("algorithms", distribution.name, "", *about[:2], status="broken", reason=reason)]
     unmet = _unmet(distribution)
     return [
         _judge(Record(group, plain(id, 60), target, *about), switches, unmet)

@@ -78,7 +78,10 @@ def _of(record: Record) -> Iterable[Family]:
     if path is None or not path.is_file():
         found, _ = index.read(record)
         summary = found.summary if found else record.summary
-        yield Family(record.id, record.id, summary, "", record.distribution, "", index.env_ids(record))
+        yield Family(
+            name=record.id, provider=record.id, summary=summary, module="", install=record.distribution, resumes="",
+            ids=index.env_ids(record),
+        )  # fmt: skip
         return
     try:
         content = from_toml(path)
@@ -96,5 +99,5 @@ def _family(record: Record, name: str, table: object) -> Family:
         raise PluginError(
             f"{record}: the family '{name}' is not whole; it has the texts {', '.join(TEXTS)} and a list of ids"
         )
-    summary, module, install, resumes = map(str, texts)
-    return Family(name, record.id, summary, module, install, resumes, tuple(map(str, ids)))
+    said = dict(zip(TEXTS, map(str, texts), strict=True))
+    return Family(name=name, provider=record.id, ids=tuple(map(str, ids)), **said)

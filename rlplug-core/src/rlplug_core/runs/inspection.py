@@ -62,8 +62,9 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
         env.close()
     spec, bare = env.spec, env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
     return Inspection(
-        source.name, shown(spec.obs), shown(bare), type(spec.action).__name__, kind_of(spec), spec.limit,
-        (found.low, found.high), found.steps, found.speed, spec.inexact, words, spec.agents,
+        env=source.name, observation=shown(spec.obs), action=shown(bare), takes=type(spec.action).__name__,
+        kind=kind_of(spec), limit=spec.limit, rewards=(found.low, found.high), steps=found.steps,
+        steps_per_second=found.speed, inexact=spec.inexact, wrap=words, agents=spec.agents,
     )  # fmt: skip
 
 

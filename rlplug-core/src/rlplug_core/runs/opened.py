@@ -102,7 +102,9 @@ class Run:
             arguments: keyword arguments for it, or without `env` for the run's own.
             wrap: other wrappers than the run's.
         """
-        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
+        conditions = Conditions(
+            checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
+        )
         return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
 
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
@@ -124,8 +126,12 @@ class Run:
         Raises:
             UsageError: the file exists, or there is no such checkpoint. NotWritten: the system refuses the file.
         """
-        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
-        return record(plan_of(self), self.directory, Path(path), steps, num_envs, seed, conditions)
+        conditions = Conditions(
+            checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
+        )
+        return record(
+            plan_of(self), self.directory, Path(path), steps, num_envs=num_envs, seed=seed, conditions=conditions
+        )
 
     def play(
         self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
@@ -142,9 +148,11 @@ class Run:
             sheet: a PNG with frames of the best and the worst episode.
             others: as in `evaluate`.
         """
-        showing = Showing(_path(video), _path(frames), every, fps, _path(sheet))
-        conditions = Conditions(checkpoint, stochastic, epsilon, env, arguments, wrap)
-        return watched(plan_of(self), self.directory, showing, episodes, seed, conditions)
+        showing = Showing(video=_path(video), frames=_path(frames), every=every, fps=fps, sheet=_path(sheet))
+        conditions = Conditions(
+            checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap
+        )
+        return watched(plan_of(self), self.directory, showing, episodes=episodes, seed=seed, conditions=conditions)
 
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
         """The policy of a checkpoint; see `rlplug_core.load`."""

@@ -64,7 +64,7 @@ class Recorder:
             if path.parent.is_symlink():
                 raise BadFile(path.parent, "it is a link; delete it")
             with Films(film(path, fps)) as films:
-                result = play(learner.agent(), env, 1, seed, clock, Reel(films))
+                result = play(learner.agent(), env, episodes=1, seed=seed, clock=clock, reel=Reel(films))
         finally:
             env.close()
         self.filmed = clock.steps

@@ -299,8 +299,9 @@ class Session:
         if options.eval_episodes is None and Allowance.recorded(self.directory.path) is None:
             spent = self.events.now() - self.events.began
             found = measured(
-                self.plan, learner.agent(), self.clock, spent, self.events.eval_every, list(self.events.recent.lengths)
-            )
+                self.plan, learner.agent(), self.clock, spent=spent, every=self.events.eval_every,
+                lengths=list(self.events.recent.lengths),
+            )  # fmt: skip
             self.record(KIND, self.clock.steps, found.record)
             if found.fewer:
                 warn(found.fewer)

@@ -68,7 +68,9 @@ def watched(
         agent, clock = ready(plan, directory, env, conditions, used)
         with showing.films(_fps(env)) as films, drawing(plan.env):
             reel = None if showing.windowed else Reel(films, showing.every, showing.sheet is not None)
-            result = play(agent, env, episodes, used, clock, reel, conditions.stochastic)
+            result = play(
+                agent, env, episodes=episodes, seed=used, clock=clock, reel=reel, explore=conditions.stochastic
+            )
         if showing.sheet is not None and reel is not None:
             sheet(showing.sheet, reel.strips)
         return result

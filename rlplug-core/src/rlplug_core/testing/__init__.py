@@ -17,7 +17,6 @@ Importing this imports neither torch nor gymnasium nor any plugin.
 from __future__ import annotations
 
 from rlplug_core.testing.checks import (
-    CONTRACT,
     Check,
     ProvisionalFailure,
     checks,
@@ -26,6 +25,7 @@ from rlplug_core.testing.checks import (
     hook_checks,
     wrapper_checks,
 )
+from rlplug_core.testing.kit.rules import CONTRACT
 
 __all__ = [
     "CONTRACT",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rlplug_core.errors import UsageError, did_you_mean
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.outcome import Failed, Outcome
-from rlplug_core.testing.kit.rules import CONTRACT, KINDS, Level, Rule
+from rlplug_core.testing.kit.rules import KINDS, Level, Rule
 
 
 class ProvisionalFailure(FutureWarning):
@@ -95,34 +95,34 @@ def checks(
         UsageError: there is no such algorithm; an expected failure has no reason or names no check.
         PluginError: the plugin is disabled, incompatible or broken.
     """
-    return _checks("algorithm", name, dict(options or {}), env, expected_failures, learn)
+    return _checks("algorithm", name, expected_failures, dict(options or {}), env, learn=learn)
 
 
 def env_checks(name: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
     """The checks of an environment: an id, `module:Name` or `./file.py:Name`; arguments and errors as in `checks`."""
-    return _checks("env", name, {}, None, expected_failures)
+    return _checks("env", name, expected_failures)
 
 
 def wrapper_checks(
     name: str, *, env: str | None = None, expected_failures: Mapping[str, str] | None = None
 ) -> tuple[Check, ...]:
     """The checks of a wrapper, `NAME` or `NAME:option=value`, around `env` or one of the kit's environments."""
-    return _checks("wrapper", name, {}, env, expected_failures)
+    return _checks("wrapper", name, expected_failures, env=env)
 
 
 def controller_checks(name: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
     """The checks of a controller, `NAME` or `NAME:option=value`; arguments and errors as in `checks`."""
-    return _checks("controller", name, {}, None, expected_failures)
+    return _checks("controller", name, expected_failures)
 
 
 def hook_checks(distribution: str, *, expected_failures: Mapping[str, str] | None = None) -> tuple[Check, ...]:
     """The checks of the hook plugins of a distribution."""
-    return _checks("hooks", distribution, {}, None, expected_failures)
+    return _checks("hooks", distribution, expected_failures)
 
 
 def _checks(
-    kind: str, name: str, options: dict[str, object], env: str | None, expected_failures: Mapping[str, str] | None,
-    learn: bool = False,
+    kind: str, name: str, expected_failures: Mapping[str, str] | None, options: Mapping[str, object] | None = None,
+    env: str | None = None, learn: bool = False,
 ) -> tuple[Check, ...]:  # fmt: skip
     chosen = tuple(rule for rule in KINDS[kind] if learn or rule.level != "learn")
     expected = dict(expected_failures or {})
@@ -132,17 +132,5 @@ def _checks(
             raise UsageError(f"expected_failures: there is no check '{failure}'{did_you_mean(failure, known)}")
         if not reason.strip():
             raise UsageError(f"expected_failures: '{failure}' needs a reason")
-    examination = Examination(name, options, env, expected, kind)
+    examination = Examination(name, dict(options or {}), env, expected, kind)
     return tuple(Check(rule, examination) for rule in chosen)
-
-
-__all__ = [
-    "CONTRACT",
-    "Check",
-    "ProvisionalFailure",
-    "checks",
-    "controller_checks",
-    "env_checks",
-    "hook_checks",
-    "wrapper_checks",
-]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from multiprocessing import parent_process
 from typing import Any, ClassVar
 
@@ -51,7 +52,7 @@ class Vector:
         never, always = np.zeros(self.num_envs, np.bool_), np.ones(self.num_envs, np.bool_)
         self._open(always)
         obs = self.observe()
-        return self._hand_out(obs, obs, np.zeros(self.num_envs), never, never, always, never, [])
+        return self._hand_out(Timestep.opening(obs, np.zeros(self.num_envs), is_first=always, never=never))
 
     def step(self, action: Array) -> Timestep:
         reward, terminated, truncated = self.move(action)
@@ -67,28 +68,32 @@ class Vector:
             self._open(ended)
             obs = self.observe()
         valid = np.ones(self.num_envs, np.bool_)
-        return self._hand_out(obs, final, reward, terminated, truncated & ~terminated, ended, valid, episodes)
+        return self._hand_out(Timestep(
+            obs=obs, final_obs=final, reward=reward, terminated=terminated, truncated=truncated & ~terminated,
+            is_first=ended, valid=valid, episodes=episodes, ended=bool(episodes), count=self.num_envs,
+        ))  # fmt: skip
 
     def _open(self, rows: Array) -> None:
         self.state["length"][rows] = 0
         self.state["total"][rows] = 0
         self.open(rows)
 
-    def _hand_out(
-        self, obs: Obs, final_obs: Obs, reward: Array, terminated: Array, truncated: Array, is_first: Array,
-        valid: Array, episodes: list[Episode],
-    ) -> Timestep:  # fmt: skip
+    def _hand_out(self, now: Timestep) -> Timestep:
         """Fresh copies of everything; what was handed out two calls ago is overwritten."""
-        final_is_obs = final_obs is obs
-        terminated, truncated, is_first, valid = (flag.copy() for flag in (terminated, truncated, is_first, valid))
-        obs, reward = tree_map(np.copy, obs), reward.astype(np.float32)
-        final_obs = obs if final_is_obs else tree_map(np.copy, final_obs)
-        self._handed.append((obs, final_obs, reward, terminated, truncated, is_first, valid))
+        obs = tree_map(np.copy, now.obs)
+        copied = replace(
+            now, obs=obs, final_obs=obs if now.final_obs is now.obs else tree_map(np.copy, now.final_obs),
+            reward=now.reward.astype(np.float32), terminated=now.terminated.copy(), truncated=now.truncated.copy(),
+            is_first=now.is_first.copy(), valid=now.valid.copy(),
+        )  # fmt: skip
+        self._handed.append((
+            copied.obs, copied.final_obs, copied.reward, copied.terminated, copied.truncated, copied.is_first,
+            copied.valid,
+        ))  # fmt: skip
         stale = self._handed.pop(0) if len(self._handed) > 2 else ()
         if self.scribbles:
             tree_map(scribble, dict(enumerate(stale)))
-        ended, count = bool(episodes), int(valid.sum())
-        return Timestep(obs, final_obs, reward, terminated, truncated, is_first, valid, episodes, ended, count)
+        return copied
 
     def state_dict(self) -> State:
         state = {name: array.copy() for name, array in self.state.items()}

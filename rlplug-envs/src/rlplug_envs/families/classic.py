@@ -83,14 +83,14 @@ class Gymnasium:
             if native:
                 adapter = Native if spec.id in NATIVE_FROM else Adapter
                 return adapter(lambda: _vector(spec, num_envs), spec.id, reason)
-            return SerialEnvs(lambda: _single(spec), num_envs, spec.id, _limit(spec), reason)
+            return SerialEnvs(lambda: _single(spec), num_envs, spec.id, limit=_limit(spec), inexact=reason)
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error
 
     def adopt(self, make: Callable[[], GymEnv], num_envs: int, id: str) -> Env:
         """`num_envs` environments of a class that no registry holds."""
-        reason = self_test(lambda: SerialEnvs(make, 1, id, 0, ""))
-        return SerialEnvs(make, num_envs, id, 0, reason)
+        reason = self_test(lambda: SerialEnvs(make, 1, id, inexact=""))
+        return SerialEnvs(make, num_envs, id, inexact=reason)
 
     def adopt_vector(self, make: MakeVector, id: str) -> Env:
         """A vector of environments that no registry holds."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rlplug_core.config.options import Config
@@ -37,10 +39,8 @@ class EpisodicLife(Transform):
         if not lost.any():
             return now
         final = tree_map(np.copy, now.obs) if now.final_obs is now.obs else now.final_obs
-        return Timestep(
-            now.obs, final, now.reward, now.terminated | lost, now.truncated, now.is_first | lost, now.valid,
-            now.episodes, True, now.count, now.turn,
-        )  # fmt: skip
+        terminated, is_first = now.terminated | lost, now.is_first | lost
+        return replace(now, final_obs=final, terminated=terminated, is_first=is_first, ended=True)
 
     def _told(self) -> Array:
         told = self.info("lives")

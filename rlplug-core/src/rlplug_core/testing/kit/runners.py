@@ -65,8 +65,8 @@ def _run(subject: Subject, values: Mapping[str, object]) -> Trainable:
     common = {"inline": True, "num_envs": ROWS, "seed": 0, "total_timesteps": steps}
     made = Plan.make(subject.name, subject.home, {**common, **values})
     plan = HomePlan(
-        made.algorithm, made.env, made.learner, made.options, subject.config, (), {}, subject,
-        source=made.source, eval_source=made.eval_source,
+        algorithm=made.algorithm, env=made.env, learner=made.learner, options=made.options, config=subject.config,
+        wrappings=(), schedules={}, subject=subject, source=made.source, eval_source=made.eval_source,
     )  # fmt: skip
     seed_globals(plan.seeds().child("globals"))
     runner = build(plan, Clock(steps))
