@@ -79,11 +79,21 @@ class Agent(Stateful, Protocol):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
-        """Answer the rows' observations; `recurrent_state` is what the last answer said will be remembered.
+        """Answer the observations of all N environments.
 
-        Nobody resets it: where `is_first` [N] is set an episode opens, and nothing in the answer for such a row, what
-        will be remembered included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in the
-        same way.
+        Nobody resets the memory: where `is_first` is set an episode opens, and nothing in the answer for such a row,
+        what will be remembered included, may depend on the row's `recurrent_state`. Losses go by `Rollout.is_first` in
+        the same way.
+
+        Args:
+            obs: [N, ...] what the environments show.
+            is_first: [N] bool, `obs` opens an episode.
+            recurrent_state: [N, ...] what the last answer said will be remembered; None without a memory.
+            clock: for schedules of exploration.
+            explore: False for the greedy action, which draws no random number unless the agent says so.
+
+        Returns:
+            The actions [N, ...], what will be remembered, and what only the agent knows of them.
         """
         ...
 

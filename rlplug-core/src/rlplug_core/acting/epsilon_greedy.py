@@ -62,27 +62,68 @@ class EpsilonGreedy(NetworkAgent):
         return 1.0 if clock.steps < self.warmup else self.epsilon(clock.progress)
 
     def values(self, obs: Obs) -> Array:
-        """Action values [N, A] to explore by."""
+        """Compute the action values to explore by.
+
+        Args:
+            obs: [N, ...] observations.
+
+        Returns:
+            Action values [N, A]; those of illegal actions are `ILLEGAL`.
+        """
         return self.forward(obs)
 
     def choose(self, values: Array, uniform: Array, clock: Clock) -> Array:
-        """Actions [N] by their values [N, A], with random numbers [N] in [0, 1) to do it."""
+        """Choose where no random action comes between.
+
+        Args:
+            values: [N, A] action values.
+            uniform: [N] random numbers in [0, 1) to do it with.
+            clock: for schedules.
+
+        Returns:
+            Actions [N].
+        """
         action: Array = values.argmax(-1)
         return action
 
     def expected(self, values: Array, by: Array, clock: Clock) -> Array:
-        """The mean [N] of `values` [N, A] over the actions that it would take by the values `by` [N, A]."""
+        """Compute the mean of `values` over the actions that the agent would take.
+
+        Args:
+            values: [N, A] action values to be averaged.
+            by: [N, A] action values that it would act by.
+            clock: for schedules.
+
+        Returns:
+            Means [N].
+        """
         chance, legal = self.chance(clock), values > ILLEGAL
         mean = np.where(legal, values, 0).sum(-1) / np.maximum(legal.sum(-1), 1)
         expected: Array = chance * mean + (1 - chance) * self.preferred(values, by, clock)
         return expected
 
     def preferred(self, values: Array, by: Array, clock: Clock) -> Array:
-        """The same where no random action comes between."""
+        """Compute what `expected` does where no random action comes between.
+
+        Args:
+            values, by, clock: as in `expected`.
+
+        Returns:
+            Means [N].
+        """
         return of_action(values, by.argmax(-1))
 
     def any_legal(self, obs: Obs, uniform: Array, actions: int) -> Array:
-        """One legal action per row, each as likely, from uniform numbers [N] in [0, 1)."""
+        """Draw legal actions, each as likely.
+
+        Args:
+            obs: [N, ...] observations, which may carry an action mask.
+            uniform: [N] random numbers in [0, 1).
+            actions: how many there are.
+
+        Returns:
+            Actions [N].
+        """
         if not (isinstance(obs, dict) and MASK in obs):
             return (uniform * actions).astype(np.int64)
         legal = np.asarray(obs[MASK], dtype=bool).reshape(rows_of(obs), actions)
@@ -122,7 +163,15 @@ class Softmax(EpsilonGreedy):
         return mean
 
     def odds(self, values: Array, clock: Clock) -> Array:
-        """Return numbers [N, A] that the probabilities of actions are proportional to."""
+        """Compute what the probabilities of actions are proportional to.
+
+        Args:
+            values: [N, A] action values.
+            clock: for the schedule of the temperature.
+
+        Returns:
+            Numbers [N, A] in [0, 1], float64; 0 for illegal actions.
+        """
         temperature = max(self.temperature(clock.progress), self.COLDEST)
         shifted = (values - values.max(-1, keepdims=True)).astype(np.float64) / temperature
         odds: Array = np.where(values > ILLEGAL, np.exp(shifted), 0.0)
@@ -163,6 +212,14 @@ class NoisyGreedy(EpsilonGreedy):
 
 
 def of_action(values: Array, action: Array) -> Array:
-    """Return the values [B] of one action [B] each, out of values [B, A]."""
+    """Take the values of the actions that were chosen.
+
+    Args:
+        values: [B, A] action values.
+        action: [B] their numbers.
+
+    Returns:
+        Values [B].
+    """
     value: Array = np.take_along_axis(values, action[:, None], -1)[:, 0]
     return value

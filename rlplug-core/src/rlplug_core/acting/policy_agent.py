@@ -68,7 +68,16 @@ class PolicyAgent(NetworkAgent):
         return self.choose(self.forward(obs), None, explore)
 
     def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
-        """Actions by the outputs of the head [N, size]."""
+        """Draw actions, or take the most likely ones.
+
+        Args:
+            outputs: [N, size] of the policy's network.
+            recurrent_state: [N, ...] what the answer says will be remembered; None without a memory.
+            explore: False for the mode of the distributions.
+
+        Returns:
+            The actions [N, ...], with `log_prob` [N] in its extras if the buffer wants it.
+        """
         if not explore or self.draws is None:
             return Act(self.head.mode(outputs), recurrent_state, NO_EXTRAS)
         action = self.head.sample(outputs, self.draws.next())

@@ -96,7 +96,16 @@ def check_whole_sequences(steps: int, batch: int) -> None:
 
 
 def sequences(rollout: Rollout, advantage: Array, target: Array, device: torch.device) -> Sequences:
-    """A rollout's rows with their advantages and value targets [T, N], as `Rollout.samples` but whole."""
+    """Make samples of whole rows, which a recurrent network can run along.
+
+    Args:
+        rollout: T steps of N environments.
+        advantage, target: [T, N], as `Rollout.samples` takes them.
+        device: where the tensors go.
+
+    Returns:
+        Tensors of the T * N samples, with `is_first` and the recurrent state in which each row began.
+    """
     flat = rollout.samples(advantage, target, device)
     first, recurrent_state = (
         to_tensors(rollout.is_first.reshape(-1), device),

@@ -116,7 +116,15 @@ class ReplayBuffer:
         return index
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
-        """The n-step transitions that begin at the steps numbered `index` [B], with weight 1 if none are given."""
+        """Make a batch of the n-step transitions that begin at given steps.
+
+        Args:
+            index: [B] numbers of steps, counted since the first that was ever added.
+            weight: [B] float32; 1 if none are given.
+
+        Returns:
+            Transitions [B] on the buffer's device.
+        """
         found = self.look_up(index)
         if weight is None:
             weight = np.ones(len(index), dtype=np.float32)
@@ -128,7 +136,14 @@ class ReplayBuffer:
         return Transitions(*(tree_map(lambda rows: to_device(rows, self.device), part) for part in parts))
 
     def look_up(self, index: Array) -> State:
-        """Copies of the transitions [B] as they are stored: `obs`, `next_obs`, and under `rest` the other fields."""
+        """Copy transitions as they are stored.
+
+        Args:
+            index: [B] numbers of steps.
+
+        Returns:
+            Arrays [B, ...]: `obs`, `next_obs`, and under `rest` the other fields.
+        """
         data = self.data
         assert data is not None
         reward, last, discount = data.window(index, self.n_step, self.gamma)

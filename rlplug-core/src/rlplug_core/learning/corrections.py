@@ -13,10 +13,15 @@ from rlplug_core.types import Array, Obs, tree_map
 
 
 def log_probs(rollout: Rollout, outputs: Callable[[Obs], Array], head: Head) -> Array:
-    """Log-probabilities [T, N] of a rollout's actions under a policy on the host; 0 in rows of weight 0.
+    """Compute log-probabilities of a rollout's actions under a policy on the host.
 
     Args:
+        rollout: T steps of N environments.
         outputs: maps observations [B, ...] to what `head` reads as distributions.
+        head: of that policy.
+
+    Returns:
+        Log-probabilities [T, N] in nats; 0 in rows of weight 0.
     """
     rows = rollout.reward.size
     obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)

@@ -171,14 +171,23 @@ class KFAC:
                 self.state[f"{number}/{side}/vectors"].copy_(vectors)
 
     def widen(self, region: int, factor: Tensor) -> None:
-        """A region's divergence may be `factor` [] times its radius, as where its output has that variance."""
+        """Let a region's divergence be larger, as where its output has that variance.
+
+        Args:
+            region: its number, in the order in which the regions were given.
+            factor: [] by which its radius is multiplied.
+        """
         self.state["width"][region] = factor
 
     def rescale(self, last: nn.Module, factor: Tensor | float) -> None:
-        """Say that the weights of a region's `last` layer, and so its outputs, are `factor` [1] times what they were.
+        """Follow a change of scale: the weights of a region's last layer, and so its outputs, were multiplied.
 
         What is kept is then what it would be had they always been so: the direction of that layer, and the moments of
         the gradients before it.
+
+        Args:
+            last: the layer.
+            factor: [1] or a number, by which they were multiplied.
         """
         parameters, velocity = set(map(id, last.parameters())), self.state["velocity"]
         (output,) = [layer for layer in self.layers if id(layer.weight) in parameters]
@@ -190,7 +199,15 @@ class KFAC:
                     self.state[f"{number}/{name}"] *= factor**2
 
     def natural(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
-        """The damped inverse Fisher matrix times a flat gradient."""
+        """Multiply by the damped inverse Fisher matrix.
+
+        Args:
+            gradient: [P], flat.
+            state: with the factors' eigenvalues and eigenvectors.
+
+        Returns:
+            The natural gradient [P].
+        """
         natural = gradient / (1 + self.damping)
         for number, layer in enumerate(self.layers):
             inputs, outputs = state[f"{number}/inputs/vectors"], state[f"{number}/outputs/vectors"]

@@ -14,7 +14,16 @@ Regression: TypeAlias = Literal["huber", "mse"]
 
 
 def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
-    """The loss [B] of each value [B] at its target [B]; of tensors, or of a node and an array."""
+    """Compute the loss of each value at its target.
+
+    Args:
+        value: [B] as a tensor, or as a node.
+        target: [B] as a tensor, or as an array beside a node.
+        kind: Huber's loss or the squared error.
+
+    Returns:
+        Losses [B], with a gradient in `value`.
+    """
     if isinstance(value, Node):
         error = value - target
         return error.huber() if kind == "huber" else error.square()
@@ -23,9 +32,16 @@ def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
 
 
 def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
-    """|expectile - 1{u < 0}| u² for u = target - value, all [B] (Kostrikov et al., 2021, arXiv:2110.06169, eq. 5).
+    """Compute |expectile - 1{u < 0}| u² for u = target - value (Kostrikov et al., 2021, arXiv:2110.06169, eq. 5).
 
     The value that minimizes its mean is that expectile of the targets: 0.5 gives their mean, near 1 their largest.
+
+    Args:
+        value, target: [B].
+        expectile: in (0, 1).
+
+    Returns:
+        Losses [B].
     """
     error = target - value
     return torch.where(error < 0, 1 - expectile, expectile) * error.square()

@@ -88,7 +88,15 @@ class TrustRegion:
         return product
 
     def gradient(self, value: Tensor, create_graph: bool = False, retain_graph: bool | None = None) -> Tensor:
-        """The gradient of a scalar as one vector in the order of the flat parameters."""
+        """Compute a gradient in the order of the flat parameters.
+
+        Args:
+            value: [], a scalar with a graph.
+            create_graph, retain_graph: as of `torch.autograd.grad`.
+
+        Returns:
+            The gradient [P].
+        """
         parts = torch.autograd.grad(
             value, self.parameters, create_graph=create_graph, retain_graph=retain_graph, materialize_grads=True
         )
@@ -114,10 +122,17 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], wanted: Tensor, step
 
 
 def within(gradient: Tensor, slope: Tensor, bound: float) -> Tensor:
-    """The vectors [B, k] nearest to `gradient` whose product with `slope` is at most `bound`.
+    """Find the nearest vectors whose product with a slope is bounded.
 
     With the slope of a divergence in a distribution's parameters it is ACER's trust region (Wang et al., 2017,
     arXiv:1611.01224, eq. 12).
+
+    Args:
+        gradient, slope: [B, k].
+        bound: the largest product of a vector with its slope.
+
+    Returns:
+        Vectors [B, k].
     """
     excess = (gradient * slope).sum(-1, keepdim=True) - bound
     return gradient - excess.clamp(min=0) / slope.square().sum(-1, keepdim=True).clamp(min=TINY) * slope

@@ -63,7 +63,15 @@ class Optimizer:
         self.pull()
 
     def minimize(self, loss: Tensor | Node, clock: Clock, age: int = 0) -> Tensor:
-        """Take a gradient step with the learning rate of `age` env steps ago; return the norm before clipping.
+        """Take a gradient step and set the gradient to zero.
+
+        Args:
+            loss: [], as a tensor or as a node of networks that go by rules.
+            clock: for the schedules of the learning rate and of the gradient's clip.
+            age: how many env steps ago the batch began; schedules are read there.
+
+        Returns:
+            The norm [] of the gradient before clipping.
 
         Raises:
             NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
@@ -116,7 +124,14 @@ class Optimizer:
             self.flat.copy_(self.target)
 
     def share(self, place: Callable[[Tensor], Tensor]) -> SharedState:
-        """From now on step shared copies of parameters and state; `place` puts a tensor where all can reach it."""
+        """Step shared copies of parameters and state from now on.
+
+        Args:
+            place: puts a tensor [...] where all processes can reach it.
+
+        Returns:
+            The shared tensors, for optimizers in other processes.
+        """
         self.target = place(self.flat.clone())
         self.state = {name: place(tensor) for name, tensor in self.state.items()}
         return SharedState(self.target, self.state)
@@ -181,7 +196,11 @@ def joined(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def host(value: Tensor) -> float:
-    """Read a number from the device: the one declared way to do so inside an update, because it has to wait."""
+    """Read a number from the device: the one declared way to do so inside an update, because it has to wait.
+
+    Args:
+        value: [], on any device.
+    """
     number: float = value.item()
     return number
 

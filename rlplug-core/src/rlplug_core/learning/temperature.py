@@ -29,9 +29,14 @@ class Temperature(nn.Module):
         return self.log.detach().exp() if self.autotune else torch.full_like(self.log, ent_coef)
 
     def loss(self, log_prob: Tensor, target_entropy: float) -> Tensor:
-        """Return its own loss [B] (eq. 18, on the logarithm), which keeps the entropy at `target_entropy` nats.
+        """Compute the temperature's own loss (eq. 18, on the logarithm), which keeps the entropy at a target.
 
-        `log_prob` [B] is that of drawn actions.
+        Args:
+            log_prob: [B] of drawn actions; no gradient goes there.
+            target_entropy: in nats.
+
+        Returns:
+            Losses [B].
         """
         return -self.log * (log_prob.detach() + target_entropy)
 
@@ -46,6 +51,9 @@ def soft_policy_loss(
         q: [B] the values of these actions; whichever mean or minimum of critics counts.
         ent_coef: what alpha is where it is not learned.
         target_entropy: in nats.
+
+    Returns:
+        The sum [] of both losses, and metrics by name, [] each.
     """
     alpha = temperature(ent_coef)
     policy_loss = alpha * log_prob - q

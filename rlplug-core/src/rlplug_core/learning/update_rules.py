@@ -17,8 +17,26 @@ from rlplug_core.errors import BadConfig, did_you_mean
 class UpdateRule(Protocol):
     """Changes flat parameters by a flat gradient. `state` is made once, by `start`, so that it can be shared."""
 
-    def start(self, parameters: Tensor) -> dict[str, Tensor]: ...
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None: ...
+    def start(self, parameters: Tensor) -> dict[str, Tensor]:
+        """Make the state of the rule, once.
+
+        Args:
+            parameters: [P], all parameters of an optimizer in one vector.
+
+        Returns:
+            Tensors by name; `step` changes them in place.
+        """
+        ...
+
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+        """Move the parameters in place.
+
+        Args:
+            parameters, gradient: [P].
+            state: as `start` made it.
+            lr: the learning rate of this update.
+        """
+        ...
 
 
 class SGD:

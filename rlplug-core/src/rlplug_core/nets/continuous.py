@@ -34,6 +34,14 @@ class DeterministicPolicy(nn.Module):
         self.outputs = linear(features, prod(self.shape), net.output_gain or 0.01, net)
 
     def forward(self, obs: Obs) -> Tensor:
+        """Compute the greedy actions.
+
+        Args:
+            obs: [B, ...] observations.
+
+        Returns:
+            Actions [B, d] in [-1, 1].
+        """
         outputs: Tensor = self.outputs(self.encoder(obs))
         return outputs.tanh()
 
@@ -82,6 +90,15 @@ class ActionCritic(nn.Module):
         self.atoms = atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
+        """Compute Q(s, a).
+
+        Args:
+            obs: [B, ...] observations.
+            action: [B, ...] canonical actions.
+
+        Returns:
+            Values [B], or with atoms [B, atoms].
+        """
         values: Tensor = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
         return values.squeeze(-1) if self.atoms is None else values
 
@@ -114,7 +131,15 @@ class ActionCritics(Ensemble):
         self.atoms = first.atoms
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        """Values [n, B], or with atoms [n, B, atoms]."""
+        """Compute Q(s, a) by all n critics.
+
+        Args:
+            obs: [B, ...] observations.
+            action: [B, ...] canonical actions.
+
+        Returns:
+            Values [n, B], or with atoms [n, B, atoms].
+        """
         if self.apart:
             return super().forward(obs, action)
         members: Any = self.members

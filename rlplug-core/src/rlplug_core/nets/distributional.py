@@ -35,9 +35,26 @@ class CategoricalQ(QNetwork):
         self.register_buffer("support", torch.linspace(low, high, atoms), persistent=False)
 
     def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
+        """Compute the distributions of returns.
+
+        Args:
+            obs: [B, ...] observations.
+            noise: [size] of noisy layers; None for their mean weights.
+
+        Returns:
+            Log-probabilities [B, A, atoms] in nats.
+        """
         return super().distribution(obs, noise).log_softmax(-1)
 
     def expected(self, distribution: Tensor) -> Tensor:
+        """Compute the means of distributions.
+
+        Args:
+            distribution: [B, A, atoms] log-probabilities of the atoms in `support`.
+
+        Returns:
+            Action values [B, A].
+        """
         return distribution.exp() @ self.support
 
 
@@ -54,6 +71,14 @@ class QuantileQ(QNetwork):
         self.register_buffer("middles", middles(atoms), persistent=False)
 
     def expected(self, distribution: Tensor) -> Tensor:
+        """Compute the means of distributions.
+
+        Args:
+            distribution: [B, A, atoms] quantiles.
+
+        Returns:
+            Action values [B, A].
+        """
         return distribution.mean(-1)
 
 
@@ -80,7 +105,16 @@ class ImplicitQ(QNetwork):
         self.register_buffer("middles", middles(shares), persistent=False)
 
     def distribution(self, obs: Obs, noise: Tensor | None = None, shares: Tensor | None = None) -> Tensor:
-        """The quantiles at `shares` [B, K], or for all rows at the middles that action values are means over."""
+        """Compute quantiles of returns.
+
+        Args:
+            obs: [B, ...] observations.
+            noise: [size] of noisy layers; None for their mean weights.
+            shares: [B, K] in [0, 1]; None for the middles that action values are means over, in all rows.
+
+        Returns:
+            Quantiles [B, A, K].
+        """
         shares = self.middles.unsqueeze(0) if shares is None else shares
         cosines = torch.cos(shares.unsqueeze(-1) * self.cosines)
         embedded = torch.relu(products.linear(cosines, self.embedding.weight, self.embedding.bias))
@@ -88,6 +122,14 @@ class ImplicitQ(QNetwork):
         return self.heads(features, noise).squeeze(-1).transpose(1, 2)
 
     def expected(self, distribution: Tensor) -> Tensor:
+        """Compute the means of distributions.
+
+        Args:
+            distribution: [B, A, K] quantiles at shares that are spread evenly.
+
+        Returns:
+            Action values [B, A].
+        """
         return distribution.mean(-1)
 
 

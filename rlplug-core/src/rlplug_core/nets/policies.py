@@ -45,7 +45,14 @@ class PolicyNetwork(nn.Module):
         self.by_rules = ByRules(self.encoder, self.outputs)
 
     def forward(self, obs: Obs) -> Tensor:
-        """Compute it for tensors, or for an array [B, F] by rules."""
+        """Compute what the head reads as distributions; by rules where `obs` is an array.
+
+        Args:
+            obs: [B, ...] observations, as tensors; or one array [B, F].
+
+        Returns:
+            Outputs [B, size]; illegal actions have the logit `ILLEGAL`.
+        """
         if isinstance(obs, np.ndarray):
             outputs: Tensor = self.by_rules(obs)
             return outputs
@@ -61,7 +68,15 @@ class PolicyNetwork(nn.Module):
         return self.by_rules.why_not()
 
     def on(self, features: Tensor, obs: Obs) -> Tensor:
-        """The outputs from what the encoder made of `obs`."""
+        """Compute outputs from what the encoder made of observations.
+
+        Args:
+            features: [B, F].
+            obs: [B, ...] the observations, which may carry an action mask.
+
+        Returns:
+            Outputs [B, size]; illegal actions have the logit `ILLEGAL`.
+        """
         return masked(self.outputs(features), obs, self.columns)
 
 
@@ -105,7 +120,14 @@ class Critic(Valued):
         self.by_rules = ByRules(self.encoder, self.output)
 
     def forward(self, obs: Obs) -> Tensor:
-        """Compute it for tensors, or for an array [B, F] by rules."""
+        """Compute V(s); by rules where `obs` is an array.
+
+        Args:
+            obs: [B, ...] observations, as tensors; or one array [B, F].
+
+        Returns:
+            Values [B].
+        """
         if isinstance(obs, np.ndarray):
             values: Tensor = self.by_rules(obs).squeeze(-1)
             return values

@@ -93,21 +93,53 @@ class QNetwork(nn.Module):
         return self.by_rules.why_not()
 
     def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
+        """Compute Q(s, a) of all actions.
+
+        Args:
+            obs: [B, ...] observations.
+            noise: [size] of noisy layers; None for their mean weights.
+
+        Returns:
+            Action values [B, A]; those of illegal actions are `ILLEGAL`.
+        """
         return masked(self.expected(self.distribution(obs, noise)), obs)
 
     def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
-        """[B, A, atoms] of tensors, or of an array [B, F] by rules."""
+        """Compute the distributions of returns; by rules where `obs` is an array.
+
+        Args:
+            obs: [B, ...] observations, as tensors; or one array [B, F].
+            noise: [size] of noisy layers; None for their mean weights.
+
+        Returns:
+            The numbers [B, A, atoms] that describe them; one atom is the action value itself.
+        """
         if isinstance(obs, np.ndarray):
             found: Tensor = self.by_rules(obs).reshape(len(obs), self.actions, self.atoms)
             return found
         return self.heads(self.encoder(obs), noise)
 
     def expected(self, distribution: Tensor) -> Tensor:
-        """Distributions [B, A, atoms] to their values [B, A]."""
+        """Compute the means of distributions.
+
+        Args:
+            distribution: [B, A, atoms] as `distribution` gives them.
+
+        Returns:
+            Action values [B, A].
+        """
         return distribution.squeeze(-1)
 
     def heads(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Features [..., F] to [..., A, atoms]."""
+        """Compute the outputs of the last layers, of both streams with `dueling`.
+
+        Args:
+            features: [..., F] of the encoder.
+            noise: [size] of noisy layers; None for their mean weights.
+
+        Returns:
+            The numbers [..., A, atoms] that describe distributions of returns.
+        """
         mine = None if noise is None else noise[: sum(self.advantage.sizes)]
         advantage: Tensor = self.advantage(features, mine).unflatten(-1, (self.actions, self.atoms))
         if self.value is None:
@@ -128,7 +160,14 @@ class QNetwork(nn.Module):
         return [self.draw(generator) for _ in range(uses)] if self.noisy else [None] * uses
 
     def on_device(self, noise: Array | None) -> Tensor | None:
-        """Return noise as a tensor on the network's device."""
+        """Move noise to the network's device.
+
+        Args:
+            noise: [size] as `draw` makes it, or None.
+
+        Returns:
+            The same as a tensor [size], or None.
+        """
         return None if noise is None else torch.from_numpy(noise).to(next(self.parameters()).device)
 
     def draw(self, generator: np.random.Generator) -> Array:
@@ -152,7 +191,15 @@ FORMS[Stream], FORMS[QNetwork] = _stream_rules, _q_rules
 
 
 def chosen(distribution: Tensor, action: Tensor) -> Tensor:
-    """Return of [B, A, atoms] those of the actions [B]: [B, atoms]; of tensors, a node or an array."""
+    """Take the distributions of the actions that were chosen.
+
+    Args:
+        distribution: [B, A, atoms], as a tensor, an array or a node.
+        action: [B] their numbers.
+
+    Returns:
+        [B, atoms], of the same kind.
+    """
     if isinstance(distribution, Node):
         return distribution.chosen(action)
     if isinstance(distribution, np.ndarray):
@@ -165,13 +212,16 @@ def chosen(distribution: Tensor, action: Tensor) -> Tensor:
 def next_distribution(
     online: QNetwork, target: QNetwork, batch: Transitions, noise: Sequence[Tensor | None], double: bool
 ) -> Tensor:
-    """Return what the target network gives [B, atoms] for the best next actions.
+    """Compute the target network's distributions of the best next actions.
 
     Args:
         online, target: networks of one kind.
         batch: transitions; `next_obs` is looked at.
         noise: of the target network, and with `double` of the online one; None where layers are plain.
         double: whether the online network chooses the action (van Hasselt et al., 2016, arXiv:1509.06461).
+
+    Returns:
+        [B, atoms], without a gradient.
     """
     distribution = target.distribution(batch.next_obs, noise[0])
     values = masked(target.expected(distribution), batch.next_obs)

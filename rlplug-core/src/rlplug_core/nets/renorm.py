@@ -114,6 +114,17 @@ class RenormCritic(nn.Module):
         self.output = linear(self.layers.features, 1, 1.0, net)
 
     def forward(self, obs: Obs, action: Tensor, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+        """Compute Q(s, a) with renormalized layers.
+
+        Args:
+            obs: [B, ...] observations.
+            action: [B, ...] canonical actions.
+            weight: [B], 0 for rows that count nowhere; None outside training, where running moments normalize.
+            moments: takes those of this batch, for `absorb` at the end of the update.
+
+        Returns:
+            Values [B].
+        """
         vectors = self.vectors({"obs": obs, "action": action})
         value: Tensor = self.output(self.layers(vectors, weight, moments))
         return value.squeeze(-1)
@@ -129,5 +140,14 @@ class RenormPolicy(PolicyNetwork):
         self.vectors = vectors
 
     def forward(self, obs: Obs, weight: Tensor | None = None, moments: Moments | None = None) -> Tensor:
+        """Compute the outputs with renormalized layers.
+
+        Args:
+            obs: [B, ...] observations.
+            weight, moments: as in `RenormCritic.forward`.
+
+        Returns:
+            Outputs [B, size] of the squashed Gaussian.
+        """
         outputs: Tensor = self.outputs(self.encoder(self.vectors(obs), weight, moments))
         return outputs

@@ -22,10 +22,18 @@ ILLEGAL = -1e8
 
 
 def masked(outputs: Tensor, obs: Obs, columns: Tensor | None = None) -> Tensor:
-    """`outputs` [B, A] with illegal actions at `ILLEGAL`, where the observation carries an action mask.
+    """Make illegal actions impossible where the observation carries an action mask.
 
     Rows in which nothing is legal stay as they are: no action is taken there, yet after a truncation their values are
-    bootstrapped from. `columns` says which outputs the entries of the mask are for, where they are not for all.
+    bootstrapped from.
+
+    Args:
+        outputs: [B, A] logits or action values.
+        obs: [B, ...] observations.
+        columns: which outputs the entries of the mask are for, where they are not for all.
+
+    Returns:
+        [B, A], the same with `ILLEGAL` for illegal actions.
     """
     if not (isinstance(obs, dict) and MASK in obs):
         return outputs

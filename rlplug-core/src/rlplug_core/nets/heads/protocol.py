@@ -20,14 +20,85 @@ class Head(Protocol):
         """Noise [*shape, k] from which `sample` makes actions."""
         ...
 
-    def sample(self, outputs: Array, noise: Array) -> Array: ...
-    def mode(self, outputs: Array) -> Array: ...
-    def host_log_prob(self, outputs: Array, action: Array) -> Array: ...
-    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor: ...
-    def entropy(self, outputs: Tensor) -> Tensor: ...
-    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]: ...
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """Draw actions on the host.
+
+        Args:
+            outputs: [B, size] of the network.
+            noise: [B, k] as `noise` makes it.
+
+        Returns:
+            Actions [B, ...] in the action space.
+        """
+        ...
+
+    def mode(self, outputs: Array) -> Array:
+        """Take the most likely actions, or what the distribution has in their place.
+
+        Args:
+            outputs: [B, size] of the network.
+
+        Returns:
+            Actions [B, ...] in the action space.
+        """
+        ...
+
+    def host_log_prob(self, outputs: Array, action: Array) -> Array:
+        """Compute `log_prob` of arrays.
+
+        Args:
+            outputs: [B, size] of the network.
+            action: [B, ...] as `sample` gives them.
+
+        Returns:
+            Log-probabilities [B] in nats; of densities where actions are continuous.
+        """
+        ...
+
+    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
+        """Compute log-probabilities with gradients in `outputs`.
+
+        Args:
+            outputs: [B, size] of the network.
+            action: [B, ...] as `sample` gives them.
+
+        Returns:
+            Log-probabilities [B] in nats; of densities where actions are continuous.
+        """
+        ...
+
+    def entropy(self, outputs: Tensor) -> Tensor:
+        """Compute the entropy with gradients in `outputs`.
+
+        Args:
+            outputs: [B, size] of the network.
+
+        Returns:
+            Entropies [B] in nats.
+        """
+        ...
+
+    def log_prob_and_entropy(self, outputs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute both at once, for less than the price of two.
+
+        Args:
+            outputs: [B, size] of the network.
+            action: [B, ...] as `sample` gives them.
+
+        Returns:
+            Log-probabilities [B] and entropies [B] in nats.
+        """
+        ...
+
     def kl(self, outputs: Tensor, other: Tensor) -> Tensor:
-        """The Kullback-Leibler divergence [B] from the distributions of `outputs` to those of `other`."""
+        """The Kullback-Leibler divergence from the distributions of `outputs` to those of `other`.
+
+        Args:
+            outputs, other: [B, size] of two networks, or of one before and after an update.
+
+        Returns:
+            KL(outputs || other), [B] in nats.
+        """
         ...
 
 

@@ -40,7 +40,15 @@ class SquashedGaussian(Gaussian):
         return log_prob
 
     def draw(self, outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions [B, dims] made of standard normal `noise`, and their log-probabilities [B]; both have gradients."""
+        """Draw actions by reparameterization: both results have gradients in `outputs`.
+
+        Args:
+            outputs: [B, 2 * dims] of the network.
+            noise: [B, dims], standard normal.
+
+        Returns:
+            Actions [B, dims] in (-1, 1), and their log-probabilities [B] in nats.
+        """
         mean, log_std = self._parts(outputs)
         before = mean + log_std.exp() * noise
         normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)

@@ -1,0 +1,58 @@
+"""Docstrings of the parts that authors use: what goes in, what comes out, in which shapes, and what is raised."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rlplug_core
+from rlplug_core.learning.update_rules import UpdateRule
+from rlplug_core.nets.heads.protocol import Head
+from rlplug_core.protocols import Agent
+
+#: The rooms whose names an author's file imports from `rlplug_core`.
+ROOMS = ("nets", "acting", "buffers", "learning")
+#: Protocols that say it once for all classes that implement them.
+PROTOCOLS = (Agent, Head, UpdateRule)
+ARRAYS = re.compile(r"\b(Tensor|Array|Obs)\b")
+SHAPE = re.compile(r"\[[^\]`]*\]")
+
+
+def parts() -> Iterator[Callable[..., Any]]:
+    """Every public function and method that takes arrays, of the rooms' names in the facade."""
+    for one in (getattr(rlplug_core, name) for name in rlplug_core.__all__):
+        if getattr(one, "__module__", "").removeprefix("rlplug_core.").partition(".")[0] in ROOMS:
+            members = [one] if inspect.isfunction(one) else list(vars(one).values()) if inspect.isclass(one) else []
+            yield from (member for member in members if takes_arrays(member) and not member.__name__.startswith("_"))
+    for protocol in PROTOCOLS:
+        yield from filter(takes_arrays, vars(protocol).values())
+
+
+def takes_arrays(member: object) -> bool:
+    if not inspect.isfunction(member):
+        return False
+    return any(ARRAYS.search(str(kind)) for name, kind in member.__annotations__.items() if name != "return")
+
+
+def missing(part: Callable[..., Any], said: str) -> list[str]:
+    """What the docstring of a function lacks; `Returns` where it gives arrays, `Raises` where its body raises."""
+    wanted = ["Args:"]
+    if ARRAYS.search(str(part.__annotations__.get("return", ""))):
+        wanted.append("Returns:")
+    if re.search(r"^ +raise [A-Z]", inspect.getsource(part), re.MULTILINE):
+        wanted.append("Raises:")
+    return [word for word in wanted if word not in said] + ([] if SHAPE.search(said) else ["a shape, as [B]"])
+
+
+@pytest.mark.parametrize("part", sorted(set(parts()), key=lambda part: part.__qualname__), ids=lambda p: p.__qualname__)
+def test_an_author_reads_shapes(part: Callable[..., Any]) -> None:
+    owner, _, name = part.__qualname__.rpartition(".")
+    promised = [getattr(protocol, name) for protocol in PROTOCOLS if hasattr(protocol, name)]
+    if promised and owner not in {protocol.__name__ for protocol in PROTOCOLS}:
+        return  # its protocol says it
+    lacks = missing(part, inspect.getdoc(part) or "")
+    assert not lacks, f"the docstring of {part.__module__}.{part.__qualname__} lacks {', '.join(lacks)}"
