@@ -23,8 +23,9 @@ STEPS = {"ppo": 15_000, "dqn": 15_000}
 RANGES = {
     "ppo": ("--learning-rate", "3e-4..1e-2:log", "--n-steps", "16..128", "--gae-lambda", "0.8..1.0",
             "--clip-range", "0.1..0.4", "--n-epochs", "5..20"),
-    "dqn": ("--learning-rate", "3e-4..1e-2:log", "--target-update-interval", "10..500",
-            "--gradient-steps", "64,128,256", "--exploration-fraction", "0.05..0.4", "--gamma", "0.97..0.995"),
+    "dqn": ("--learning-rate", "3e-4..3e-3:log", "--tau", "0.003..0.05:log", "--target-update-interval", "1",
+            "--train-freq", "16", "--gradient-steps", "8,16", "--batch-size", "64,128",
+            "--exploration-fraction", "0.05..0.3"),
 }  # fmt: skip
 #: Options that are no part of the question: little time in evaluations while a trial trains, the same for all.
 EVERY = ("--eval-episodes", "10", "--final-eval-episodes", "50")
@@ -49,9 +50,14 @@ def judged(directory: Path, algorithm: str, trials: int, seeds: str) -> tuple[st
         words = ("run", algorithm, "CartPole-v1", *more, *EVERY, "--seeds", seeds, "--name", name, "--json")
         rlplug(directory, *words)
         rows += row(algorithm, title, json.loads(rlplug(directory, "compare", name, "--json")))
-    options = ", ".join(f"`{name}` {value:.3g}" for name, value in found["best"]["params"].items())
+    options = ", ".join(f"`{name}` {shown(value)}" for name, value in found["best"]["params"].items())
     states = [one["state"] for one in found["trials"]]
     return rows, f"`{algorithm}`: {states.count('complete')} whole and {states.count('pruned')} pruned; {options}"
+
+
+def shown(value: str | float) -> str:
+    """A value that was found; one of a list is as it was typed."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def row(algorithm: str, title: str, compared: dict[str, Any]) -> str:

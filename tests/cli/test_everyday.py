@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplug_cli.render.tables import cut, fitted, table
+from rlplug_cli.render import tables
+from rlplug_cli.render.tables import cut, facts, fitted, table
 from rlplug_core import load, open_run
 from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.parse import convert
@@ -183,6 +184,23 @@ def test_tables_fit_the_room_they_have() -> None:
     assert max(map(len, table(("RUN", "STATUS", "ABOUT"), lines, 0).splitlines())) > 120  # in a pipe
     assert fitted([10, 10], 30) == [10, 10]
     assert cut("gridworld/Room-v0", 9) == "grid…m-v0"
+
+
+def test_a_narrow_table_spares_columns_before_it_cuts_names() -> None:
+    header, lines = ("NAME", "SEED", "ENV", "RETURN"), [("a-long-name-s1", "1", "CartPole-v1", "500.0")]
+    texts = [table(header, lines, room, ("SEED", "ENV")) for room in (0, 42, 36, 24)]
+    left = ["NAME SEED ENV RETURN", "NAME SEED ENV RETURN", "NAME ENV RETURN", "NAME RETURN"]
+    assert [" ".join(text.splitlines()[0].split()) for text in texts] == left
+    assert all("a-long-name-s1" in text for text in texts)
+
+
+def test_facts_go_on_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [("sees", "Box(4)"), ("algorithms", "a2c, a3c, acer, acktr, apex, appo, c51")]
+    assert facts(lines, 12) == "sees        Box(4)\nalgorithms  a2c, a3c, acer, acktr, apex, appo, c51"
+    monkeypatch.setattr(tables, "terminal", lambda: 36)
+    assert facts(lines, 12).splitlines()[1:] == [
+        "algorithms  a2c, a3c, acer, acktr,", "            apex, appo, c51",
+    ]  # fmt: skip
 
 
 def test_where_nobody_reads_on_nothing_is_said(place: Path) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from rlplug_cli.render.live import Lines, Screen, duration, line
 from rlplug_cli.render.trace import WIDTH, Trace
+from rlplug_cli.training import titled
 from rlplug_core.loop.events import Progress
 
 
@@ -29,9 +30,20 @@ def test_a_line_holds_every_figure() -> None:
     assert text == " 50,000/100,000 steps  12,346 steps/s  return 98.8  evaluation 480.5 (best 500.0)  0:04 to go"
 
 
-def test_what_is_not_known_is_a_dash() -> None:
-    text = line(Progress(0, 10, 0.0, 0, None, None, None, "training"))
-    assert text == " 0/10 steps  - steps/s  return -  evaluation - (best -)  - to go"
+def test_what_is_not_known_is_left_out() -> None:
+    assert line(Progress(0, 10, 0.0, 0, None, None, None, "training")) == " 0/10 steps"
+
+
+def test_the_last_vector_step_may_go_beyond_the_total() -> None:
+    assert line(Progress(504, 500, 2.0, 0, None, None, None, "training")) == "504/500 steps  2 steps/s  0:00 to go"
+
+
+def test_the_header_names_wrappers_and_what_was_chosen() -> None:
+    values = {"seed": 3, "learning_rate": 0.1, "wrap": ["normalize-obs", "flatten"], "n_steps": 8}
+    origins = {"seed": "option", "learning_rate": "set", "wrap": "option", "n_steps": "preset"}
+    text = titled("./my.py:Mine", "/a/b/world.py:World", values, origins)
+    assert text == "my.py:Mine · world.py:World · seed 3 · wrap=normalize-obs,flatten learning_rate=0.1"
+    assert titled("ppo", "ALE/Pong-v5", {}, {}) == "ppo · ALE/Pong-v5 · seed 1"
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3661, "1:01:01"), (math.inf, "-")])

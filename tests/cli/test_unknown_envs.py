@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from rlplug_core import open_run, resume, train
@@ -60,6 +62,30 @@ def test_a_slow_run_plays_fewer_episodes_and_its_continuation_as_many(
     again = reproduce(train("a2c", "CartPole-v1", {**BRIEF, "final_eval_episodes": 0}, name="base", hooks=False))
     assert again.run.options["eval_episodes"] == Allowance.recorded(open_run("base").path).episodes  # type: ignore[union-attr]
     assert again.same
+
+
+class Endless(gymnasium.Env[np.ndarray, int]):
+    """Its episodes end with the patience of those who watch."""
+
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(3, np.float32), 1.0, False, False, {}
+
+
+def test_episodes_without_an_end_are_cut_and_it_is_said_once(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where no training episode has ended, an evaluation's may last until it is cut: that many steps are counted."""
+    monkeypatch.setattr(allowance, "step_seconds", lambda *_: 0.01)
+    brief = {"total_timesteps": 64, "n_steps": 8, "num_envs": 1, "eval_every": 32, "final_eval_episodes": 0}
+    run = train("a2c", Endless, brief, hooks=False)
+    assert Allowance.recorded(run.path) == Allowance(1, 10, 10.0)
+    said = capsys.readouterr().err
+    assert said.count("1 of 1 episodes had not ended after 1,000 steps and count as they stood") == 1
 
 
 def test_what_is_measured_is_a_step_of_one_environment() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rlplug_core.config.targets import is_target
 from rlplug_core.runs import listing
 from rlplug_core.runs.listing import OUT, directories, records, summary
 
 __all__ = [
     "directories",
     "ended",
+    "file_name",
     "final_evaluation",
     "located",
     "one_thread",
@@ -55,6 +57,11 @@ def shortened(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def file_name(target: str) -> str:
+    """The name of an algorithm or environment for a table: that of a file has not the whole path of it."""
+    return Path(target).name if is_target(target) else target
 
 
 def one_thread() -> None:

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplug_cli.lookup import ended, final_evaluation, shortened, untrained
+from rlplug_cli.lookup import ended, file_name, final_evaluation, shortened, untrained
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
-from rlplug_core.errors import NotWritten, warn
+from rlplug_core.errors import NotWritten, plain, warn
 
 if TYPE_CHECKING:
     from rlplug_core.loop.events import Progress
@@ -32,7 +32,27 @@ def trained(
 
         return train(algorithm, env, values, out=out, name=name, origins=origins, watch=watch, say=say)
 
-    shown(f"{algorithm} · {env} · seed {values.get('seed', 1)}", train, as_json, quiet)
+    shown(titled(algorithm, env, values, origins), train, as_json, quiet)
+
+
+def titled(algorithm: str, env: str, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
+    """The header of a run: what is trained on what, its wrappers, and the options that somebody chose."""
+    chosen = [name for name, origin in origins.items() if origin not in ("preset", "default") and name in values]
+    words = [
+        f"{name}={_shown(values[name])}" for name in sorted(chosen, key="wrap".__ne__) if name not in ("seed", "env")
+    ]
+    parts = [
+        file_name(algorithm),
+        file_name(env),
+        f"seed {values.get('seed', 1)}",
+        *([plain(" ".join(words), 160)] * bool(words)),
+    ]
+    return " · ".join(parts)
+
+
+def _shown(value: object) -> str:
+    """An option's value in a word."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def shown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,18 @@ def test_known_returns(action: int, expected: float) -> None:
 def test_an_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST", 4)
     result = evaluate(Constant(1), Uneven(6), 0, Clock(1))
-    assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 4.0, 4.0), (1, 2, 3, 4, 4, 4))
+    assert result == Evaluation((1.0, 2.0, 3.0, 4.0, 4.0, 4.0), (1, 2, 3, 4, 4, 4), cut=2)
+    assert result.said_cut.startswith("2 of 6 episodes had not ended after 4 steps")
+    assert not evaluate(Constant(1), Uneven(4), 0, Clock(1)).said_cut
+
+
+@pytest.mark.parametrize(
+    ("limit", "total", "steps"), [(500, 100, 27_000), (0, 100, 1_000), (0, 5_000, 5_000), (0, 10**6, 27_000)]
+)
+def test_without_a_time_limit_an_episode_is_no_longer_than_the_run(limit: int, total: int, steps: int) -> None:
+    env = Uneven(1)
+    env.spec = replace(env.spec, limit=limit)
+    assert module.longest(env, Clock(total)) == steps
 
 
 def test_it_touches_no_generator_and_repeats() -> None:

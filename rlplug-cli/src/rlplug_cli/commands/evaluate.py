@@ -62,7 +62,7 @@ def plain(result: Evaluation) -> dict[str, Any]:
         "episodes": result.episodes, "return_mean": result.mean, "return_std": result.std, "return_sem": result.sem,
         "return_median": result.median, "return_iqm": result.iqm, "return_min": result.minimum,
         "return_max": result.maximum, "length_mean": result.length_mean, "success_rate": result.success_rate,
-        "info": result.info_means, "by_agent": result.by_agent,
+        "cut": result.cut, "info": result.info_means, "by_agent": result.by_agent,
         "returns": [float(one) for one in result.returns], "lengths": list(result.lengths),
     }  # fmt: skip
 
@@ -72,10 +72,12 @@ def sentence(result: Evaluation, how: str) -> str:
     success = "" if result.success_rate is None else f", success rate {result.success_rate:.1%}"
     agents = "".join(f", {agent} {mean:,.1f}" for agent, mean in result.by_agent.items())
     by = f"\nby agent: {agents[2:]}" if agents else ""
+    cut = f"\n{result.said_cut}" if result.cut else ""
     return (
         f"mean return {result.mean:,.1f} ± {result.std:,.1f} over {result.episodes} {how} episodes "
         f"(min {result.minimum:,.1f}, max {result.maximum:,.1f}), mean length {result.length_mean:,.1f}\n"
-        f"median {result.median:,.1f}, IQM {result.iqm:,.1f}, standard error of the mean {result.sem:,.2f}{success}{by}"
+        f"median {result.median:,.1f}, IQM {result.iqm:,.1f}, standard error of the mean {result.sem:,.2f}"
+        f"{success}{by}{cut}"
     )
 
 

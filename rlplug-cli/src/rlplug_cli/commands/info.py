@@ -14,7 +14,7 @@ from rlplug_cli.commands.run import declared
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import TYPES, shown
 from rlplug_cli.render.environment import tell_environment
-from rlplug_cli.render.tables import table
+from rlplug_cli.render.tables import facts, table
 from rlplug_core import plugins
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import Option, schema
@@ -106,9 +106,8 @@ def _part(name: str, group: Group, json: bool) -> None:
 
 
 def _tell(about: dict[str, Any]) -> None:
-    for title, text in about.items():
-        if text:
-            echo(f"{title:<10} {text if isinstance(text, str) else ', '.join(text)}")
+    said = {title: text if isinstance(text, str) else ", ".join(text) for title, text in about.items()}
+    echo(facts(((title, text) for title, text in said.items() if text), 11))
 
 
 def _about(name: str, group: Group = "algorithms") -> dict[str, Any]:

@@ -9,13 +9,15 @@ from typing import Any
 
 import click
 
-from rlplug_cli.lookup import directories, located, summary
+from rlplug_cli.lookup import directories, file_name, located, summary
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import number
 from rlplug_cli.render.tables import table
 from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs.listing import Summary, remove
 
+#: The columns that a narrow terminal goes without, the first of them first: most names of runs say the same.
+SPARED = ("SEED", "ALGORITHM", "ENVIRONMENT", "BEST", "STATUS")
 HEADER = ("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "LAST", "BEST", "FINAL LAST/BEST")
 #: Where the final evaluation says what the last weights reached, and the best checkpoint.
 JUDGED = ("last_return_mean", "return_mean")
@@ -56,7 +58,7 @@ def command(
         echo_json([run.plain() for run in found])
         return
     if found:
-        echo(table(HEADER, map(_line, found)))
+        echo(table(HEADER, map(_line, found), spared=SPARED))
     else:
         these = "such runs" if every else "runs"
         echo(f"no {these} in {out}/; 'rlplug run ALGORITHM ENV' makes one")
@@ -113,7 +115,7 @@ def _line(run: Summary) -> tuple[str, ...]:
     seed = "-" if run.seed is None else str(run.seed)
     judged = "/".join(number(run.final_eval.get(key)) for key in JUDGED) if run.final_eval else "-"
     shown = (number(run.last), number(run.best), judged)
-    return run.name, run.status, run.algorithm or "-", run.env or "-", seed, steps, *shown
+    return run.name, run.status, file_name(run.algorithm or "-"), file_name(run.env or "-"), seed, steps, *shown
 
 
 def _concluded(path: Path) -> str:

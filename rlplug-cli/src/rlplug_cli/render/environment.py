@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from rlplug_cli.lookup import one_thread, shortened
 from rlplug_cli.output import echo, echo_json
-from rlplug_cli.render.tables import rows
+from rlplug_cli.render.tables import facts, rows
 from rlplug_core.plugins.families import family_of
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
@@ -80,7 +80,7 @@ def text(found: Found) -> str:
         "frame": found["frame"] or "",
         **{_PRESETS[which].format(kind=found["kind"]): ", ".join(names) for which, names in by.items()},
     }
-    return "\n".join(f"{title:<32}{line}" for title, line in lines.items() if line)
+    return facts(((title, line) for title, line in lines.items() if line), 32)
 
 
 #: How the lists of algorithms are headed, by which preset they have.

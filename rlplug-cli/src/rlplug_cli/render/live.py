@@ -54,14 +54,16 @@ class Lines:
 
 
 def line(progress: Progress) -> str:
-    """A run's progress in one line."""
-    parts = [
-        f"{progress.steps:>{len(f'{progress.total:,}')},}/{progress.total:,} steps",
-        f"{speed(progress.steps_per_second)} steps/s",
-        f"return {number(progress.return_mean)}",
-        f"evaluation {number(progress.evaluation)} (best {number(progress.best)})",
-        f"{duration(progress.eta_s)} to go",
-    ]
+    """A run's progress in one line: what of it is known."""
+    parts = [f"{progress.steps:>{len(f'{progress.total:,}')},}/{progress.total:,} steps"]
+    if progress.steps_per_second > 0:
+        parts.append(f"{speed(progress.steps_per_second)} steps/s")
+    if progress.return_mean is not None:
+        parts.append(f"return {number(progress.return_mean)}")
+    if progress.evaluation is not None:
+        parts.append(f"evaluation {number(progress.evaluation)} (best {number(progress.best)})")
+    if math.isfinite(progress.eta_s):
+        parts.append(f"{duration(progress.eta_s)} to go")
     return "  ".join(parts)
 
 

@@ -41,17 +41,43 @@ def row(record: plugins.Record) -> dict[str, Any]:
     }
 
 
-def table(header: Sequence[str], lines: Iterable[Sequence[str]], room: int | None = None) -> str:
+def table(
+    header: Sequence[str], lines: Iterable[Sequence[str]], room: int | None = None, spared: Sequence[str] = ()
+) -> str:  # fmt: skip
     """Aligned columns in `room` characters; without it as many as a terminal has, and all there are in a pipe.
 
-    The last column goes on in the next line where it is too long; where that is not enough, others are cut.
+    Where they do not fit, columns that can be `spared` are left out, the first of them first. Then the last column goes
+    on in the next line; where that is not enough, others are cut.
     """
     everything = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
-    widths = [max(len(line[column]) for line in everything) for column in range(len(header))]
     room = terminal() if room is None else room
-    if room and sum(widths) + 2 * (len(widths) - 1) > room:
+    widths = _widths(everything)
+    for title in spared:
+        if room and _whole(widths) > room:
+            column = everything[0].index(title)
+            everything = [line[:column] + line[column + 1 :] for line in everything]
+            widths = _widths(everything)
+    if room and _whole(widths) > room:
         widths = fitted(widths, room - 2 * (len(widths) - 1))
     return "\n".join(text for line in everything for text in _texts(line, widths))
+
+
+def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
+    """Titles in a column of `width` characters, and beside each a text, which on a terminal goes on below itself."""
+    room = max(terminal() - width, LEAST) if terminal() else WIDEST * WIDEST
+    return "\n".join(
+        textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(" " * width, title.ljust(width), 1)
+        for title, text in lines
+    )
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _whole(widths: Sequence[int]) -> int:
+    """The width of a line with two spaces between columns."""
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def terminal() -> int:

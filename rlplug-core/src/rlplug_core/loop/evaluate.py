@@ -14,7 +14,8 @@ from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
 
 #: Steps after which an episode that does not end is counted as it stands: Atari's thirty minutes at four frames a step.
-LONGEST = 27_000
+#: Where no time limit is known it is no longer than the whole run, but for a run shorter than the other number.
+LONGEST, SHORT_RUN = 27_000, 1_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -22,7 +23,8 @@ class Evaluation:
     """Undiscounted returns and lengths of the episodes, one per row; and what they said, if any did.
 
     `successes` says whether each succeeded, `infos` which numbers were in the `info` of its last step. With many agents
-    in one world an episode has a return for each of its `agents`.
+    in one world an episode has a return for each of its `agents`. `cut` is the number of rows whose episode did not end
+    within `longest` steps, and counts as it stood.
     """
 
     returns: tuple[float, ...]
@@ -30,6 +32,7 @@ class Evaluation:
     successes: tuple[bool | None, ...] = ()
     infos: tuple[Mapping[str, float], ...] = ()
     agents: tuple[str, ...] = ()
+    cut: int = 0
 
     def __repr__(self) -> str:
         success = "" if self.success_rate is None else f", success rate {self.success_rate:.2f}"
@@ -90,9 +93,24 @@ class Evaluation:
         return sum(said) / len(said) if said else None
 
     @property
+    def said_cut(self) -> str:
+        """A sentence about the episodes that did not end; empty where all did."""
+        if not self.cut:
+            return ""
+        return (
+            f"{self.cut} of {len(self.returns)} episodes had not ended after {max(self.lengths):,} steps and count as "
+            f"they stood; the wrapper time-limit:steps=… gives them an end"
+        )
+
+    @property
     def info_means(self) -> dict[str, float]:
         """The mean of each number in `info`, over the episodes that said it."""
         return means(self.infos)
+
+
+def longest(env: Env, clock: Clock) -> int:
+    """The steps after which an episode is cut that has not ended."""
+    return LONGEST if env.spec.limit else min(LONGEST, max(SHORT_RUN, clock.total))
 
 
 def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:
@@ -106,7 +124,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         now = env.reset(seed)
         ended: dict[int, Episode] = {}
         running = np.zeros(num_envs)
-        for step in range(LONGEST):  # noqa: B007  # how far it came is read below
+        for step in range(longest(env, clock)):  # noqa: B007  # how far it came is read below
             act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
             recurrent_state = act.recurrent_state
             now = env.step(act.action)
@@ -120,4 +138,4 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         successes = () if all(one is None for one in said) else said
         infos = tuple(one.info for one in every) if any(one.info for one in every) else ()
         returns, lengths = tuple(one.total for one in every), tuple(one.length for one in every)
-        return Evaluation(returns, lengths, successes, infos, env.spec.agents)
+        return Evaluation(returns, lengths, successes, infos, env.spec.agents, num_envs - len(ended))

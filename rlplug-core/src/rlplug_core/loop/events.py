@@ -44,7 +44,7 @@ class Progress:
     @property
     def eta_s(self) -> float:
         """Seconds to go at the present speed."""
-        return (self.total - self.steps) / self.steps_per_second if self.steps_per_second > 0 else math.inf
+        return max(0, self.total - self.steps) / self.steps_per_second if self.steps_per_second > 0 else math.inf
 
 
 class Runner(Protocol):

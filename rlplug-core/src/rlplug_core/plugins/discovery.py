@@ -48,7 +48,7 @@ def scan(switches: Switches) -> tuple[Record, ...]:
 
 
 def _records(distribution: Installed, switches: Switches) -> list[Record]:
-    about = (distribution.name, plain(distribution.version or "?", 40), plain(distribution.summary, 100))
+    about = (distribution.name, plain(distribution.version or "?", 40), index.about(distribution.summary))
     try:
         points = list(distribution.contributions())
     except ValueError as error:

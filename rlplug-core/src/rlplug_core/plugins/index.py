@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.files import from_json
@@ -143,6 +144,11 @@ def _shown(value: object) -> Any:
     return {name: _shown(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
+def about(text: str) -> str:
+    """A summary as lists show it: one line, cut behind a word where it is longer than a docstring's first line is."""
+    return shorten(plain(text, 1000), 120, placeholder=" …")
+
+
 def _parse(data: object) -> Index:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"format {FORMAT} expected")
@@ -156,7 +162,7 @@ def _parse(data: object) -> Index:
     for option in data.get("options", ()):
         _check_option(option, data.get("group") == "algorithms")
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
-    return Index(**{**data, **lists, "summary": plain(data["summary"], 100)})
+    return Index(**{**data, **lists, "summary": about(data["summary"])})
 
 
 def _check_texts(name: str, value: Any) -> None:

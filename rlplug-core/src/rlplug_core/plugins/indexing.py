@@ -13,11 +13,11 @@ from typing import Any
 
 from rlplug_core.config.options import Config
 from rlplug_core.config.schema import schema
-from rlplug_core.errors import PluginError, plain
+from rlplug_core.errors import PluginError
 from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.controllers import controller
 from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.index import FORMAT, Index, digest, file, module_file, read, text
+from rlplug_core.plugins.index import FORMAT, Index, about, digest, file, module_file, read, text
 from rlplug_core.plugins.loading import build, load
 from rlplug_core.plugins.preset_files import read as read_presets
 from rlplug_core.plugins.records import MODULES, NOUNS, Record
@@ -106,8 +106,8 @@ def _configured(record: Record, cls: Any) -> Index:
     config: Any = getattr(cls, "Config", Config)
     modules, options = [*_sources(cls), *_config_sources(config)], tuple(map(asdict, schema(config)))
     # Several may share a module, so that the class says what each is for.
-    about = plain((cls.__doc__ or "").strip().partition("\n")[0], 100)
-    return Index(FORMAT, record.group, record.id, about, _made_of(modules), options=options)
+    summary = about((cls.__doc__ or "").strip().partition("\n")[0])
+    return Index(FORMAT, record.group, record.id, summary, _made_of(modules), options=options)
 
 
 def _documents(value: object) -> list[str]:
@@ -118,7 +118,7 @@ def _documents(value: object) -> list[str]:
 
 def _summary(documents: Iterable[str]) -> str:
     """The first line that is written; an algorithm's module names the method and its paper."""
-    return plain(next((document.strip().splitlines()[0] for document in documents if document.strip()), ""), 100)
+    return about(next((document.strip().splitlines()[0] for document in documents if document.strip()), ""))
 
 
 def _paper(documents: Iterable[str]) -> str:

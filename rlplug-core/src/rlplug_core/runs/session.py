@@ -24,6 +24,7 @@ from rlplug_core.errors import (
     UsageError,
     WorkerFailed,
     clean,
+    plain,
     warn,
 )
 from rlplug_core.loop.build import build
@@ -72,7 +73,7 @@ class Session:
         self.eval_env: Env | None = None
         self.clock = Clock(plan.options.total_timesteps)
         self.signal = 0
-        self.status, self.ended = "failed", ""
+        self.status, self.ended, self.said_cut = "failed", "", False
 
     def train(
         self, begin: Point | None = None, limit: int | None = None, rescale: bool = False,
@@ -286,12 +287,18 @@ class Session:
         wrappers = self._learned()
         freeze(self.eval_env, wrappers)
         result = evaluate(learner.agent(), self.eval_env, seed, self.clock)
+        self._say_cut(result)
         self.hooks.evaluation(self.run, self.clock.steps, result.returns, result.lengths)
         if self.recorder.due(self.clock.steps) and (
             found := self.recorder.record(learner, seed, self.clock, self._learned())
         ):
             self.record("film", self.clock.steps, found)
         return result
+
+    def _say_cut(self, result: Evaluation) -> None:
+        if result.cut and not self.said_cut:
+            self.said_cut = True
+            warn(f"{plain(self.plan.env)}: {result.said_cut}")
 
     def _eval_episodes(self, learner: Learner[Any]) -> int:
         """The episodes of an evaluation; where nobody says, found out at the first one and recorded."""
