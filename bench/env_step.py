@@ -73,7 +73,7 @@ def contestants(id: str, rows: int, steps: int) -> dict[str, Run]:
     runs = {
         "bare loop": bare(id, rows, actions),
         "SerialEnvs": ours(env, actions),
-        "Rows on wrapped rows": ours(SerialEnvs(made[0], rows, id, inexact=""), actions),
+        "SerialEnvs on wrapped ones": ours(SerialEnvs(made[0], rows, id, inexact=""), actions),
         "SyncVectorEnv": gymnasiums(SyncVectorEnv(made, autoreset_mode=AutoresetMode.SAME_STEP), actions),
     }
     if spec.vector_entry_point:
@@ -96,7 +96,7 @@ def measure(id: str, rows: int, steps: int, rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ids", nargs="*", default=["CartPole-v1"])
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--num-envs", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
@@ -105,9 +105,9 @@ def main() -> None:
         start = time.perf_counter()
         self_test(lambda spec=spec: SerialEnvs(lambda: _single(spec), 1, spec.id, 20, ""))
         print(f"\n{id}: self-test {(time.perf_counter() - start) * 1e3:.1f} ms\n")
-        print("| rows | " + " | ".join(contestants(id, 1, 1)) + " |")
+        print("| environments | " + " | ".join(contestants(id, 1, 1)) + " |")
         print("|---" * (1 + len(contestants(id, 1, 1))) + "|")
-        for rows in options.rows:
+        for rows in options.num_envs:
             found = measure(id, rows, options.steps, options.rounds)
             print(f"| {rows} | " + " | ".join(f"{value:.1f}" for value in found.values()) + " |", flush=True)
 

@@ -142,7 +142,7 @@ def test_rows_in_processes_are_seeded_alike_and_inexact() -> None:
     make = partial(gymnasium.make, "CartPole-v1", disable_env_checker=True)
     vector = AsyncVectorEnv([make] * 2, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn")
     env = Adapter(lambda: vector, "CartPole-v1")
-    assert env.spec.inexact == "CartPole-v1: its rows live in other processes, whose state cannot be captured"
+    assert env.spec.inexact == "CartPole-v1: its environments live in other processes, whose state cannot be captured"
     actions = np.ones((2, 30), np.int64)
     assert story(env, 3, actions) == story(SerialEnvs(make, 2, inexact=""), 3, actions)
 
@@ -196,7 +196,7 @@ class Broken(Batched):
         (0, 3.0, r": the observation has shape \(\), its observation space says \(2, 1\)"),
         (0, np.zeros((1, 1)), r": the observation has shape \(1, 1\), its observation space says \(2, 1\)"),
         (1, 1.0, r", step 2: reward has the shape \(\); give an array of shape \(2,\)"),
-        (1, ["1", "2"], r", row 0, step 2 of its episode: the reward is .*'1'.*; give a number"),
+        (1, ["1", "2"], r", environment 0, step 2 of its episode: the reward is .*'1'.*; give a number"),
         (2, [False, "no"], r", row [01], step 2 of its episode: terminated is .*; give True or False"),
         (3, True, r", step 2: truncated has the shape \(\); give an array of shape \(2,\)"),
     ],

@@ -320,7 +320,7 @@ def test_the_self_test_leaves_the_process_s_generators_alone() -> None:
 def test_other_row_counts_are_refused() -> None:
     env = Gymnasium().make("CartPole-v1", 2)
     env.reset(0)
-    with pytest.raises(BadEnv, match="the saved state has 2 rows, this environment has 3"):
+    with pytest.raises(BadEnv, match="the saved state is of 2 environments, these are 3"):
         Gymnasium().make("CartPole-v1", 3).load_state_dict(env.state_dict())
 
 

@@ -236,7 +236,7 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
     ("call", "message"),
     [
         (lambda: SerialEnvs(Echo, 2, "Echo-v0", inexact="").step(np.zeros(2)), "Echo-v0: step was called before reset"),
-        (lambda: SerialEnvs(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: an environment has at least one row, not 0"),
+        (lambda: SerialEnvs(Echo, 0, "Echo-v0", inexact=""), "Echo-v0: num_envs is 0; it is at least 1"),
         (lambda: stepped(Echo(), np.zeros((1, 1))), r"the actions have shape \(1, 1\), expected \(1,\)"),
         (lambda: stepped(Echo(value=np.zeros(3))), r"observation has shape \(3,\), its observation space says \(2,\)"),
         (
@@ -246,8 +246,8 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
         (lambda: stepped(Echo(obs=spaces.Text(5), value="hm")), "observations of type Text have no fixed shape"),
         (lambda: stepped(Echo(spaces.Text(3))), "actions of type Text are not supported"),
         (lambda: stepped(Echo(spaces.Box(0, 3, (1,), np.int64))), "actions of type Box of integers are not"),
-        (lambda: stepped(Echo(reward=np.nan, length=1)), "the rewards of an episode in row 0 add up to nan"),
-        (lambda: stepped(Echo(reward=-np.inf, length=1)), "the rewards of an episode in row 0 add up to -inf"),
+        (lambda: stepped(Echo(reward=np.nan, length=1)), "the rewards of an episode of environment 0 add up to nan"),
+        (lambda: stepped(Echo(reward=-np.inf, length=1)), "the rewards of an episode of environment 0 add up to -inf"),
         (
             lambda: stepped(Echo(value=np.array([0, np.nan]), length=1)),
             "step 0 .*: an observation is not a number",
@@ -292,12 +292,12 @@ def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: s
     envs = [Echo(length=9), Broken(*bad)]
     rows = SerialEnvs(iter(envs).__next__, 2, "Broken-v0", inexact="")
     if evaluating:
-        with pytest.raises(BadEnv, match=f"^Broken-v0, row 1, step 2 of its episode: {message}$"):
+        with pytest.raises(BadEnv, match=f"^Broken-v0, environment 1, step 2 of its episode: {message}$"):
             evaluate(Still(), rows, 0, Clock(10))  # type: ignore[arg-type]  # all that is asked of an agent
         return
     rows.reset(0)
     rows.step(np.zeros(2, np.int64))
-    with pytest.raises(BadEnv, match=f"^Broken-v0, row 1, step 2 of its episode: {message}$"):
+    with pytest.raises(BadEnv, match=f"^Broken-v0, environment 1, step 2 of its episode: {message}$"):
         rows.step(np.zeros(2, np.int64))
 
 
@@ -318,7 +318,7 @@ def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
     rows = SerialEnvs(lambda: env, 1, "Broken-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
-    with pytest.raises(BadEnv, match=r"row 0, step 2 of its episode: an observation 'a' is not a number"):
+    with pytest.raises(BadEnv, match=r"environment 0, step 2 of its episode: an observation 'a' is not a number"):
         rows.step(np.zeros(1, np.int64))
 
 
@@ -329,8 +329,8 @@ def test_what_lies_far_outside_its_bounds_is_said_once(capsys: pytest.CaptureFix
         for _ in range(4):
             rows.step(np.zeros(1, np.int64))
     assert capsys.readouterr().err == (
-        "rlplug: Far-v0, row 0, step 2 of its episode: an observation holds 1e+06, far outside its space's bounds; "
-        "training goes on, and this is said once\n"
+        "rlplug: Far-v0, environment 0, step 2 of its episode: an observation holds 1e+06, far outside its space's "
+        "bounds; training goes on, and this is said once\n"
     )
 
 

@@ -132,7 +132,7 @@ class Cuts:
 
 @dataclass(slots=True)
 class Rollout:
-    """T consecutive steps of N rows, as numpy arrays; valid until the buffer's next `add`.
+    """T consecutive steps of N environments, as numpy arrays; valid until the buffer's next `add`.
 
     Attributes:
         obs: [T + 1, N, ...]; the last row is the true successor of the last action.

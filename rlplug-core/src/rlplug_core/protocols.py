@@ -73,7 +73,7 @@ class Agent(Stateful, Protocol):
         ...
 
     def initial(self, num_envs: int) -> RecurrentState:
-        """The memory with which `num_envs` rows begin."""
+        """The memory with which `num_envs` environments begin."""
         ...
 
     def act(
@@ -178,7 +178,7 @@ class Wrapper(Protocol):
 
 @runtime_checkable
 class SupportsAdopt(Protocol):
-    """A provider that can put a foreign class of single environments behind rows."""
+    """A provider that can put a foreign class of single environments behind a vector."""
 
     def adopt(self, make: Callable[[], Any], num_envs: int, id: str) -> Env:
         """`num_envs` environments from `make`, which returns a new `gymnasium.Env`."""
@@ -250,7 +250,7 @@ class SupportsLearned(Protocol):
     """A wrapper that learns from what passes through it, such as the moments of observations."""
 
     def learned(self) -> State:
-        """Copies of what it and those below have learned, for any number of rows; empty where none learns."""
+        """Copies of what it and those below have learned, for any number of environments; empty where none learns."""
         ...
 
     def freeze(self, state: State) -> None:
@@ -276,7 +276,7 @@ class SupportsShow(Protocol):
         ...
 
     def show(self, show: Show) -> None:
-        """Call `show` for the first row after every reset and every step; called before the first reset."""
+        """Call `show` for the first environment after every reset and every step; called before the first reset."""
         ...
 
 
@@ -318,10 +318,10 @@ class SupportsInside(Protocol):
 
 @runtime_checkable
 class SupportsPart(Protocol):
-    """An environment whose rows can be some of a larger one's, seeded as they are there."""
+    """Environments that can be some of a larger vector's, seeded as they are there."""
 
     def part(self, first: int) -> None:
-        """Say that its first row is row `first` of the whole; called before the first reset."""
+        """Say that its first environment is number `first` of the whole; called before the first reset."""
         ...
 
 
@@ -330,7 +330,7 @@ class SupportsInfo(Protocol):
     """An environment that lets wrappers read what Gymnasium's `info` says."""
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
         ...
 
 
@@ -364,7 +364,7 @@ class SupportsConfigure(Protocol):
     """An environment whose attributes can be set while a run trains, by a curriculum."""
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Set attributes, in each row from its next reset on: no episode changes while it runs.
+        """Set attributes, in each environment from its next reset on: no episode changes while it runs.
 
         It raises `errors.UsageError` where there is no such attribute.
         """

@@ -24,7 +24,7 @@ MakeVector: TypeAlias = Callable[[], GymVector]
 class Adapter:
     """A foreign vector environment behind `rlplug_core.protocols.Env`.
 
-    The vector environment says in `metadata["autoreset_mode"]` when it resets a row whose episode ended; one that does
+    The vector environment says in `metadata["autoreset_mode"]` when it resets one whose episode ended; one that does
     not is refused. In each mode `final_obs` is the true successor of the last action:
 
     - NEXT_STEP resets the row in the next call, and ignores its action: that call's row has `valid=False` and reward 0.
@@ -41,7 +41,7 @@ class Adapter:
         self.venv = venv = make()
         id = id or type(venv.unwrapped).__name__
         if isinstance(venv.unwrapped, AsyncVectorEnv):
-            inexact = f"{id}: its rows live in other processes, whose state cannot be captured"
+            inexact = f"{id}: its environments live in other processes, whose state cannot be captured"
         if inexact is None:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self._finish = self._in_mode(id)
@@ -67,7 +67,7 @@ class Adapter:
         if mode is AutoresetMode.DISABLED:
             return self._disabled
         raise BadEnv(
-            f"{id}: the vector environment does not say when it resets a row whose episode ended; set "
+            f"{id}: the vector environment does not say when it resets one whose episode ended; set "
             "metadata['autoreset_mode'] to gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED in its class"
         )
 
@@ -81,7 +81,7 @@ class Adapter:
         self._loud = bool(resetting.any())
 
     def reset(self, seed: int) -> Timestep:
-        """Start every row; from its own seed where the vector environment takes one for each."""
+        """Start every environment; from its own seed where the vector environment takes one for each."""
         num_envs, never = self.spec.num_envs, self._never
         self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
         self._action_shape = self._view.action_shape(num_envs)
@@ -95,7 +95,7 @@ class Adapter:
         return Timestep.opening(obs, reward, self._always, never)
 
     def step(self, action: Array) -> Timestep:
-        """Step every row with its action [N, ...]."""
+        """Step every environment with its action [N, ...]."""
         if action.shape != self._action_shape:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
@@ -129,7 +129,7 @@ class Adapter:
         self._deadline = self._begun.min() + self._limit
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
         values, said = self._info.get(key), self._info.get(f"_{key}", self._always)
         return [None if values is None or not said[row] else values[row] for row in range(self.spec.num_envs)]
 
@@ -202,9 +202,9 @@ class Adapter:
             return
         if not same(self._view.body(before), self._view.body(after), running):
             raise BadEnv(
-                f"{self.spec.id}: reset(options={{'reset_mask': …}}) also changed rows outside the mask, which cuts "
-                "running episodes; honor the mask in its reset, or build it in the mode SAME_STEP or NEXT_STEP and "
-                "without a time limit of ours"
+                f"{self.spec.id}: reset(options={{'reset_mask': …}}) also changed environments outside the mask, "
+                "which cuts running episodes; honor the mask in its reset, or build it in the mode SAME_STEP or "
+                "NEXT_STEP and without a time limit of ours"
             )
         self._verified = True
 

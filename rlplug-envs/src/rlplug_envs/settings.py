@@ -9,7 +9,7 @@ from rlplug_core.types import GymEnv, State
 
 
 class Settings:
-    """The attributes that each row shall have from its next reset on, and those that it has."""
+    """The attributes that each environment shall have from its next reset on, and those that it has."""
 
     def __init__(self, num_envs: int) -> None:
         self.wanted: dict[str, object] = {}
@@ -29,19 +29,19 @@ class Settings:
         self.wanted = dict(settings)
 
     def apply(self, row: int, env: GymEnv) -> None:
-        """Set what is wanted of a row that is about to be reset."""
+        """Set what is wanted of an environment that is about to be reset."""
         if self.rows[row] is not self.wanted:
             _set(env, self.wanted)
             self.rows[row] = self.wanted
 
     def state_dict(self) -> State:
-        """Return what is wanted and what each row has; nothing where nothing was ever set."""
+        """Return what is wanted and what each environment has; nothing where nothing was ever set."""
         if not self.wanted:
             return {}
         return {"settings": {"wanted": dict(self.wanted), "rows": [dict(one) for one in self.rows]}}
 
     def load_state_dict(self, state: State, envs: Sequence[GymEnv]) -> None:
-        """Give every row what it had; one that had nothing yet keeps what it was made with."""
+        """Give every environment what it had; one that had nothing yet keeps what it was made with."""
         if "settings" not in state:
             return
         self.wanted = dict(state["settings"]["wanted"])

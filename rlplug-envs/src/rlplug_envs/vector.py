@@ -33,7 +33,7 @@ _TESTED: dict[tuple[str, Wrap], str] = {}
 
 
 def row_seed(seed: int, row: int) -> int:
-    """The seed of one row: independent of the other rows', and of how many there are."""
+    """The seed of one environment: independent of the others', and of how many there are."""
     return Seeds(seed).child("row", row).integer()
 
 
@@ -62,17 +62,17 @@ class SerialEnvs:
     What observations and actions look like, and where `info["action_mask"]` goes, is said in `rlplug_envs.spaces`.
 
     Args:
-        make: builds one environment; called once per row.
+        make: builds one environment; called `num_envs` times.
         num_envs: how many.
         id: the name in messages and in `spec.id`.
         limit: truncate episodes after this many steps; 0 leaves that to the environment. It costs nothing here, where
-            Gymnasium's TimeLimit wrapper is one more call per row and step.
+            Gymnasium's TimeLimit wrapper is one more call per environment and step.
         inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
     """
 
     def __init__(self, make: Make, num_envs: int, id: str = "", limit: int = 0, inexact: str | None = None) -> None:
         if num_envs < 1:
-            raise BadEnv(f"{id}: an environment has at least one row, not {num_envs}")
+            raise BadEnv(f"{id}: num_envs is {num_envs}; it is at least 1")
         if inexact is None:
             inexact = self_test(lambda: SerialEnvs(make, 1, id, min(limit, 20) if limit else 0, inexact=""))
         self._make = make
@@ -110,7 +110,7 @@ class SerialEnvs:
         self._totals = totals
 
     def reset(self, seed: int) -> Timestep:
-        """Start every row from its own seed, derived from `seed`. No row holds a transition yet."""
+        """Start every environment from its own seed, derived from `seed`. No row holds a transition yet."""
         num_envs, never = self.spec.num_envs, self._never
         self._begin([0] * num_envs, [0.0] * num_envs)
         self._action_shape = self._view.action_shape(num_envs)
@@ -124,7 +124,7 @@ class SerialEnvs:
         return Timestep.opening(obs, reward, self._always, never)
 
     def step(self, action: Array) -> Timestep:
-        """Step every row with its action [N, ...]; a row whose episode ends is reset in the same call."""
+        """Step every environment with its action [N, ...]; one whose episode ends is reset in the same call."""
         if action.shape != self._action_shape:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
@@ -167,8 +167,8 @@ class SerialEnvs:
             watch.examine([self._time - begun for begun in self._begun])
 
     def _where(self, row: int) -> str:
-        """Return which step of which row is being made, for a message."""
-        return f"{self.spec.id}, row {row}, step {self._time + 1 - self._begun[row]} of its episode"
+        """Return which step of which environment is being made, for a message."""
+        return f"{self.spec.id}, environment {row}, step {self._time + 1 - self._begun[row]} of its episode"
 
     def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
         """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
@@ -209,11 +209,11 @@ class SerialEnvs:
         self._deadline = min(self._begun) + self._limit
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Set attributes of the environments, in each row from its next reset on."""
+        """Set attributes, in each environment from its next reset on."""
         self._settings.want(settings, self.envs[0], self.spec.id)
 
     def part(self, first: int) -> None:
-        """Say that the first row is row `first` of a larger environment, whose seeds it takes."""
+        """Say that its first environment is number `first` of a larger vector, whose seeds it takes."""
         self._first_row = first
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
@@ -228,7 +228,7 @@ class SerialEnvs:
         return rows
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
         return [info.get(key) for info in self._infos]
 
     @property
@@ -237,7 +237,7 @@ class SerialEnvs:
         return float(self.envs[0].metadata.get("render_fps") or 30.0)
 
     def show(self, show: Show) -> None:
-        """Let every frame of the first row be seen; called before the first reset."""
+        """Let every frame of the first environment be seen; called before the first reset."""
         shown = Shown(self.envs[0], show)
         self.envs[0], self._steps[0] = shown, shown.step
 
@@ -246,7 +246,7 @@ class SerialEnvs:
         return action if self._to_env is None else self._to_env(action)
 
     def state_dict(self) -> State:
-        """The rows' states and running episodes; for an inexact environment only the reason."""
+        """The environments' states and running episodes; of an inexact one only the reason."""
         if self.spec.inexact:
             return {"inexact": self.spec.inexact}
         try:
@@ -279,7 +279,8 @@ def check_numbers(final_obs: Obs, episodes: list[Episode], id: str) -> None:
     """
     for episode in episodes:
         if not isfinite(episode.total):
-            raise BadEnv(f"{id}: the rewards of an episode in row {episode.row} add up to {episode.total}")
+            whose = episode.agent or f"environment {episode.row}"
+            raise BadEnv(f"{id}: the rewards of an episode of {whose} add up to {episode.total}")
     if has_nan(final_obs):
         raise BadEnv(f"{id}: an observation is not a number (NaN)")
 
@@ -296,4 +297,4 @@ def check_state(state: State, num_envs: int, spec: Spec) -> None:
     if "inexact" in state:
         raise BadEnv(f"{spec.id}: its state was not saved ({state['inexact']}); reset it instead")
     if num_envs != spec.num_envs:
-        raise BadEnv(f"{spec.id}: the saved state has {num_envs} rows, this environment has {spec.num_envs}")
+        raise BadEnv(f"{spec.id}: the saved state is of {num_envs} environments, these are {spec.num_envs}")

@@ -45,7 +45,7 @@ class Watch:
         return False
 
     def examine(self, lengths: Any) -> None:
-        """Look at each row; `lengths` [N] says how many steps its episode has.
+        """Look at each environment; `lengths` [N] says how many steps its episode has.
 
         Raises:
             BadEnv: a number is none. What lies far outside the bounds is said once, and no more.
@@ -53,7 +53,7 @@ class Watch:
         for name, space, obs in self._spaces:
             where = f" '{name[:-1]}'" if name else ""
             for row in np.flatnonzero(np.isnan(obs).reshape(len(obs), -1).any(1)):
-                when = f"{self.id}, row {row}, step {lengths[row]} of its episode"
+                when = f"{self.id}, environment {row}, step {lengths[row]} of its episode"
                 raise BadEnv(f"{when}: an observation{where} is not a number (NaN)")
             self._say_far(where, space, obs, lengths)
         self.parts = [(part, inf) for part, _ in self.parts]
@@ -67,8 +67,8 @@ class Watch:
             value = obs[row][far[row]].reshape(-1)[0]
             _said.add(self.id)
             warn(
-                f"{self.id}, row {row}, {when}: an observation{where} holds {value:g}, far outside its space's bounds; "
-                "training goes on, and this is said once"
+                f"{self.id}, environment {row}, {when}: an observation{where} holds {value:g}, far outside its "
+                "space's bounds; training goes on, and this is said once"
             )
 
 
@@ -99,7 +99,7 @@ def check_results(id: str, lengths: Array, *results: Any) -> None:
             expected = f"give an array of shape {lengths.shape}"
             raise BadEnv(f"{id}, step {max(lengths)}: {name} has the shape {np.shape(value)}; {expected}")
     for row, values in enumerate(zip(*results, strict=True)):
-        check_result(f"{id}, row {row}, step {lengths[row]} of its episode", *values)
+        check_result(f"{id}, environment {row}, step {lengths[row]} of its episode", *values)
 
 
 def _size(space: spaces.Box) -> Array:

@@ -154,7 +154,7 @@ def test_what_is_not_finite_moves_nothing_either() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 6), st.floats(-1, 1), st.integers(0, 2**31))
-def test_projection_solves_the_quadratic_programme(size: int, bound: float, seed: int) -> None:
+def test_projection_solves_the_quadratic_program(size: int, bound: float, seed: int) -> None:
     """min ½ |z - g|² with k·z <= δ, by projected ascent on its dual: z = g - λ k with the λ >= 0 that fits."""
     generator = torch.Generator().manual_seed(seed)
     gradient, slope = (torch.randn(4, size, generator=generator).double() for _ in range(2))

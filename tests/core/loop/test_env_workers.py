@@ -75,12 +75,12 @@ def first_two(tree: Any) -> Any:
 
 
 FAULTS = {
-    f"{ENVS}:CrashingWorker": "CrashingWorker: in step 21 the environment worker of row 0 raised RuntimeError: the env",
-    f"{ENVS}:Exiting": "in step 21 the environment worker of row 0 exited with code 7",
-    f"{ENVS}:Hanging": r"in step 21 the environment worker of row 0 gave no answer for 2 s \(--worker-timeout",
-    f"{HARMFUL}Killed": "in step 21 the environment worker of row 0 was killed by SIGKILL",
-    f"{HARMFUL}KilledWithChild": "in step 21 the environment worker of row 0 was killed by SIGKILL",
-    f"{HARMFUL}LosesItsPipe": "in step 21 the environment worker of row 0 raised EOFError: a simulator went away",
+    f"{ENVS}:CrashingWorker": "CrashingWorker: in step 21 the worker of environment 0 raised RuntimeError: the env",
+    f"{ENVS}:Exiting": "in step 21 the worker of environment 0 exited with code 7",
+    f"{ENVS}:Hanging": r"in step 21 the worker of environment 0 gave no answer for 2 s \(--worker-timeout",
+    f"{HARMFUL}Killed": "in step 21 the worker of environment 0 was killed by SIGKILL",
+    f"{HARMFUL}KilledWithChild": "in step 21 the worker of environment 0 was killed by SIGKILL",
+    f"{HARMFUL}LosesItsPipe": "in step 21 the worker of environment 0 raised EOFError: a simulator went away",
 }
 
 

@@ -16,7 +16,7 @@ class CEMConfig(rl.Config):
 
 
 class Perturbed:
-    """Draws a row's parameters where its episode begins and carries them to its end; without exploring, the mean."""
+    """Draws parameters where an episode begins and carries them to its end; without exploring, the mean."""
 
     def __init__(self, mean: rl.Array, std: rl.Array, spec: rl.Spec, generator: np.random.Generator) -> None:
         self.mean, self.std, self.spec, self.generator = mean, std, spec, generator

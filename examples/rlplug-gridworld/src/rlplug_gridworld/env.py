@@ -1,4 +1,4 @@
-"""Any number of walkers through one floor plan, all rows stepped at once."""
+"""Any number of walkers through one floor plan, all stepped at once."""
 
 from __future__ import annotations
 

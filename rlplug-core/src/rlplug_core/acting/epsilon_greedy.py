@@ -51,7 +51,7 @@ class EpsilonGreedy(NetworkAgent):
         return Act(action, None, NO_EXTRAS)
 
     def drawn(self, draws: Draws, num_envs: int) -> Array:
-        """Random numbers [rows, 2]: one draw, or, where it is for one row and more have come, a draw for each."""
+        """Random numbers [N, 2]: one draw, or, where it is for one environment and more have come, a draw for each."""
         noise = draws.next()
         if len(noise) == num_envs:
             return noise
@@ -179,7 +179,7 @@ class Softmax(EpsilonGreedy):
 
 
 class NoisyGreedy(EpsilonGreedy):
-    """The action of highest value under noise on the network's weights, drawn anew at every step for all rows.
+    """The action of highest value under noise on the network's weights, drawn anew at every step for all environments.
 
     Args:
         network: takes the noise, as a tensor, as its second argument.

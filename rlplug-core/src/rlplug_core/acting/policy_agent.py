@@ -16,7 +16,7 @@ from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 class NetworkAgent:
     """The base of agents that act through one network; without memory unless a subclass has one.
 
-    Random numbers are drawn in blocks, for as many rows as `initial` was called with.
+    Random numbers are drawn in blocks, for as many environments as `initial` was called with.
     """
 
     def __init__(self, network: nn.Module, seeds: Seeds, inference_backend: str = "auto") -> None:
@@ -32,7 +32,7 @@ class NetworkAgent:
         return None
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
-        """A block of random numbers [draws, rows, k], one draw per step."""
+        """A block of random numbers [draws, N, k], one draw per step."""
         raise NotImplementedError
 
     def state_dict(self) -> State:

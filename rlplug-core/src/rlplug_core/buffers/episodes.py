@@ -16,7 +16,7 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 class EpisodeBuffer:
     """Gives the finished episodes as one `Rollout` [T, 1] as soon as they hold `steps` steps, each episode once.
 
-    With one row all of them were played with the newest weights; of several rows the unfinished episodes go on.
+    With one environment all of them were played with the newest weights; of several the unfinished episodes go on.
     """
 
     def __init__(self, steps: int) -> None:

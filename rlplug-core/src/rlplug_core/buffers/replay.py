@@ -161,7 +161,8 @@ class ReplayBuffer:
         slots = self.capacity // num_envs
         if slots < self.n_step + 1:  # of two steps that follow each other one at least holds a transition
             raise UsageError(
-                f"a replay of {self.capacity} steps is too small for {num_envs} rows and {self.n_step}-step returns"
+                f"a replay of {self.capacity} steps is too small for {num_envs} environments and "
+                f"{self.n_step}-step returns"
             )
         if self.pace.learning_starts < (self.n_step + 1) * num_envs:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""The last steps of every row as a ring of arrays, and the n-step windows in it.
+"""The last steps of every environment as a ring of arrays, and the n-step windows in it.
 
 Steps are numbered from the first, `time * N + row`; observations keep themselves, each part in its own way.
 """

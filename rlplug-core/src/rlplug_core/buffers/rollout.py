@@ -1,4 +1,4 @@
-"""The rollout buffer: the last T steps of all rows, handed out once when full."""
+"""The rollout buffer: the last T steps of all environments, handed out once when full."""
 
 from __future__ import annotations
 

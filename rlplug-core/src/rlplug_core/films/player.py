@@ -65,7 +65,7 @@ class Reel:
 def play(
     agent: Agent, env: Env, episodes: int, seed: int, clock: Clock, reel: Reel | None, explore: bool = False
 ) -> Evaluation:  # fmt: skip
-    """Play so many episodes one after the other on an environment of one row.
+    """Play so many episodes one after the other on a single environment.
 
     Raises:
         UsageError: the environment has nothing to show.

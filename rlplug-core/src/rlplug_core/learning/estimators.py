@@ -18,7 +18,7 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     it or `truncated` cuts the recursion; rows of weight 0 are passed through: their advantage, 0, changes no other.
 
     Args:
-        rollout: T steps of N rows.
+        rollout: T steps of N environments.
         value: [T, N] V(obs).
         successor: [T, N] V of the true successor of each step.
 

@@ -22,7 +22,7 @@ class Lane:
 
 
 class Actor:
-    """Steps `env` for one lane, advances the clock by the valid rows, keeps finished episodes until they are taken."""
+    """Steps `env` for one lane, advances the clock by what is valid, keeps finished episodes until they are taken."""
 
     def __init__(self, env: Env, lane: Lane, clock: Clock) -> None:
         self.env, self.lane, self.clock = env, lane, clock
@@ -31,7 +31,7 @@ class Actor:
         self.episodes: list[tuple[int, Episode]] = []
 
     def reset(self, seed: int) -> None:
-        """Begin every row anew."""
+        """Begin every environment anew."""
         self.seed = seed
         now = self.env.reset(seed)
         self.obs, self.is_first, self.turn = now.obs, now.is_first, now.turn
@@ -39,7 +39,7 @@ class Actor:
         self.recurrent_state = self.agent.initial(self.env.spec.num_envs)
 
     def step(self) -> Sequence[tuple[Lane, Step]]:
-        """Act in every row once; one transition of every row, per lane."""
+        """Act in every environment once; return one transition of each, per lane."""
         obs, first, recurrent_state = self.obs, self.is_first, self.recurrent_state
         act = self.agent.act(obs, first, recurrent_state, self.clock)
         if self.turn is not None:

@@ -1,4 +1,4 @@
-"""`Block`: memory that a parent and its environment workers share, as arrays of all rows."""
+"""`Block`: memory that a parent and its environment workers share, as arrays of all environments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINE = 64
 
 
 class Block:
-    """Two sets of observations and rewards in turn, true successors, and actions; each [N, ...] for N rows.
+    """Two sets of observations and rewards in turn, true successors, and actions; each [N, ...] for N environments.
 
     Args:
         spec: of all rows.

@@ -36,7 +36,7 @@ CLOSE = b"2"
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a run's environments; the plan travels as the words the user typed."""
+    """Some of a run's environments; the plan travels as the words the user typed."""
 
     algorithm: str
     env: str
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Ended:
-    """The news of a step in which an episode ended or began; arrays for the rows of one worker."""
+    """The news of a step in which an episode ended or began; arrays for the environments of one worker."""
 
     terminated: Array
     truncated: Array
@@ -60,12 +60,12 @@ class Ended:
 
 
 def serve(part: Part, parent: Connection, lifeline: Connection) -> None:
-    """Step the rows of a part until the parent is gone."""
+    """Step the environments of a part until the parent is gone."""
     attend(lambda: _Server(part, parent).run(), parent, lifeline)
 
 
 class _Server:
-    """The rows of one worker, and its talk with the parent."""
+    """The environments of one worker, and its talk with the parent."""
 
     def __init__(self, part: Part, parent: Connection) -> None:
         self.part, self.parent = part, parent

@@ -1,7 +1,7 @@
 """`EnvWorkers`: the environments of one actor in several processes, each of which steps several of them.
 
 One block of shared memory, and one message per worker and step in each direction: a message costs as much as many
-environments' step, which is why no worker has a single row where it could have more.
+environments' step, which is why no worker has a single environment where it could have more.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EnvWorkers:
         self._told: dict[str, list[object]] = {}
 
     def reset(self, seed: int) -> Timestep:
-        """Start every row, from the seed that it has in one process too."""
+        """Start every environment, from the seed that it has in one process too."""
         self._turn, self._ready = 1 - self._turn, True
         self._ask("reset", seed, self._turn)
         obs, reward = self._block.obs[self._turn], self._block.reward[self._turn]
@@ -75,7 +75,7 @@ class EnvWorkers:
         return Timestep.opening(obs, reward, self._always, self._never)
 
     def step(self, action: Array) -> Timestep:
-        """Step every row with its action [N, ...]."""
+        """Step every environment with its action [N, ...]."""
         if not self._ready or action.shape != self._block.action.shape:
             wrong = f"the actions have shape {action.shape}, expected {self._block.action.shape}"
             raise BadEnv(f"{self.spec.id}: {wrong if self._ready else 'step was called before reset'}")
@@ -122,7 +122,7 @@ class EnvWorkers:
         return self
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Set attributes, in each row from its next reset on."""
+        """Set attributes, in each environment from its next reset on."""
         self._ask("configure", dict(settings))
 
     def limit(self, steps: int) -> None:
@@ -220,7 +220,8 @@ class EnvWorkers:
     def _failed(self, remote: Remote, how: str, details: str = "") -> WorkerFailed:
         """Return what happened, where and when; nobody is left behind."""
         rows = self._rows[remote.rank]
-        where = f"row {rows.start}" if rows.stop - rows.start == 1 else f"rows {rows.start} to {rows.stop - 1}"
-        sentence = f"{self.spec.id}: in step {self._steps} the environment worker of {where} {how}"
+        one = rows.stop - rows.start == 1
+        where = f"environment {rows.start}" if one else f"environments {rows.start} to {rows.stop - 1}"
+        sentence = f"{self.spec.id}: in step {self._steps} the worker of {where} {how}"
         self._end()
         return WorkerFailed(sentence, details or sentence)

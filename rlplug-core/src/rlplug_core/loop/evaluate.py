@@ -20,7 +20,7 @@ LONGEST, SHORT_RUN = 27_000, 1_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
-    """Undiscounted returns and lengths of the episodes, one per row; and what they said, if any did.
+    """Undiscounted returns and lengths of the episodes, one per environment; and what they said, if any did.
 
     `successes` says whether each succeeded, `infos` which numbers were in the `info` of its last step. With many agents
     in one world an episode has a return for each of its `agents`. `cut` is the number of rows whose episode did not end
@@ -114,7 +114,7 @@ def longest(env: Env, clock: Clock) -> int:
 
 
 def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:
-    """Play the first episode of every row of `env`, so that short episodes count no more than long ones.
+    """Play the first episode of each of the environments, so that short episodes count no more than long ones.
 
     Greedily, unless it shall `explore` as it did in training at the clock's progress.
     """

@@ -61,7 +61,7 @@ class Runner(Protocol):
         ...
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Set attributes of the environments, in each row from its next episode on."""
+        """Set attributes of the environments, in each one from its next episode on."""
         ...
 
     def snapshot(self) -> Learner[Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None = None) -> Env:
-    """An environment of `num_envs` rows: by id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
+    """`num_envs` environments as one: by id, `distribution/namespace/id`, `module:Name` or `./file.py:Name`.
 
     Such a name is a class or a function; `rlplug_core.plugins.foreign.made` says of which kind.
 

@@ -100,7 +100,7 @@ def _beginning(first: object, make: Callable[[], object]) -> Callable[[], object
 
 
 def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:
-    """Rows of single environments."""
+    """Single environments side by side."""
     from rlplug_core.protocols import SupportsAdopt
 
     adopter = build(usable("envs", DEFAULT))
@@ -143,7 +143,7 @@ def is_environment(code: object) -> bool:
 
 
 def checked(env: Any, name: str, num_envs: int | None) -> Env:
-    """`env`, if it is an environment of ours with as many rows.
+    """`env`, if it is an environment of ours with as many environments.
 
     Raises:
         UsageError: it has another number. PluginError: it is something else.

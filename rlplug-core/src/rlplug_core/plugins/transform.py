@@ -43,7 +43,7 @@ class Transform:
     What lies below hands out the same arrays and timesteps again: a wrapper writes into none of them. Its own arrays
     must stay valid until the second next call, so two in turn are enough. One that changes observations sets
     `self.spec`, and says in `observe` what becomes of them; one with a state of its own adds it to both state methods.
-    What a wrapper learns of all rows, such as moments, reaches evaluations only by `learned` and `freeze`.
+    What a wrapper learns of all environments, such as moments, reaches evaluations only by `learned` and `freeze`.
     """
 
     Config: ClassVar[type[Any]] = Config
@@ -74,7 +74,7 @@ class Transform:
             self.env.load_state_dict(state["env"])
 
     def learned(self) -> State:
-        """Return what wrappers below have learned; one that learns adds its own to it, for any number of rows."""
+        """Return what wrappers below have learned; one that learns adds its own, for any number of environments."""
         return learned(self.env)
 
     def freeze(self, state: State) -> None:
@@ -82,7 +82,7 @@ class Transform:
         freeze(self.env, state)
 
     def configure(self, settings: Mapping[str, object]) -> None:
-        """Set attributes of the environment below, in each row from its next reset on."""
+        """Set attributes of the environment below, in each environment from its next reset on."""
         configure(self.env, settings)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
@@ -99,7 +99,7 @@ class Transform:
         return self.env.action_space if isinstance(self.env, SupportsActionSpace) else self.env.spec.action
 
     def info(self, key: str) -> list[Any]:
-        """Return what the last step's `info` says under `key`, for each row; None where it says nothing."""
+        """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
         return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.spec.num_envs
 
     @property
@@ -150,7 +150,7 @@ def freeze(env: Env, state: State) -> None:
 
 
 def configure(env: Env, settings: Mapping[str, object]) -> None:
-    """Set attributes of an environment, in each row from its next reset on.
+    """Set attributes of an environment, in each environment from its next reset on.
 
     Raises:
         UsageError: it has no such attributes, or cannot be told.

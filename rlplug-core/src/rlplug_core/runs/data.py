@@ -63,10 +63,10 @@ class Recording:
 def record(
     plan: Plan, directory: RunDirectory, path: Path, steps: int, num_envs: int, seed: int | None, conditions: Conditions
 ) -> Recording:
-    """Let a checkpoint act for `steps` steps, summed over `num_envs` rows, and write its transitions to a new file.
+    """Let a checkpoint act for `steps` steps, summed over `num_envs` environments, and write them to a new file.
 
-    Observations are those that the agent saw. Rewards and actions are the environment's, as in evaluations. The rows
-    follow each other; the last step of each counts as truncated.
+    Observations are those that the agent saw. Rewards and actions are the environment's, as in evaluations. One
+    environment's follow another's; the last step of each counts as truncated.
 
     Raises:
         UsageError: the file exists, or there is no such checkpoint. NotWritten: the disk takes no more.

@@ -71,7 +71,7 @@ class Gymnasium:
         return sorted(id for id, spec in gymnasium.registry.items() if not _is_gone(spec))
 
     def make(self, id: str, num_envs: int) -> Env:
-        """`num_envs` rows of the environment, as one native vector where that is measured to be faster.
+        """`num_envs` environments, as one native vector where that is measured to be faster.
 
         Raises UnknownEnv with the nearest names, MissingPackage with the line that installs what is missing.
         """
@@ -254,7 +254,7 @@ def _limit(spec: EnvSpec) -> int:
 
 
 def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
-    """One environment without the checker, and without the wrappers whose work `SerialEnvs` does for all rows."""
+    """One environment without the checker, and without the wrappers whose work `SerialEnvs` does for all."""
     env, where = _plain(spec, render_mode), str(spec.entry_point)
     if where.startswith(minigrid.MODULE):
         return minigrid.without_mission(env)

@@ -74,7 +74,7 @@ def fingerprint(model: object) -> str:
 def undisturbed() -> Iterator[None]:
     """Leave out what MuJoCo has to say about Gymnasium's model files, which are not the user's to change.
 
-    It says so once for every row, on the terminal and in a file MUJOCO_LOG.TXT of the working directory.
+    It says so once for every environment, on the terminal and in a file MUJOCO_LOG.TXT of the working directory.
 
     Raises:
         ModuleNotFoundError: MuJoCo is not installed.

@@ -1,0 +1,56 @@
+"""The field's words, in American spelling: no option, page or name of a function speaks otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.config.schema import schema
+from rlplug_core.plugins import algorithm
+from rlplug_core.plugins.known import KNOWN
+
+ROOT = Path(__file__).parents[2]
+#: Names that options once had.
+OLD = (
+    "rows|total.steps|clip|lr|batch|epochs|start|updates|policy.every|target.every|epsilon.until|epsilon.bends|"
+    "epsilon.end|verdict|verdict.episodes|lam|entropy|value|kl.stop|standardise|anneal|gradient.clip|rule|optimiser|"
+    "units|memory|stop.after|acting|keep|decay|sigma|carry"
+)
+#: Beginnings of words that British and American English write differently, as the former does.
+BRITISH = (
+    "behaviour|colour|favour|honour|neighbour|artefact|judgement|catalogue|programme|defence|analyse|cancelled|"
+    "labelled|modelled|travelled|normalis|standardis|optimis(?!m)|initialis|summaris|recognis|organis|minimis|"
+    "maximis|vectoris|regularis|discretis|quantis|synchronis|randomis|penalis|generalis|prioritis|serialis|parallelis"
+)
+#: Where the past and other libraries speak.
+SPARED = {"CHANGELOG.md", "RESULTS.md", "words.md", "synonyms.csv", "test_words.py", "test_synonyms.py"}
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every text of the repository with its name."""
+    places = ["rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli", "docs", "examples", "tests", "bench"]
+    files = [path for place in places for path in (ROOT / place).rglob("*")] + [*ROOT.glob("*.*")]
+    for path in files:
+        if path.suffix in (".md", ".py", ".toml", ".template", ".ipynb", ".svg") and path.name not in SPARED:
+            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+def test_no_option_has_an_old_name() -> None:
+    names = {option.name for option in schema(RunOptions)}
+    names |= {option.name for name in KNOWN["algorithms"] for option in schema(algorithm(name).Config)}
+    assert len(names) > 100
+    assert not [name for name in names if re.fullmatch(OLD, name)]
+
+
+def test_no_page_shows_an_old_option() -> None:
+    shown = re.compile(rf"(?<![\w-])--(?:{OLD})(?![\w-])")
+    wrong = [f"{name}: {found}" for name, text in pages() for found in shown.findall(text)]
+    assert not wrong, wrong
+
+
+def test_spelling_is_american() -> None:
+    spelled = re.compile(rf"(?:\b|_)(?:{BRITISH})\w*", re.IGNORECASE)
+    wrong = [f"{name}: {found}" for name, text in pages() for found in spelled.findall(text)]
+    assert not wrong, wrong
