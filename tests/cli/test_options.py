@@ -89,7 +89,7 @@ def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> 
 def test_help_shows_type_default_and_meaning(rlplug: Callable[..., Any]) -> None:
     text = rlplug("run", "a2c", "--help").out
     assert "Loss:" in text
-    assert "Every run:" in text
+    assert "Evaluation:" in text
     assert "--gamma NUMBER" in text
     assert "discount per step  [0.99]" in text
     assert "--anneal-lr / --no-anneal-lr" in text

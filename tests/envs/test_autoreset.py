@@ -197,7 +197,7 @@ class Broken(Batched):
         (0, np.zeros((1, 1)), r": the observation has shape \(1, 1\), its observation space says \(2, 1\)"),
         (1, 1.0, r", step 2: reward has the shape \(\); give an array of shape \(2,\)"),
         (1, ["1", "2"], r", environment 0, step 2 of its episode: the reward is .*'1'.*; give a number"),
-        (2, [False, "no"], r", row [01], step 2 of its episode: terminated is .*; give True or False"),
+        (2, [False, "no"], r", environment [01], step 2 of its episode: terminated is .*; give True or False"),
         (3, True, r", step 2: truncated has the shape \(\); give an array of shape \(2,\)"),
     ],
 )

@@ -12,7 +12,7 @@ from rlplug_core.errors import UsageError, did_you_mean
 #: Command to module and summary, in the order of the help.
 COMMANDS = {
     "run": ("run", "Train an algorithm on an environment."),
-    "resume": ("resume", "Go on with an interrupted run, to the same bits."),
+    "resume": ("resume", "Continue an interrupted run, to the same bits."),
     "evaluate": ("evaluate", "Play episodes with a run's checkpoints and sum up their returns."),
     "play": ("play", "Watch a run's policy in a window, or as a film."),
     "record": ("record", "Write what a run's policy does as a data set."),
@@ -24,12 +24,12 @@ COMMANDS = {
     "plot": ("plot", "Draw learning curves of runs."),
     "tune": ("tune", "Search for an algorithm's best options."),
     "ui": ("ui", "Open the MLflow UI on the runs."),
-    "sync": ("sync", "Send to MLflow what it has not got of a run."),
+    "sync": ("sync", "Send to MLflow what is missing there of a run."),
     "list": ("list", "List algorithms, wrappers, controllers, and environments by family."),
     "info": ("info", "Show an algorithm, a wrapper, a controller or an environment."),
     "plugins": ("plugins", "List plugins, and why one cannot be used."),
     "new": ("new", "Make a new plugin that works, to be changed."),
-    "check": ("check", "Hold an algorithm to the contract, for its author."),
+    "check": ("check", "Check that a plugin keeps the contract, for its author."),
     "index": ("index", "Write the index of a plugin, for its author."),
     "doctor": ("doctor", "Examine this installation."),
 }
@@ -69,8 +69,9 @@ class Root(click.Group):
 
 
 EPILOG = """\b
-Everywhere: -P no:NAME switches a plugin off, --traceback shows where an error arose.
-For completion in bash: eval "$(_RLPLUG_COMPLETE=bash_source rlplug)"; zsh and fish likewise."""
+Everywhere: -P no:NAME switches a plugin off, --traceback shows where an error
+arose. For completion in bash: eval "$(_RLPLUG_COMPLETE=bash_source rlplug)";
+zsh and fish likewise."""
 
 app = Root(
     name="rlplug",

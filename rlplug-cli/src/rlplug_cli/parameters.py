@@ -119,7 +119,7 @@ def shown(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple) and value:
         return ",".join(map(str, value))
-    return str(value) if value not in (None, [], ()) else "none"
+    return str(value) if value not in (None, [], (), "") else "none"
 
 
 def spelled(option: Option, value: Any) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 #: Sections that algorithms share: their titles, and patterns of the options in them.
 SHARED = {
     "How long and how much data": (
         "total_timesteps", "num_envs", "n_steps", "batch_size", "n_epochs", "buffer_*", "learning_starts", "train_freq",
-        "gradient_steps", "replay_ratio", "n_step", "random_steps",
+        "gradient_steps", "replay_ratio", "n_step", "random_steps", "her",
     ),
     "Exploration": ("exploration_*", "eval_eps", "softmax_temperature", "noisy*", "action_noise", "noise_*"),
     "Loss": (
@@ -20,21 +20,33 @@ SHARED = {
     ),
     "Network": ("net", "net.*", "critic_net.*", "dueling", "recurrent_*", "renorm_*"),
     "Optimizer": (
-        "*learning_rate", "anneal_lr", "optimizer", "optimizer_kwargs.*", "max_grad_norm", "n_critic_updates",
-        "*kfac_*", "cg_*", "line_search_max_iter", "sub_sampling_factor",
+        "*learning_rate", "anneal_lr", "optimizer", "momentum", "optimizer_kwargs.*", "max_grad_norm",
+        "n_critic_updates", "*kfac_*", "cg_*", "line_search_max_iter", "sub_sampling_factor",
     ),
+}  # fmt: skip
+#: Sections of the options that every run has.
+RUNS = {
+    "Seed and end of the run": (
+        "seed", "max_episodes", "max_seconds", "target_return", "early_stopping_*", "lr_*", "min_delta", "controller",
+    ),
+    "Evaluation": ("eval_*", "final_eval_*", "record_every"),
+    "Checkpoints and logs": ("checkpoint_every", "keep_checkpoints", "log", "log_every"),
+    "Starting weights and data sets": ("init", "init_parts", "dataset", "offline"),
+    "Wrappers, processes and devices": ("*",),
 }  # fmt: skip
 
 
 def titles(algorithm: str) -> Iterable[str]:
     """Return the titles of all sections: what is particular to an algorithm comes after how long it trains."""
     first, *rest = SHARED
-    return (first, f"Options of {algorithm}", *rest, "Every run", "Input and output")
+    return (first, f"Options of {algorithm}", *rest, *RUNS, "Input and output")
 
 
 def title(option: str, algorithm: str, own: bool) -> str:
-    """Return the section of an option: a shared one, the algorithm's, or that of every run's other options."""
-    for section, patterns in SHARED.items():
-        if any(fnmatchcase(option, pattern) for pattern in patterns):
-            return section
-    return f"Options of {algorithm}" if own else "Every run"
+    """Return the section of an option: one that algorithms share, the algorithm's own, or one of those of every run."""
+    return _section(option, SHARED) or (f"Options of {algorithm}" if own else _section(option, RUNS))
+
+
+def _section(option: str, sections: Mapping[str, Sequence[str]]) -> str:
+    found = (title for title, patterns in sections.items() if any(fnmatchcase(option, one) for one in patterns))
+    return next(found, "")

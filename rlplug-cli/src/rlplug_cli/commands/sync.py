@@ -12,7 +12,7 @@ from rlplug_core.errors import RlplugError, plain
 @click.command("sync")
 @click.argument("run")
 def command(run: str) -> None:
-    """Send to MLflow what it has not got of RUN, a path or a name in runs/."""
+    """Send to MLflow what is missing there of RUN, a path or a name in runs/."""
     from rlplug_cli.mlflow.mirror import Mirror
     from rlplug_core.runs.directory import RunDirectory
 

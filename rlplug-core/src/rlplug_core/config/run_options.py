@@ -22,8 +22,8 @@ class RunOptions(Config):
     lr_patience: Natural = 0  # reduce learning rates after this many evaluations without improvement; 0 for never
     lr_factor: Share = 0.5  # multiply learning rates by this when they are reduced
     min_delta: NonNegative = 0.0  # an evaluation improves on the best one if it exceeds it by more than this
-    wrap: Repeated = ()  # wrapper, NAME or NAME:option=value,…; each further one goes around the ones before
-    controller: Repeated = ()  # what steers the run by its results, NAME or NAME:option=value,…; several are all told
+    wrap: Repeated = ()  # wrapper, NAME or NAME:option=value,…; may be repeated, the last one is the outermost
+    controller: Repeated = ()  # controller that steers the run, NAME or NAME:option=value,…; may be repeated
     runner: Literal["auto", "sync", "async", "decoupled"] = "auto"  # training loop; auto takes the algorithm's first
     workers: Count = 2  # number of worker processes of the async runner
     actors: Count = 2  # number of actor processes of the decoupled runner
@@ -52,6 +52,6 @@ class RunOptions(Config):
     worker_timeout: Positive = 60.0  # seconds without a message after which a worker counts as hung
     record_every: Natural = 0  # env steps between films of an evaluation's first episode; 0 for none
     init: str = ""  # begin with the weights of this run, checkpoint or export
-    init_parts: tuple[str, ...] = ("policy", "critic")  # what of it: policy, critic, optimizer, buffer
+    init_parts: tuple[str, ...] = ("policy", "critic")  # what to take from there: policy, critic, optimizer, buffer
     dataset: str = ""  # fill the replay buffer from this data set: FILE.npz or minari:ID
     offline: bool = False  # learn from the data set alone: steps are updates, the environment only evaluates
