@@ -11,14 +11,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from results import machine, write_section
-from torch import nn
+from torch import Tensor, nn
 
 from rlplug_core.clock import Clock
 from rlplug_core.config.run_options import RunOptions
@@ -33,20 +33,30 @@ from rlplug_core.types import Result
 GAMMA, STEPS, ENTROPY, VALUE, CLIP, LR = 0.99, 5, 0.01, 0.5, 0.5, 7e-4
 
 
-def bare(rows: int, total: int, learn: bool) -> float:
+def bare(num_envs: int, total: int, learn: bool) -> float:
     """A2C on CartPole without any framework; seconds for `total` vector steps, with learning or without."""
     torch.manual_seed(1)
-    rng = np.random.default_rng(1)
-    envs = [gymnasium.make("CartPole-v1", disable_env_checker=True) for _ in range(rows)]
     policy = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
     critic = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
     flat, gradient = flatten([*policy.parameters(), *critic.parameters()])
     square = torch.zeros_like(flat)
-    layers = [[(m.weight.detach().numpy().T, m.bias.detach().numpy()) for m in net if isinstance(m, nn.Linear)]
-              for net in (policy, critic)]  # fmt: skip
+    scores, value = host_forward(policy), host_forward(critic)
+    acting = Acting(num_envs, scores)
+    began = time.perf_counter()
+    for _ in range(total // STEPS):
+        acting.collect()
+        if learn:
+            loss_of(acting, policy, critic, value).backward()
+            rmsprop(flat, gradient, square)
+    return time.perf_counter() - began
 
-    def forward(net: int, values: Any) -> Any:
-        (w0, b0), (w1, b1), (w2, b2) = layers[net]
+
+def host_forward(network: nn.Sequential) -> Callable[[Any], Any]:
+    """The network in numpy on views of its parameters, [B, 4] to [B, outputs]."""
+    layers = [(m.weight.detach().numpy().T, m.bias.detach().numpy()) for m in network if isinstance(m, nn.Linear)]
+    (w0, b0), (w1, b1), (w2, b2) = layers
+
+    def forward(values: Any) -> Any:
         values = values.dot(w0)
         values += b0
         np.tanh(values, out=values)
@@ -57,68 +67,94 @@ def bare(rows: int, total: int, learn: bool) -> float:
         values += b2
         return values
 
-    all_obs = np.zeros((STEPS + 1, rows, 4), np.float32)
-    actions, rewards = np.zeros((STEPS, rows), np.int64), np.zeros((STEPS, rows), np.float32)
-    terminated, ended = np.zeros((STEPS, rows), bool), np.zeros((STEPS, rows), bool)
-    noise, used = rng.gumbel(size=(256, rows, 2)).astype(np.float32), 0
-    returns: list[float] = []
-    running = [0.0] * rows
-    obs = np.stack([env.reset(seed=row)[0] for row, env in enumerate(envs)])
-    began = time.perf_counter()
-    for _ in range(total // STEPS):
-        cuts: list[tuple[int, int, Any]] = []
+    return forward
+
+
+class Acting:
+    """Environments, and the arrays of the rollout that was collected in them last."""
+
+    def __init__(self, num_envs: int, scores: Callable[[Any], Any]) -> None:
+        self.rng, self.scores, self.num_envs = np.random.default_rng(1), scores, num_envs
+        self.envs = [gymnasium.make("CartPole-v1", disable_env_checker=True) for _ in range(num_envs)]
+        self.all_obs = np.zeros((STEPS + 1, num_envs, 4), np.float32)
+        self.actions, self.rewards = np.zeros((STEPS, num_envs), np.int64), np.zeros((STEPS, num_envs), np.float32)
+        self.terminated, self.ended = np.zeros((STEPS, num_envs), bool), np.zeros((STEPS, num_envs), bool)
+        #: Step, environment and true successor of each truncation.
+        self.cuts: list[tuple[int, int, Any]] = []
+        self.draw()
+        self.returns: list[float] = []
+        self.running = [0.0] * num_envs
+        self.obs = np.stack([env.reset(seed=number)[0] for number, env in enumerate(self.envs)])
+
+    def draw(self) -> None:
+        """Gumbel noise for the next 256 steps."""
+        self.noise, self.used = self.rng.gumbel(size=(256, self.num_envs, 2)).astype(np.float32), 0
+
+    def collect(self) -> None:
+        """Take a rollout of `STEPS` steps."""
+        obs, rewards, terminated, ended, running = self.obs, self.rewards, self.terminated, self.ended, self.running
+        self.cuts = cuts = []
         for t in range(STEPS):
-            all_obs[t] = obs
-            if used == 256:
-                noise, used = rng.gumbel(size=(256, rows, 2)).astype(np.float32), 0
-            action = (forward(0, obs) + noise[used]).argmax(-1)
-            used += 1
-            actions[t] = action
+            self.all_obs[t] = obs
+            if self.used == 256:
+                self.draw()
+            action = (self.scores(obs) + self.noise[self.used]).argmax(-1)
+            self.used += 1
+            self.actions[t] = action
             choices = action.tolist()
-            for row, env in enumerate(envs):
-                seen, reward, dead, cut, _ = env.step(choices[row])
-                rewards[t, row], terminated[t, row], ended[t, row] = reward, dead, dead or cut
-                running[row] += reward
+            for number, env in enumerate(self.envs):
+                seen, reward, dead, cut, _ = env.step(choices[number])
+                rewards[t, number], terminated[t, number], ended[t, number] = reward, dead, dead or cut
+                running[number] += reward
                 if dead or cut:
                     if cut and not dead:
-                        cuts.append((t, row, seen))
-                    returns.append(running[row])
-                    running[row] = 0.0
+                        cuts.append((t, number, seen))
+                    self.returns.append(running[number])
+                    running[number] = 0.0
                     seen, _ = env.reset()
-                obs[row] = seen
-        all_obs[STEPS] = obs
-        if not learn:
-            continue
-        values = forward(1, all_obs.reshape(-1, 4)).reshape(STEPS + 1, rows)
-        successor = values[1:]
-        if cuts:
-            successor = successor.copy()
-            for t, row, seen in cuts:
-                successor[t, row] = forward(1, seen[None])[0, 0]
-        value = values[:-1]
-        delta = rewards + GAMMA * successor * ~terminated - value
-        decay = GAMMA * ~ended
-        advantage = np.empty_like(delta)
-        follow = np.zeros(rows, np.float32)
-        for t in range(STEPS - 1, -1, -1):
-            follow = delta[t] + decay[t] * follow
-            advantage[t] = follow
-        target = torch.from_numpy((advantage + value).reshape(-1))
-        batch, act = torch.from_numpy(all_obs[:-1].reshape(-1, 4)), torch.from_numpy(actions.reshape(-1))
-        gain = torch.from_numpy(advantage.reshape(-1))
-        log_probs = policy(batch).log_softmax(-1)
-        chosen = log_probs.gather(-1, act.unsqueeze(-1)).squeeze(-1)
-        entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
-        loss = (
-            -(chosen * gain).mean() - ENTROPY * entropy + VALUE * (critic(batch).squeeze(-1) - target).square().mean()
-        )
-        loss.backward()
-        norm = torch.linalg.vector_norm(gradient)
-        gradient.mul_((CLIP / (norm + 1e-6)).clamp_(max=1.0))
-        square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
-        flat.addcdiv_(gradient, (square + 1e-5).sqrt_(), value=-LR)
-        gradient.zero_()
-    return time.perf_counter() - began
+                obs[number] = seen
+        self.all_obs[STEPS] = obs
+
+
+def loss_of(acting: Acting, policy: nn.Module, critic: nn.Module, value_of: Callable[[Any], Any]) -> Tensor:
+    """A2C's loss of the rollout that was collected last."""
+    advantage, value = returns(acting, value_of)
+    target = torch.from_numpy((advantage + value).reshape(-1))
+    batch = torch.from_numpy(acting.all_obs[:-1].reshape(-1, 4))
+    act, gain = torch.from_numpy(acting.actions.reshape(-1)), torch.from_numpy(advantage.reshape(-1))
+    log_probs = policy(batch).log_softmax(-1)
+    chosen = log_probs.gather(-1, act.unsqueeze(-1)).squeeze(-1)
+    entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
+    error = critic(batch).squeeze(-1) - target
+    loss: Tensor = -(chosen * gain).mean() - ENTROPY * entropy + VALUE * error.square().mean()
+    return loss
+
+
+def returns(acting: Acting, value_of: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Advantages [STEPS, N] of bootstrapped returns, and the values [STEPS, N] that they are over."""
+    values = value_of(acting.all_obs.reshape(-1, 4)).reshape(STEPS + 1, acting.num_envs)
+    value, successor = values[:-1], values[1:]
+    if acting.cuts:
+        successor = successor.copy()
+        for t, number, seen in acting.cuts:
+            successor[t, number] = value_of(seen[None])[0, 0]
+    delta = acting.rewards + GAMMA * successor * ~acting.terminated - value
+    decay = GAMMA * ~acting.ended
+    advantage = np.empty_like(delta)
+    follow = np.zeros(acting.num_envs, np.float32)
+    for t in range(STEPS - 1, -1, -1):
+        follow = delta[t] + decay[t] * follow
+        advantage[t] = follow
+    return advantage, value
+
+
+def rmsprop(flat: Tensor, gradient: Tensor, square: Tensor) -> None:
+    """Clip the gradient and take a step of RMSProp, in place."""
+    norm = torch.linalg.vector_norm(gradient)
+    gradient.mul_((CLIP / (norm + 1e-6)).clamp_(max=1.0))
+    square.mul_(0.99).addcmul_(gradient, gradient, value=0.01)
+    flat.addcdiv_(gradient, (square + 1e-5).sqrt_(), value=-LR)
+    gradient.zero_()
 
 
 class Nothing:
@@ -130,18 +166,18 @@ class Nothing:
     def watch(self, progress: Progress) -> None: ...
 
 
-def framework(rows: int, total: int, learn: bool) -> float:
+def framework(num_envs: int, total: int, learn: bool) -> float:
     """The same through rlplug's plan, runner and events; seconds for `total` vector steps."""
     never = 10**12
     options = {
-        "total_timesteps": total * rows, "num_envs": rows, "gae_lambda": 1.0, "n_steps": STEPS, "learning_rate": LR,
+        "total_timesteps": total * num_envs, "num_envs": num_envs, "gae_lambda": 1.0, "n_steps": STEPS, "learning_rate": LR,
     }  # fmt: skip
     plan = Plan.make("a2c", "CartPole-v1", options)
-    clock = Clock(total * rows)
+    clock = Clock(total * num_envs)
     runner = build(plan, clock)
     if not learn:
         runner.snapshot().update = lambda batch, clock: Result({})  # type: ignore[method-assign]
-    run = RunOptions(total_timesteps=total * rows, eval_every=never, checkpoint_every=never)
+    run = RunOptions(total_timesteps=total * num_envs, eval_every=never, checkpoint_every=never)
     events = Events(runner, run, Nothing())
     began = time.perf_counter()
     runner.run(events.poll)
@@ -157,19 +193,21 @@ def main() -> None:
     asked = parser.parse_args()
     set_torch(1)
     lines = [
-        "| rows | what | bare, µs per vector step | rlplug | added (median of pairs) | share of the whole | bar |",
+        "| environments | what | bare, µs per vector step | rlplug | added (median of pairs) | share of the whole | bar |",
         "|---|---|---|---|---|---|---|",
     ]
-    for rows, learn, bar in ((1, False, "≤ 6 µs"), (1, True, "≤ 6 µs"), (8, False, ""), (8, True, "≤ 10 %")):
+    for num_envs, learn, bar in ((1, False, "≤ 6 µs"), (1, True, "≤ 6 µs"), (8, False, ""), (8, True, "≤ 10 %")):
         total = asked.steps
-        bare(rows, 2_000, learn), framework(rows, 2_000, learn)
-        pairs = [(bare(rows, total, learn), framework(rows, total, learn)) for _ in range(asked.pairs)]
+        bare(num_envs, 2_000, learn), framework(num_envs, 2_000, learn)
+        pairs = [(bare(num_envs, total, learn), framework(num_envs, total, learn)) for _ in range(asked.pairs)]
         ours, theirs = [f / total * 1e6 for _, f in pairs], [b / total * 1e6 for b, _ in pairs]
         added = statistics.median(f - b for f, b in zip(ours, theirs, strict=True))
         share = statistics.median(f / b - 1 for f, b in zip(ours, theirs, strict=True))
         what = "act, step, store, learn" if learn else "act, step, store"
         bare_us, rlplug_us = statistics.median(theirs), statistics.median(ours)
-        lines.append(f"| {rows} | {what} | {bare_us:.1f} | {rlplug_us:.1f} | {added:.1f} µs | {share:.1%} | {bar} |")
+        lines.append(
+            f"| {num_envs} | {what} | {bare_us:.1f} | {rlplug_us:.1f} | {added:.1f} µs | {share:.1%} | {bar} |"
+        )
     table = "\n".join(lines)
     print(table)
     write_section("overhead", f"{machine()}\n\n`python bench/overhead.py --pairs {asked.pairs}`\n\n{table}")
