@@ -170,7 +170,8 @@ def framework(num_envs: int, total: int, learn: bool) -> float:
     """The same through rlplug's plan, runner and events; seconds for `total` vector steps."""
     never = 10**12
     options = {
-        "total_timesteps": total * num_envs, "num_envs": num_envs, "gae_lambda": 1.0, "n_steps": STEPS, "learning_rate": LR,
+        "total_timesteps": total * num_envs, "num_envs": num_envs, "gae_lambda": 1.0, "n_steps": STEPS,
+        "learning_rate": LR,
     }  # fmt: skip
     plan = Plan.make("a2c", "CartPole-v1", options)
     clock = Clock(total * num_envs)
@@ -193,7 +194,7 @@ def main() -> None:
     asked = parser.parse_args()
     set_torch(1)
     lines = [
-        "| environments | what | bare, µs per vector step | rlplug | added (median of pairs) | share of the whole | bar |",
+        "| environments | what | bare, µs per vector step | rlplug | added (median) | share | bar |",
         "|---|---|---|---|---|---|---|",
     ]
     for num_envs, learn, bar in ((1, False, "≤ 6 µs"), (1, True, "≤ 6 µs"), (8, False, ""), (8, True, "≤ 10 %")):
