@@ -49,6 +49,11 @@ def test_a_run_says_what_it_is(run: Run) -> None:
     assert repr(load(run)).startswith("Policy(")
 
 
+def test_a_curve_that_no_run_has_is_named(run: Run) -> None:
+    with pytest.raises(UsageError, match=r"no curve 'eval/retrun_mean'; did you mean 'eval/return_mean'"):
+        run.curve("eval/retrun_mean")
+
+
 def test_curves_are_columns_of_one_length(run: Run) -> None:
     columns = run.curves()
     assert columns["step"].tolist() == [20, 40, 60, 80, 100, 120]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,34 @@ from rlplug_core.config.options import Config
 class Plain(Algorithm):
     Config = Config
 """
+
+
+SCRIPT = """
+import rlplug_core
+from torch import nn
+def make(space, net):
+    return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh()), 8
+def train(make):
+    options = {"net": {"factory": make, "hidden": [4]}, "total_timesteps": 64, "n_steps": 8, "eval_every": 64,
+               "eval_episodes": 1, "final_eval_episodes": 1}
+    return rlplug_core.train("a2c", "CartPole-v1", options, name="own")
+if __name__ == "__main__":
+    try:
+        train(lambda space, net: None)
+    except rlplug_core.UsageError as error:
+        print(error)
+    run = train(make)
+    print(run.options["net.factory"], run.options["net.hidden"])
+"""
+
+
+def test_a_function_is_given_from_python(place: Path) -> None:
+    """By its name, which a resume imports; a lambda has none."""
+    Path("script.py").write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, "script.py"], check=True, capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert first.startswith("net.factory: lambda is a lambda, which no other process can import")
+    assert second == f"{place}/script.py:make [4]"
 
 
 def test_completion_offers_files() -> None:

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rlplug_cli.app import app
 from rlplug_core.testing.distributions import write_distribution
 
 #: What these commands may load besides the standard library and rlplug itself.
@@ -90,6 +92,8 @@ def test_doctor_adds_hooks_alone() -> None:
         ("rlplug run a2c CartPole-v1 --runner a", "async"),
         ("rlplug run ./f", "./f"),
         ("rlplug run ./f.py:C CartPole-v1 --see", "--seed"),
+        ("rlplug run ppo CartPole-v1 --set net.hi", "net.hidden="),
+        ("rlplug run ppo cartp", "CartPole-v1"),
     ],
 )
 def test_completion_is_light(words: str, found: str) -> None:
@@ -97,6 +101,34 @@ def test_completion_is_light(words: str, found: str) -> None:
     result = call(_RLPLUG_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=number)
     assert found in str(result["out"]), result
     assert is_light(result), result["loaded"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("rlplug resume ", ["one", "sweep/two"]),
+        ("rlplug evaluate sw", ["sweep/two"]),
+        ("rlplug runs rm one sweep/", ["sweep/two"]),
+        ("rlplug compare sw", ["sweep", "sweep/two"]),
+        ("rlplug run ppo CartPole-v1 --init o", ["one"]),
+        ("rlplug play one --checkpoint st", ["step-000000000010"]),
+        ("rlplug evaluate one --checkpoint b", ["best", "best-000000000005"]),
+        ("rlplug run ppo phys2d/", []),  # its packages are not installed
+    ],
+)
+def test_completion_knows_runs_and_checkpoints(
+    words: str, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in ("one/config.json", "sweep/sweep.json", "sweep/two/config.json"):
+        (tmp_path / "runs" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "runs" / file).touch()
+    for name in ("best-000000000005", "step-000000000010"):
+        (tmp_path / "runs" / "one" / "checkpoints" / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    number = len(words.split()) - (not words.endswith(" "))
+    env = {"_RLPLUG_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
+    said = CliRunner().invoke(app, env=env, prog_name="rlplug").output.split()
+    assert [word.removeprefix("plain,") for word in said] == found
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

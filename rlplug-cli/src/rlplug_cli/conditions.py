@@ -6,6 +6,14 @@ from collections.abc import Callable
 
 import click
 
+from rlplug_cli.completion import checkpoints
+
+
+def checkpoint() -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option that names one."""
+    text = "best, final, latest or a name  [best]"
+    return click.option("--checkpoint", default="best", metavar="NAME", shell_complete=checkpoints, help=text)
+
 
 def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add `checkpoint`, `stochastic`, `epsilon`, `env` and `wrap`; `verb` begins the help of `--env`.
@@ -13,7 +21,7 @@ def conditions(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]
     `wrap` is None where the run's own wrappers stay.
     """
     options = (
-        click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]"),
+        checkpoint(),
         click.option("--stochastic", is_flag=True, help="Explore as in training at the checkpoint's step."),
         click.option(
             "--epsilon", type=click.FloatRange(0, 1), default=0.0, help="The chance of a random action per step  [0]"

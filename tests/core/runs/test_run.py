@@ -412,6 +412,14 @@ def test_what_cannot_run_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_directory_of_a_sweep_is_no_leftover(tmp_path: Path) -> None:
+    (tmp_path / "five").mkdir()
+    for name in ("lock", "sweep.json"):
+        (tmp_path / "five" / name).touch()
+    with pytest.raises(UsageError, match="five exists already"):
+        RunDirectory.create(tmp_path, "five", "")
+
+
 def test_a_directory_that_exists_is_never_written_into(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").touch()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.compare.words import bounds, goals, named
+from rlplug_cli.completion import runs_and_sweeps
 from rlplug_cli.output import echo, emit
 from rlplug_core.errors import UsageError
 
@@ -26,7 +27,7 @@ def shared(function: Callable[..., object]) -> Callable[..., object]:
 
 
 _SHARED: tuple[Callable[..., Any], ...] = (
-    click.argument("runs", nargs=-1, required=True, metavar="RUN|GROUP|SWEEP…"),
+    click.argument("runs", nargs=-1, required=True, metavar="RUN|GROUP|SWEEP…", shell_complete=runs_and_sweeps),
     click.option(
         "--label", metavar="OPTION,…", help="Options to label and group runs by  [the algorithm, and what differs]"
     ),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
+from rlplug_cli.completion import runs
 from rlplug_cli.conditions import conditions
 from rlplug_cli.lookup import located, one_thread
 from rlplug_cli.output import echo, echo_json
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("evaluate", cls=TakesArguments)
-@click.argument("run")
+@click.argument("run", shell_complete=runs)
 @click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes  [100]")
 @click.option("--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]")
 @click.option("--all-checkpoints", is_flag=True, help="Every checkpoint that is left, in the order of their steps.")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from rlplug_cli.completion import runs
+from rlplug_cli.conditions import checkpoint as checkpoint_option
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
@@ -13,9 +15,9 @@ from rlplug_cli.trust import option as trust_option
 
 
 @click.command("export")
-@click.argument("run")
+@click.argument("run", shell_complete=runs)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to  [RUN/export]")
-@click.option("--checkpoint", default="best", metavar="NAME", help="best, final, latest or a name  [best]")
+@checkpoint_option()
 @click.option("--onnx", is_flag=True, help="Also as policy.onnx (needs 'rlplug-cli[onnx]').")
 @click.option("--mlflow", is_flag=True, help="Also as an MLflow model, for 'mlflow models serve'.")
 @trust_option

@@ -11,6 +11,7 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.commands.run import declared
+from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import TYPES, shown
 from rlplug_cli.render.environment import tell_environment
@@ -37,7 +38,7 @@ OPTION: dict[Group, str] = {"wrappers": "--wrap", "controllers": "--controller"}
 
 @click.command("info", cls=TakesArguments)
 @click.argument("name")
-@click.argument("env", required=False)
+@click.argument("env", required=False, shell_complete=environments)
 @click.option("--json", is_flag=True, help="Write it as JSON.")
 @click.option("--frame", type=_FILE, help="Of an environment: write its first frame as FILE.png.")
 @click.option("--env.NAME", metavar="VALUE", expose_value=False, help="An argument of the environment.")

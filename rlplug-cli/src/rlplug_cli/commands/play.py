@@ -9,6 +9,7 @@ import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
 from rlplug_cli.commands.evaluate import sentence
+from rlplug_cli.completion import runs
 from rlplug_cli.conditions import conditions
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
@@ -23,7 +24,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command("play", cls=TakesArguments)
-@click.argument("run")
+@click.argument("run", shell_complete=runs)
 @click.option("--video", type=_FILE, help="Write a film: FILE.mp4, FILE.webp or FILE.gif.")
 @click.option("--frames", type=_FOLDER, help="Write frames as numbered PNGs into an empty directory.")
 @click.option("--sheet", type=_FILE, help="Write a PNG with frames of the best and the worst episode.")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from rlplug_cli.arguments import TakesArguments, of_environment
+from rlplug_cli.completion import runs
 from rlplug_cli.conditions import conditions
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
@@ -15,7 +16,7 @@ from rlplug_cli.trust import option as trust_option
 
 
 @click.command("record", cls=TakesArguments)
-@click.argument("run")
+@click.argument("run", shell_complete=runs)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The new file, FILE.npz.")
 @click.option("--steps", type=click.IntRange(1), default=100_000, help="How many environment steps  [100000]")
 @click.option("--num-envs", type=click.IntRange(1), default=1, help="Environments stepped together  [1]")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlplug_cli.completion import runs
 from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("reproduce")
-@click.argument("run")
+@click.argument("run", shell_complete=runs)
 @click.option("--name", help="The new run directory's name  [RUN-again]")
 @click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
 @trust_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlplug_cli.completion import runs
 from rlplug_cli.lookup import located, one_thread
 from rlplug_cli.parameters import Whole
 from rlplug_cli.trust import given
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("resume")
-@click.argument("run")
+@click.argument("run", shell_complete=runs)
 @click.option("--total-timesteps", type=Whole(), metavar="INTEGER", help="Train up to this many env steps in all.")
 @click.option("--rescale", is_flag=True, help="Stretch schedules to --total-timesteps; else they keep the old total.")
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress, only what came of it.")

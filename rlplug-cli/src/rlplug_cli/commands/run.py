@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from rlplug_cli import arguments, sections
 from rlplug_cli.arguments import TakesArguments
+from rlplug_cli.completion import assignments, environments, run_names
 from rlplug_cli.lookup import one_thread
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption, flag, gathered, nets, spelled
@@ -73,10 +74,10 @@ class AlgorithmCommand(TakesArguments):
     def __init__(self, algorithm: str, own: tuple[Option, ...], every: tuple[Option, ...]) -> None:
         self.algorithm, self.own, self.run_options = algorithm, own, every
         parameters: list[click.Parameter] = [
-            click.Argument(["env"], metavar="ENV", shell_complete=_complete_env),
+            click.Argument(["env"], metavar="ENV", shell_complete=environments),
             *(SchemaOption(option, algorithm, _completed(option)) for option in (*self.own, *self.run_options)),
             *_network(own),
-            *_fixed(),
+            *_fixed([option.name for option in (*own, *every)]),
         ]
         super().__init__(
             algorithm,
@@ -224,10 +225,16 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
         raise PluginError(f"{owner} has options that cannot be shown: {error}; ask its author") from error
 
 
-def _fixed() -> list[click.Parameter]:
+def _fixed(names: list[str]) -> list[click.Parameter]:
     file, place = click.Path(path_type=Path, dir_okay=False), click.Path(path_type=Path)
     return [
-        click.Option(["--set"], multiple=True, metavar="NAME=VALUE", help="Set any option by its dotted name."),
+        click.Option(
+            ["--set"],
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set any option by its dotted name.",
+            shell_complete=lambda _, __, word: assignments(names, word),
+        ),
         click.Option(["--env.NAME"], metavar="VALUE", expose_value=False, help="A keyword argument of ENV."),
         click.Option(["--config"], type=file, help="Read options from a TOML file."),
         click.Option(["--name"], help="The run directory's name  [algorithm, environment, seed and time]"),
@@ -260,11 +267,9 @@ def _completed(option: Option) -> Callable[[], Iterable[str]]:
         "controller": "controllers",
         "log": "loggers",
     }
+    if option.name == "init":
+        return run_names
     return (lambda: plugins.ids(groups[option.name])) if option.name in groups else tuple
-
-
-def _complete_env(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in plugins.env_ids() if name.lower().startswith(incomplete.lower())]
 
 
 command = Algorithms(

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rlplug_cli import completion
 from rlplug_cli.lookup import directories, file_name, located, summary
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import number
@@ -68,7 +69,7 @@ def command(
 
 
 @command.command("rm")
-@click.argument("names", nargs=-1, required=True, metavar="RUN…")
+@click.argument("names", nargs=-1, required=True, metavar="RUN…", shell_complete=completion.runs)
 @_OUT
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from rlplug_cli.completion import runs
 from rlplug_cli.lookup import located
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, plain
 
 
 @click.command("sync")
-@click.argument("run")
+@click.argument("run", shell_complete=runs)
 def command(run: str) -> None:
     """Send to MLflow what is missing there of RUN, a path or a name in runs/."""
     from rlplug_cli.mlflow.mirror import Mirror

@@ -10,6 +10,7 @@ import click
 
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
 from rlplug_cli.commands.sweep import algorithm_command
+from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.sweep.grid import digest, seeds
@@ -25,7 +26,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command("tune", context_settings={"ignore_unknown_options": True})
 @click.argument("algorithm")
-@click.argument("env")
+@click.argument("env", shell_complete=environments)
 @click.option("--trials", type=click.IntRange(1), default=30, help="How many trials in all  [30]")
 @click.option("--seeds", "numbers", default="1", metavar="N|A,B,…", help="Seeds of every trial  [1]")
 @click.option("--space", type=_FILE, help="Ranges from a TOML file  [those the algorithm declares]")

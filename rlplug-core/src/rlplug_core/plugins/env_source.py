@@ -9,16 +9,15 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from rlplug_core.config.code_names import UNNAMED, named
 from rlplug_core.config.parse import nest
 from rlplug_core.config.schema import flat
-from rlplug_core.config.targets import FROM_FILE, absolute, describe, has_guard
+from rlplug_core.config.targets import absolute, describe
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import make_env
 from rlplug_core.plugins.foreign import adopted, adopted_vector, held, made
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 #: How options begin that are arguments of the environment, and of the one for evaluation.
 TRAIN, EVAL = "env.", "eval_env."
-#: Why no name rebuilds an object.
-UNNAMED = "an object of this process, which no name rebuilds"
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ def source_of(env: object, arguments: Mapping[str, object] | None = None) -> Env
     if isinstance(env, functools.partial) and not env.args and _is_plain(env.keywords):
         return source_of(env.func, {**env.keywords, **arguments})
     if isinstance(env, type) or (callable(env) and not _steps(env)):
-        name, unnamed = _named(env)
+        name, unnamed = named(env)
         return EnvSource(name, arguments, env, unnamed)
     if not _steps(env):
         raise UsageError(
@@ -181,37 +178,6 @@ def _copy(env: object) -> Any:
         return copy.deepcopy(env)
     except Exception as error:  # noqa: BLE001 - a foreign object may refuse to be copied in any way
         return describe(error)
-
-
-def _named(code: object) -> tuple[str, str]:
-    """The name that rebuilds a class or a function; else what it is called, and why there is none."""
-    module, name = getattr(code, "__module__", ""), getattr(code, "__qualname__", type(code).__qualname__)
-    short = name.rpartition(".")[2].strip("<>")
-    if "<lambda>" in name:
-        return short, "a lambda, which no other process can import"
-    if not isinstance(code, type | FunctionType):
-        return short, UNNAMED
-    if not name.isidentifier():
-        return short, "made inside a function or a class, where no other process can import it"
-    if module == "__main__":
-        return _in_script(sys.modules[module], name)
-    if module.startswith(FROM_FILE):
-        return f"{sys.modules[module].__file__}:{name}", ""
-    if getattr(sys.modules.get(module), name, None) is not code:
-        return short, f"hidden: {module} has another '{name}'"
-    return f"{module}:{name}", ""
-
-
-def _in_script(script: ModuleType, name: str) -> tuple[str, str]:
-    """The name of what a script defines that runs: its file, if importing that does not run it again."""
-    file = getattr(script, "__file__", None)
-    if file is None or not Path(file).is_file():
-        return name, "defined in a session, which has no file"
-    if not has_guard(Path(file)):
-        return name, f"defined in a script that trains when it is imported; put `if __name__ == '__main__':` in {file}"
-    if script.__spec__ is not None:  # python -m package.module
-        return f"{script.__spec__.name}:{name}", ""
-    return absolute(f"{Path(file).resolve()}:{name}"), ""
 
 
 def _plain(arguments: Mapping[str, object]) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from rlplug_core.runs.journal import read
 
 #: The first file of a run directory, and one of the two marks of its lock.
 LOCK = "lock"
+#: The file of a directory that holds the runs of a sweep.
+SWEEP = "sweep.json"
 
 #: Options that say where a run is, which changes nothing about what it is.
 PLACES = frozenset({"on", "cpus_per_actor", "gpus"})
@@ -62,6 +64,7 @@ class RunDirectory:
             if not _abandoned(path):
                 begun = (path / "config.json").exists()
                 way = f"'rlplug resume {path}' to go on with it" if begun else "delete it, as it holds no run"
+                way = "delete the sweep in it" if (path / SWEEP).exists() else way
                 raise UsageError(f"run directory {path} exists already; choose another --name, or {way}") from error
         directory = cls(path.absolute())
         directory.lock()
@@ -200,7 +203,8 @@ def _abandoned(path: Path) -> bool:
     """Return whether a process made this directory and was killed before it wrote down what the run is."""
     if path.is_symlink() or not path.is_dir():
         return False
-    return not any(path.iterdir()) or (regular(path / LOCK) and not os.path.lexists(path / "config.json"))
+    begun = any(os.path.lexists(path / name) for name in ("config.json", SWEEP))
+    return not any(path.iterdir()) or (regular(path / LOCK) and not begun)
 
 
 def _let_go() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.errors import UsageError, warn
+from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.env_source import parted, source_of
@@ -78,8 +78,15 @@ class Run:
         return tables.columns(self.journal, *names)
 
     def curve(self, name: str = "eval/return_mean") -> tuple[Array, Array]:
-        """The env steps at which a metric was recorded, and its values."""
-        return tables.curve(self.journal, name)
+        """The env steps [R] at which a metric was recorded, and its values [R].
+
+        Raises:
+            UsageError: the run has recorded others, and none of this name.
+        """
+        steps, values = tables.curve(self.journal, name)
+        if not len(steps) and (known := [one for one in self.curves() if one != "step"]):
+            raise UsageError(f"{self.name} has no curve '{name}'{did_you_mean(name, known)} (curves() has all)")
+        return steps, values
 
     def episodes(self) -> dict[str, Array]:
         """Every training episode as columns: `steps`, `returns`, `lengths`, `workers`."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlplug_core.config.code_names import with_names
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable, fitted
 from rlplug_core.loop.env_timing import settled
@@ -76,7 +77,7 @@ def train(
     """
     word = algorithm if isinstance(algorithm, str) else f"{algorithm.__module__}:{algorithm.__qualname__}"
     word, source = absolute(word), source_of(env)
-    values = dict(options or {})
+    values = with_names(options or {})
     if origins is None:
         values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
     values = _with_num_envs(values, origins, source)
