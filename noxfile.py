@@ -122,6 +122,15 @@ def ecosystem(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
+def scaffold(session: nox.Session) -> None:
+    """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (half an hour)."""
+    install(session, PACKAGES, "nox>=2025.2.9", *PYTEST)
+    session.env |= {"RLPLUG_EXAMPLES": "none", "RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)}
+    with timed(session, checks):
+        session.run("pytest", "tests/ecosystem/test_own_nox.py", *session.posargs)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
 def faults(session: nox.Session) -> None:
     """Kill runs, sweeps and studies, fail file operations, go on, and write `docs/reliability.md` anew (hours).
 

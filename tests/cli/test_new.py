@@ -15,9 +15,13 @@ from rlplug_core import __version__, plugins
 from rlplug_core.testing.distributions import write_distribution
 
 
-@pytest.mark.parametrize("kind", scaffold.KINDS)
-def test_every_file_is_whole(kind: str, tmp_path: Path) -> None:
-    root, files = scaffold.generate(kind, "rlplug-a-thing", tmp_path)
+#: Every kind in each of its forms.
+FORMS = [(kind, form) for kind, about in scaffold.KINDS.items() for form in about.forms or ("",)]
+
+
+@pytest.mark.parametrize(("kind", "form"), FORMS)
+def test_every_file_is_whole(kind: str, form: str, tmp_path: Path) -> None:
+    root, files = scaffold.generate(kind, "rlplug-a-thing", tmp_path, form)
     assert root == tmp_path / "rlplug-a-thing"
     for path in ("LICENSE", "README.md", "pyproject.toml", "noxfile.py", ".github/workflows/ci.yml", ".gitignore"):
         assert path in files
@@ -32,10 +36,10 @@ def test_every_file_is_whole(kind: str, tmp_path: Path) -> None:
     assert list(project["entry-points"]) == [f"rlplug.{scaffold.KINDS[kind].group}"]
 
 
-@pytest.mark.parametrize("kind", scaffold.KINDS)
-def test_lines_stay_short_with_the_longest_name(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "form"), FORMS)
+def test_lines_stay_short_with_the_longest_name(kind: str, form: str) -> None:
     name = "-".join(["abcdefgh"] * 3)[: scaffold.LONGEST]
-    for path, text in scaffold.rendered(kind, name).items():
+    for path, text in scaffold.rendered(kind, name, form).items():
         if path.endswith(".py"):
             assert [line for line in text.splitlines() if len(line) > 120] == [], path
 
@@ -68,6 +72,16 @@ def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(
     assert re.search(said, done.err.strip()), done.err
     assert len(done.err.splitlines()) == 1
     assert list(place.iterdir()) == []
+
+
+def test_an_algorithm_learns_from_rollouts_or_from_a_replay(rlplug: Callable[..., Any], place: Path) -> None:
+    for form, batch in (("rollout", "rl.Rollout"), ("replay", "rl.Transitions")):
+        assert rlplug("new", "algorithm", f"from-{form}", "--kind", form).code == 0
+        code = (place / f"rlplug-from-{form}" / "src" / f"rlplug_from_{form}" / "algorithm.py").read_text(encoding="utf-8")
+        assert f"rl.Algorithm[{batch}]" in code
+    done = rlplug("new", "hooks", "mine", "--kind", "replay")
+    assert done.code == 2
+    assert "--kind replay: 'hooks' comes in one form" in done.err
 
 
 def test_the_name_of_an_installed_plugin_is_refused(

@@ -16,6 +16,7 @@ from tests.ecosystem.conftest import Place
 #: How each kind is seen at work in a moment.
 RUNS = {
     "algorithm": "run some-idea CartPole-v1",
+    "replay": "run some-memory CartPole-v1",
     "env": "run a2c some-place/SomePlace-v0",
     "wrapper": "run a2c CartPole-v1 --wrap some-cost:cost=0.1",
     "controller": "run a2c CartPole-v1 --controller some-goal:times=2",
@@ -23,19 +24,22 @@ RUNS = {
 }
 NAMES = {
     "algorithm": "some-idea",
+    "replay": "some-memory",
     "env": "some-place",
     "wrapper": "some-cost",
     "controller": "some-goal",
     "hooks": "some-notes",
 }
+#: How each is made: its kind, and an algorithm that replays.
+MADE = {kind: (kind,) for kind in NAMES} | {"replay": ("algorithm", "--kind", "replay")}
 SHORT = ("--total-timesteps", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 
 
 @pytest.fixture(scope="module")
 def installed(place: Place) -> Place:
-    """The environment with the wheels of one new plugin of each kind."""
+    """The environment with the wheels of one new plugin of each kind, and of an algorithm in its other form."""
     for kind, name in NAMES.items():
-        place.rlplug("new", kind, name)
+        place.rlplug("new", *MADE[kind], name)
         place.at(home(place, kind)).run("python", "-m", "hatchling", "build", "--target", "wheel")
     place.pip("install", "--no-deps", *map(str, place.directory.glob("*/dist/*.whl")))
     return place
@@ -48,13 +52,17 @@ def home(place: Place, kind: str) -> Path:
 def test_all_are_found(installed: Place) -> None:
     found = {row["id"]: row for row in json.loads(installed.rlplug("plugins", "--json").stdout)}
     for kind, name in NAMES.items():
-        assert (found[name]["group"], found[name]["status"]) == (scaffold.KINDS[kind].group, "ok")
+        assert (found[name]["group"], found[name]["status"]) == (scaffold.KINDS[MADE[kind][0]].group, "ok")
     assert json.loads(installed.rlplug("info", "some-idea", "CartPole-v1", "--json").stdout)["preset"] == {
         "num_envs": 8
     }
 
 
-@pytest.mark.parametrize("kind", scaffold.KINDS)
+def test_each_kind_is_made() -> None:
+    assert {words[0] for words in MADE.values()} == scaffold.KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", NAMES)
 def test_a_plugin_trains(installed: Place, kind: str) -> None:
     installed.rlplug(*RUNS[kind].split(), *SHORT, "--name", kind)
     lines = (installed.directory / "runs" / kind / "some-notes.log").read_text(encoding="utf-8").splitlines()
@@ -62,7 +70,7 @@ def test_a_plugin_trains(installed: Place, kind: str) -> None:
     assert lines[-1] == "finished"
 
 
-@pytest.mark.parametrize("kind", scaffold.KINDS)
+@pytest.mark.parametrize("kind", NAMES)
 def test_a_type_checker_finds_nothing(installed: Place, kind: str) -> None:
     cache = str(installed.directory / "mypy")  # one for all: what they import is checked once
     said = installed.at(home(installed, kind)).run("python", "-m", "mypy", "--cache-dir", cache).stdout
@@ -70,7 +78,7 @@ def test_a_type_checker_finds_nothing(installed: Place, kind: str) -> None:
 
 
 # The tutorial runs an algorithm's.
-@pytest.mark.parametrize("kind", [kind for kind in scaffold.KINDS if kind != "algorithm"])
+@pytest.mark.parametrize("kind", [kind for kind in NAMES if kind != "algorithm"])
 def test_a_plugin_passes_its_own_tests(installed: Place, kind: str) -> None:
     said = installed.at(home(installed, kind)).run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider").stdout
     assert "passed" in said

@@ -33,6 +33,7 @@ class Kind:
         run: the command that shows it at work.
         about: what the README says after that command.
         indexed: whether it has an index, which its author writes.
+        forms: what `--kind` chooses from; the first is the default.
     """
 
     group: Group
@@ -42,6 +43,7 @@ class Kind:
     run: str
     about: str
     indexed: bool
+    forms: tuple[str, ...] = ()
 
 
 KINDS = {
@@ -53,6 +55,7 @@ KINDS = {
         run="rlplug run $id CartPole-v1",
         about="`rlplug info $id` shows its options, `rlplug check $id` holds it to rlplug's contract.",
         indexed=True,
+        forms=("rollout", "replay"),
     ),
     "env": Kind(
         group="envs",
@@ -98,20 +101,21 @@ Before a release, `rlplug index $distribution` writes the file from which help a
 importing this package; commit it, and write it anew whenever the options or ids change."""
 
 
-def generate(kind: str, name: str, out: Path) -> tuple[Path, dict[str, str]]:
-    """Write the distribution `rlplug-<name>` into `out`.
+def generate(kind: str, name: str, out: Path, form: str = "") -> tuple[Path, dict[str, str]]:
+    """Write the distribution `rlplug-<name>` into `out`, in one of the forms of its kind.
 
     Returns:
         Its directory, and what was written: paths in it to texts.
 
     Raises:
-        UsageError: the name cannot be used, or the directory exists; nothing was written.
+        UsageError: the name cannot be used, there is no such form, or the directory exists; nothing was written.
     """
     name = checked(kind, name)
+    form = form_of(kind, form)
     root = out / f"rlplug-{name}"
     if root.exists():
         raise UsageError(f"{root} exists already; choose another name, or another directory with --out")
-    files = rendered(kind, name)
+    files = rendered(kind, name, form)
     for path, text in files.items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -141,11 +145,24 @@ def checked(kind: str, name: str) -> str:
     return name
 
 
-def rendered(kind: str, name: str) -> dict[str, str]:
+def form_of(kind: str, form: str) -> str:
+    """The form, or where none is given the first of the kind.
+
+    Raises:
+        UsageError: the kind has no such form.
+    """
+    forms = KINDS[kind].forms
+    if form and form not in forms:
+        has = f"in the forms {' and '.join(forms)}" if forms else "in one form"
+        raise UsageError(f"--kind {form}: '{kind}' comes {has}; choose it for an algorithm")
+    return form or (forms[0] if forms else "")
+
+
+def rendered(kind: str, name: str, form: str = "") -> dict[str, str]:
     """The files of a plugin: paths to texts."""
     values = _values(KINDS[kind], name)
     files = {}
-    for template in _templates(kind):
+    for template in _templates(kind, form_of(kind, form)):
         text = Template(template.read_text(encoding="utf-8")).substitute(values)
         files[_path(template, name)] = text
     return dict(sorted(files.items()))
@@ -177,7 +194,8 @@ def _owner(kind: str, name: str) -> str:
 
 def _stands_twice(kind: str, cls: str) -> bool:
     """Return whether a class of this name would hide something that the code uses."""
-    code = [text for path, text in rendered(kind, "own").items() if path.endswith(".py")]
+    forms = KINDS[kind].forms or ("",)
+    code = [text for form in forms for path, text in rendered(kind, "own", form).items() if path.endswith(".py")]
     used = {name for text in code for name in _names(ast.parse(text))} - {"Own", "OwnConfig"}
     return cls in used or cls in vars(builtins)
 
@@ -189,8 +207,9 @@ def _names(tree: ast.AST) -> set[str]:
     return imported | {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def _templates(kind: str) -> list[Path]:
-    found = [path for part in ("common", kind) for path in (TEMPLATES / part).rglob(f"*{SUFFIX}")]
+def _templates(kind: str, form: str) -> list[Path]:
+    parts = ("common", kind, f"{kind}-{form}")
+    found = [path for part in parts for path in (TEMPLATES / part).rglob(f"*{SUFFIX}")]
     return sorted(found)
 
 

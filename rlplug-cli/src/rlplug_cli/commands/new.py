@@ -10,17 +10,22 @@ import click
 from rlplug_cli import scaffold
 from rlplug_cli.output import echo
 
+FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
+
 
 @click.command("new")
 @click.argument("kind", type=click.Choice(list(scaffold.KINDS)))
 @click.argument("name")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=".", help="Where to make it.  [.]")
-def command(kind: str, name: str, out: Path) -> None:
+@click.option(
+    "--kind", "form", type=click.Choice(FORMS), help="What an algorithm learns from: rollouts or a replay.  [rollout]"
+)
+def command(kind: str, name: str, out: Path, form: str | None) -> None:
     """Make a plugin in the directory rlplug-NAME: a complete distribution with code, tests, checks and README.
 
     It works as it is: install it, run it, then change it.
     """
-    root, files = scaffold.generate(kind, name, out)
+    root, files = scaffold.generate(kind, name, out, form or "")
     id = root.name.removeprefix("rlplug-")
     echo(f"wrote {len(files)} files to {root}; try it:")
     run = Template(scaffold.KINDS[kind].run).substitute(id=id, env=f"{id}/{scaffold.camel(id)}-v0")
