@@ -1,7 +1,7 @@
 """The documentation tells the truth: its commands and snippets run, its links lead somewhere, its options exist.
 
-Every fenced block of the README, `docs/*.md`, `docs/algorithms/*.md` and `docs/environments/*.md` is run, page by
-page, in an empty directory.
+Every fenced block of the README, `docs/*.md`, `docs/algorithms/*.md`, `docs/environments/*.md` and of some pages for
+authors is run, page by page, in an empty directory.
 What is run is what is written, made shorter by `shortened` and `abridged` alone. Known kinds of blocks:
 
     sh        commands, one per line
@@ -36,7 +36,9 @@ from tests.cli.documents import options
 ROOT = Path(__file__).parents[2]
 ALGORITHMS = sorted((ROOT / "docs" / "algorithms").glob("*.md"))
 FAMILIES = sorted((ROOT / "docs" / "environments").glob("*.md"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES]
+#: Pages for authors of plugins whose examples need no installation; `tests/ecosystem` runs the tutorial.
+AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in ("off-policy", "state", "controllers")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES, *AUTHORS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"

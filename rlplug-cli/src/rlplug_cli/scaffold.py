@@ -160,9 +160,10 @@ def form_of(kind: str, form: str) -> str:
 
 def rendered(kind: str, name: str, form: str = "") -> dict[str, str]:
     """The files of a plugin: paths to texts."""
-    values = _values(KINDS[kind], name)
+    form = form_of(kind, form)
+    values = _values(KINDS[kind], name) | {"batch": "Transitions" if form == "replay" else "Rollout"}
     files = {}
-    for template in _templates(kind, form_of(kind, form)):
+    for template in _templates(kind, form):
         text = Template(template.read_text(encoding="utf-8")).substitute(values)
         files[_path(template, name)] = text
     return dict(sorted(files.items()))
