@@ -24,7 +24,7 @@ WHEELS = ROOT / ".nox" / "wheelhouse"
 DIST = ROOT / "dist"
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
 SOURCES = [f"{package}/src" for package in PACKAGES]
-EXAMPLES = ("rlplug-cem", "rlplug-gridworld", "rlplug-telegraph")
+EXAMPLES = ("rlplug-cem", "rlplug-curriculum", "rlplug-dyna", "rlplug-gridworld", "rlplug-rnd", "rlplug-telegraph")
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "jsonschema>=4.20")
 #: Two tests at a time, since most wait for processes that they started; and which of them took longest.
 PARALLEL = ("-n", "2", "--dist", "worksteal", "--durations", "10")

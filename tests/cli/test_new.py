@@ -14,7 +14,6 @@ from rlplug_cli import scaffold
 from rlplug_core import __version__, plugins
 from rlplug_core.testing.distributions import write_distribution
 
-
 #: Every kind in each of its forms.
 FORMS = [(kind, form) for kind, about in scaffold.KINDS.items() for form in about.forms or ("",)]
 
@@ -77,7 +76,8 @@ def test_a_name_that_cannot_be_used_is_refused_in_one_sentence(
 def test_an_algorithm_learns_from_rollouts_or_from_a_replay(rlplug: Callable[..., Any], place: Path) -> None:
     for form, batch in (("rollout", "rl.Rollout"), ("replay", "rl.Transitions")):
         assert rlplug("new", "algorithm", f"from-{form}", "--kind", form).code == 0
-        code = (place / f"rlplug-from-{form}" / "src" / f"rlplug_from_{form}" / "algorithm.py").read_text(encoding="utf-8")
+        package = place / f"rlplug-from-{form}" / "src" / f"rlplug_from_{form}"
+        code = (package / "algorithm.py").read_text(encoding="utf-8")
         assert f"rl.Algorithm[{batch}]" in code
     done = rlplug("new", "hooks", "mine", "--kind", "replay")
     assert done.code == 2

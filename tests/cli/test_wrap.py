@@ -34,6 +34,23 @@ def test_a_run_is_trained_resumed_and_evaluated_inside_its_wrappers(rlplug: Call
     assert said["return_max"] == said["length_mean"] * 1.0 <= 20
 
 
+@pytest.mark.parametrize(("eval_wrap", "length"), [("time-limit:steps=7", 7), ("none", 200), (None, 20)])
+def test_evaluations_have_the_wrappers_that_are_named_for_them(
+    rlplug: Callable[..., Any], eval_wrap: str | None, length: int
+) -> None:
+    """MountainCar-v0 lasts 200 steps for beginners, and as long as a wrapper lets it."""
+    named = () if eval_wrap is None else ("--eval-wrap", eval_wrap)
+    words = ("MountainCar-v0", "--wrap", "time-limit:steps=20", *named, *TINY, "--name", "one")
+    assert rlplug("run", "a2c", *words).code == 0
+    lines = (Path("runs") / "one" / "journal.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    trained = [number for one in records if one["kind"] == "episodes" for number in one["data"]["lengths"]]
+    assert set(trained) == {20}
+    assert {one["data"]["eval/length_mean"] for one in records if one["kind"] == "evaluation"} == {length}
+    assert rlplug("resume", "one", "--total-timesteps", "500").code == 0
+    assert json.loads(rlplug("evaluate", "one", "--episodes", "2", "--json").out)["length_mean"] == length
+
+
 def test_an_option_wins_over_the_file_and_none_takes_all_off(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "c.toml").write_text('wrap = ["time-limit:steps=20", "flatten"]\n')
     assert rlplug("run", "a2c", "CartPole-v1", "--config", "c.toml", *TINY, "--name", "file").code == 0

@@ -1,6 +1,6 @@
 """What `rlplug new` makes passes its own nox, which finds the wheels of a checkout by `PIP_FIND_LINKS`.
 
-`nox -s scaffold` runs this, since each plugin gets environments of its own, with all that it needs from a package index.
+`nox -s scaffold` runs this: each plugin gets environments of its own, with all that it needs from a package index.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
 
 C = TypeVar("C")
+#: Repeated options of which `none` says more than their empty default: evaluations then have not even training's.
+SAYS_NONE = {"eval_wrap"}
 
 
 def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
@@ -98,7 +100,7 @@ def parse(option: Option, text: str) -> Any:
     if option.optional and text.lower() in ("none", "null"):
         return None
     if option.type == "repeated":
-        return [] if text.lower() == "none" else [text]
+        return [] if text.lower() == "none" and option.name not in SAYS_NONE else [text]
     scalar: dict[str, Any] = {"int": whole, "ints": whole, "float": float, "floats": float}
     kind = scalar.get(option.type, str)
     try:

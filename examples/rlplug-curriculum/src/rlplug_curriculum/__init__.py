@@ -1,0 +1,1 @@
+"""A goal curriculum as a plugin of rlplug."""

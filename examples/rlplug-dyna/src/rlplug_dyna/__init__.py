@@ -1,0 +1,1 @@
+"""Dyna with a learned world model as a plugin of rlplug."""

@@ -1,0 +1,1 @@
+"""Random network distillation as a plugin of rlplug."""

@@ -1,0 +1,124 @@
+"""Random network distillation: novelty as a second reward with a value head of its own (Burda et al., 2018).
+
+arXiv:1810.12894. The policy learns by PPO from the sum of both advantages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+import rlplug_core as rl
+
+
+@dataclass(frozen=True)
+class RNDConfig(rl.Config):
+    """Options of RND."""
+
+    n_steps: rl.Count = 64  # rollout length per environment
+    batch_size: rl.Count = 128  # samples per minibatch
+    n_epochs: rl.Count = 4  # passes over each rollout
+    gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount of rewards per step
+    intrinsic_gamma: rl.Scheduled[rl.Fraction] = 0.95  # discount of novelty per step
+    gae_lambda: rl.Scheduled[rl.Fraction] = 0.95  # GAE lambda, for both
+    ext_coef: rl.Scheduled[rl.NonNegative] = 2.0  # weight of the advantages of rewards
+    int_coef: rl.Scheduled[rl.NonNegative] = 1.0  # weight of the advantages of novelty
+    clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
+    ent_coef: rl.Scheduled[rl.NonNegative] = 0.001  # weight of the entropy bonus in the loss
+    features: rl.Count = 32  # outputs of the random network, which the predictor learns
+    net: rl.Net = rl.Net()
+    learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of all networks
+    max_grad_norm: rl.Scheduled[rl.Positive] = 0.5  # clip the gradient to this norm
+
+    search = {"learning_rate": rl.log(1e-5, 1e-2), "int_coef": rl.log(0.1, 10.0)}
+
+
+class RND(rl.Algorithm[rl.Rollout]):
+    """What a predictor cannot yet say of a random network's outputs is new, and new is good."""
+
+    Config = RNDConfig
+    actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
+    config: RNDConfig
+    square: Tensor
+
+    def build(self) -> None:
+        c, seen = self.config, self.spec.obs
+        if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
+            raise rl.UsageError(f"rnd compares vectors, and {self.spec.id} shows {seen}; try --wrap flatten")
+        self.networks = rl.PolicyAndCritic(self.spec, replace(c.net, shared=False))
+        self.policy, self.critic = self.networks.policy, self.networks.critic
+        self.novelty_critic = rl.Critic(self.spec, c.net)
+        self.random, self.predictor = (self.features(seen.shape[0]) for _ in range(2))
+        self.random.requires_grad_(False)
+        self.register_buffer("square", torch.ones((), device=self.device))  # the running mean square of novelty
+        self.all_optimizer = self.optimizer(
+            "all", [self.policy, self.critic, self.novelty_critic, self.predictor],
+            learning_rate=self.schedule("learning_rate"), max_grad_norm=self.schedule("max_grad_norm"),
+        )  # fmt: skip
+        self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
+        self.predict_novelty = rl.fast_forward(self.novelty_critic, self.inference_backend)
+
+    def features(self, inputs: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(inputs, 64), nn.ReLU(), nn.Linear(64, self.config.features)).to(self.device)
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
+
+    def buffer(self) -> rl.RolloutBuffer:
+        return rl.RolloutBuffer(self.config.n_steps)
+
+    def learn(self, batch: rl.Rollout, now: RNDConfig, clock: rl.Clock) -> rl.Result:
+        advantage, target = rl.gae(batch, *batch.values(self.predict_value), now.gamma, now.gae_lambda)
+        reward = self.intrinsic(batch)
+        new, new_target = rl.gae(
+            replace(batch, reward=reward / float(self.square.sqrt()), views=None),
+            *batch.values(self.predict_novelty), now.intrinsic_gamma, now.gae_lambda,
+        )  # fmt: skip
+        samples = batch.samples(now.ext_coef * advantage + now.int_coef * new, target, self.device)
+        told = torch.from_numpy(new_target.reshape(-1)).to(self.device)
+        samples = replace(samples, extras={**samples.extras, "novelty": told}, share=samples.counts)
+        for _ in range(now.n_epochs):
+            for minibatch in samples.minibatches(now.batch_size, self.generator):
+                loss, metrics = self.loss(minibatch, now)
+                norm = self.all_optimizer.minimize(loss, clock)
+        there = batch.weight > 0
+        if there.any():
+            self.square.lerp_(torch.tensor(float(np.square(reward[there]).mean()) + 1e-8), 0.05)
+        return rl.Result({**metrics, "loss/gradient_norm": norm, "rnd/novelty": float(reward.mean())})
+
+    def intrinsic(self, batch: rl.Rollout) -> rl.Array:
+        """The novelty [T, N] of what each action led to; 0 after a termination, which nobody sees."""
+        _, found = batch.values(self.novelty)
+        return np.where((batch.weight > 0) & ~batch.terminated, found, 0).astype(np.float32)
+
+    @torch.no_grad()
+    def novelty(self, obs: rl.Array) -> rl.Array:
+        """Squared errors of the predictor [B], the mean over features."""
+        found: rl.Array = self.errors(torch.from_numpy(obs).to(self.device)).cpu().numpy()
+        return found
+
+    def errors(self, obs: Tensor) -> Tensor:
+        error: Tensor = (self.predictor(obs.float()) - self.random(obs.float())).square().mean(1)
+        return error
+
+    @rl.pure
+    def loss(self, batch: rl.Samples, now: RNDConfig) -> tuple[Tensor, dict[str, Tensor]]:
+        """PPO's clipped surrogate and entropy, squared errors of both values, and the predictor's."""
+        outputs, value = self.networks(batch.obs)
+        log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
+        ratio = (log_prob - batch.extras["log_prob"]).exp()
+        clipped = ratio.clamp(1 - now.clip_range, 1 + now.clip_range)
+        advantage = rl.standardize(batch.advantage, batch.weight)
+        terms = {
+            "loss/policy": -(ratio * advantage).minimum(clipped * advantage) - now.ent_coef * entropy,
+            "loss/value": (value - batch.target).square(),
+            "loss/novelty_value": (self.novelty_critic(batch.obs) - batch.extras["novelty"]).square(),
+            "loss/predictor": self.errors(batch.obs),
+        }
+        loss = batch.mean(torch.stack(list(terms.values())).sum(0))
+        return loss, {name: batch.mean(term.detach()) for name, term in terms.items()}
