@@ -50,6 +50,8 @@ KEPT = frozenset(
 )
 #: Four numbers in an object of C.
 RECTANGLE = "pygame.rect.Rect"
+#: Types of simulators that are captured through their packages.
+FOREIGN = (RECTANGLE, mujoco.DATA, mujoco.MODEL, ale.INTERFACE)
 #: Packages that are no environment's own.
 GENERAL = frozenset({"", "builtins", "gymnasium", "numpy", "rlplug_core", "rlplug_envs"})
 #: Instances of this size hold nothing but their `__dict__`; larger ones have slots or a part written in C.
@@ -119,16 +121,8 @@ class _Encoder:
             return {KIND: "legacy", "state": self.encode(value.get_state(legacy=False), path)}
         if kind is random.Random:
             return {KIND: "random", "state": self.encode(value.getstate(), path)}
-        if _name(kind) == RECTANGLE:
-            return {KIND: "rectangle", "sides": list(value)}
-        if _name(kind) == mujoco.DATA:
-            return {KIND: "simulation", **mujoco.capture_data(value)}
-        if _name(kind) == mujoco.MODEL:
-            return {KIND: "model", "digest": mujoco.fingerprint(value)}
-        if _name(kind) == ale.INTERFACE:
-            if secret := ale.hidden(value):
-                raise Uncapturable(f"{_where(path)} {secret}")
-            return {KIND: "arcade", "state": ale.capture_game(value)}
+        if _name(kind) in FOREIGN:
+            return _encode_foreign(value, _name(kind), path)
         if kind.__basicsize__ == PLAIN_SIZE and hasattr(value, "__dict__"):
             constant = _constant(kind)
             attributes = {name: inner for name, inner in vars(value).items() if name not in constant}
@@ -159,6 +153,18 @@ class _Encoder:
             if (array.base is not None or other.base is not None) and np.may_share_memory(array, other):
                 raise Uncapturable(f"{_where(path)} shares memory with {_where(other_path)}, which cannot be captured")
         self.arrays.append((path, array))
+
+
+def _encode_foreign(value: Any, name: str, path: Path) -> object:
+    if name == RECTANGLE:
+        return {KIND: "rectangle", "sides": list(value)}
+    if name == mujoco.DATA:
+        return {KIND: "simulation", **mujoco.capture_data(value)}
+    if name == mujoco.MODEL:
+        return {KIND: "model", "digest": mujoco.fingerprint(value)}
+    if secret := ale.hidden(value):
+        raise Uncapturable(f"{_where(path)} {secret}")
+    return {KIND: "arcade", "state": ale.capture_game(value)}
 
 
 def _encode_array(array: Array, path: Path) -> object:

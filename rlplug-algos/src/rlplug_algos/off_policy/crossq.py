@@ -132,5 +132,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         action, log_prob = self.head.draw(self.policy(batch.obs, batch.weight, moments), noise)
         q = self.critics(batch.obs, action).amin(0)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        loss, metrics = rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy)
+        loss, metrics = rl.soft_policy_loss(
+            batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy
+        )
         return loss, metrics, moments

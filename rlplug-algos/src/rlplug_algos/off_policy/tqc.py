@@ -139,7 +139,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
         q = pooled(self.critics(batch.obs, action)).mean(1)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy)
+        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)
 
 
 def pooled(quantiles: Tensor) -> Tensor:

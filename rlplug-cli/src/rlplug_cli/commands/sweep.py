@@ -64,8 +64,7 @@ def command(
 
     for task in found:  # what is typed wrong is said before anything is written
         resolved(task.algorithm, task.env, task.words)
-    stem = "-".join(["+".join(part.rpartition(":")[2] for part in part) for part in (those, there)])
-    directory = out / (name or f"sweep-{stem[:60]}-{digest([*those, *there, *pairs, *words])}".replace("/", "-"))
+    directory = out / (name or _usual_name(those, there, [*pairs, *words]))
 
     def costs(task: Task) -> int:
         return cost(task.algorithm, resolved(task.algorithm, task.env, task.words))
@@ -79,6 +78,12 @@ def command(
         "sweep", directory, found, resolved=lambda task: resolved(task.algorithm, task.env, task.words), costs=costs,
         jobs=jobs, as_json=json, on=_elsewhere(on, those),
     )  # fmt: skip
+
+
+def _usual_name(algorithms: Sequence[str], envs: Sequence[str], words: Sequence[str]) -> str:
+    """The directory's name where nobody gave one: the same for the same command."""
+    stem = "-".join(["+".join(word.rpartition(":")[2] for word in part) for part in (algorithms, envs)])
+    return f"sweep-{stem[:60]}-{digest([*algorithms, *envs, *words])}".replace("/", "-")
 
 
 def _elsewhere(on: str, algorithms: Sequence[str]) -> Elsewhere | None:

@@ -33,7 +33,8 @@ class RayJob:
         self.mark = stop_mark(directory, name)
         self.mark.unlink(missing_ok=True)
         settings = {k: v for k, v in os.environ.items() if k in SETTINGS or k.startswith("RLPLUG_")}
-        self.task = RayTask(on_node, cores, str(directory), name, os.getcwd(), settings)
+        about = (str(directory), name, os.getcwd(), settings)
+        self.task = RayTask(on_node, cores, *about)
 
     def code(self) -> int | None:
         code = self.task.code()

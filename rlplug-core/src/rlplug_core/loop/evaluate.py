@@ -138,4 +138,4 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
         successes = () if all(one is None for one in said) else said
         infos = tuple(one.info for one in every) if any(one.info for one in every) else ()
         returns, lengths = tuple(one.total for one in every), tuple(one.length for one in every)
-        return Evaluation(returns, lengths, successes, infos, env.spec.agents, num_envs - len(ended))
+        return Evaluation(returns, lengths, successes, infos, agents=env.spec.agents, cut=num_envs - len(ended))

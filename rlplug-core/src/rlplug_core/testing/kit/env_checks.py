@@ -55,7 +55,7 @@ def steps(subject: EnvSubject) -> None:
 
 
 def seeding(subject: EnvSubject) -> None:
-    """The same seed gives the same episodes to the last bit, in new rows and in used ones, another seed others."""
+    """The same seed gives the same episodes to the last bit, in new and in used environments, another seed others."""
     env = subject.make()
     one, again, other = play(env), play(env), play(subject.make(), seed=8)
     fresh = play(subject.make())
@@ -88,7 +88,7 @@ def arrays(subject: EnvSubject) -> None:
 
 
 def state(subject: EnvSubject) -> None:
-    """Written down in the middle of an episode and loaded into fresh rows, it goes on as if it had never stopped."""
+    """Written down in the middle of an episode and loaded into fresh ones, it goes on as if it had never stopped."""
     env, fresh = subject.make(), subject.make()
     if env.spec.inexact:
         raise Skipped(f"its state cannot be captured: {env.spec.inexact}")

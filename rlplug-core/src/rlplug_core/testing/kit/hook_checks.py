@@ -79,29 +79,29 @@ class Story:
             directory = RunDirectory.create(Path("runs"), None, "told")
             config = {"name": "told", "uid": "0", "group": "0", "algorithm": "a2c", "env": "CartPole-v1"}
             directory.write_config({**config, "options": dict(OPTIONS), "origins": {}, "created": 0.0})
-            run, journal = Run(directory), Journal(directory.journal_path, 0)
+            journal = Journal(directory.journal_path, 0)
             self.hooks.write = lambda kind, data, journal=journal: journal.write(kind, 100, data)  # type: ignore[misc]
             journal.write("start", 0, config)
-            self.hooks.run_start(run)
-            self.hooks.run_log(run, 100, {"loss/policy": 0.5, "perf/wall_s": 1.0})
-            columns: dict[str, Sequence[float]] = {
-                "steps": [90, 95],
-                "workers": [0, 0],
-                "returns": [9.0, 11.0],
-                "lengths": [9, 11],
-            }
-            self.hooks.episodes(run, 100, columns)
-            self.hooks.evaluation(run, 100, (9.0, 11.0), (9, 11))
-            directory.checkpoints_path.mkdir(exist_ok=True)
-            self.hooks.run_checkpoint(run, directory.checkpoints_path, "periodic")
-            if error is not None:
-                self.hooks.run_error(run, error)
-            status = "failed" if error else "finished"
-            journal.write("end", 100, {"status": status})
-            self.hooks.run_end(run, status)
+            self._tell(Run(directory), journal, error)
             journal.close()
             directory.unlock()
         self.hooks.doctor([])
+
+    def _tell(self, run: Run, journal: Journal, error: Exception | None) -> None:
+        """All events of one run, in their order."""
+        self.hooks.run_start(run)
+        self.hooks.run_log(run, 100, {"loss/policy": 0.5, "perf/wall_s": 1.0})
+        columns: dict[str, Sequence[float]] = {"steps": [90, 95], "workers": [0, 0]}
+        self.hooks.episodes(run, 100, {**columns, "returns": [9.0, 11.0], "lengths": [9, 11]})
+        self.hooks.evaluation(run, 100, (9.0, 11.0), (9, 11))
+        checkpoints = run.path / "checkpoints"
+        checkpoints.mkdir(exist_ok=True)
+        self.hooks.run_checkpoint(run, checkpoints, "periodic")
+        if error is not None:
+            self.hooks.run_error(run, error)
+        status = "failed" if error else "finished"
+        journal.write("end", 100, {"status": status})
+        self.hooks.run_end(run, status)
 
 
 def registered(subject: HooksSubject) -> None:

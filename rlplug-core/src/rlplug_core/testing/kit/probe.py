@@ -83,7 +83,8 @@ class Probe:
         self.gone = self.none()
         obs = draw(self.spec.obs, self.num_envs, self.common)
         self._place(obs)
-        return self._timestep(obs, obs, np.zeros(self.num_envs, np.float32), self.none(), ~self.none(), self.none())
+        none, reward = self.none(), np.zeros(self.num_envs, np.float32)
+        return self._timestep(obs, obs, reward, over=none, is_first=~none, absent=none)
 
     def step(self, action: Array) -> Timestep:
         self.turn += 1
@@ -107,7 +108,7 @@ class Probe:
         obs = _where(self.gone, garbage, obs) if self.gone.any() else obs
         self._place(obs)
         opened = over | (was_gone & (self.age == 0))
-        return self._timestep(obs, final, reward, over, opened, was_gone)
+        return self._timestep(obs, final, reward, over=over, is_first=opened, absent=was_gone)
 
     def _reward(self) -> Array:
         """Return the rewards [N] of the steps under way."""

@@ -38,7 +38,7 @@ def seeding(subject: Subject) -> None:
 
 
 def save_load(subject: Subject) -> None:
-    """State can be written down and loaded, into fresh objects and live ones; a learner's fits any number of rows."""
+    """State can be written down and loaded, into fresh objects and live ones; a learner's fits any `num_envs`."""
     for turns in (max(1, subject.horizon.first - 1), subject.horizon.turns):
         trial = Trial(subject, subject.home_env()).run(turns)
         fresh = Trial(subject, subject.home_env(), seed=1)

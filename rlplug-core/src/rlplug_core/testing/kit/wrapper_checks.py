@@ -105,7 +105,7 @@ def observe(subject: WrapperSubject) -> None:
 
 
 def learned_state(subject: WrapperSubject) -> None:
-    """State that it learns can be written down, fits any number of rows, and is frozen where it is taken over."""
+    """State that it learns can be written down, fits any `num_envs`, and is frozen where it is taken over."""
     env = subject.make()
     if not learned(env):
         raise Skipped("it learns nothing, or does not say so: `learned` and `freeze`")
