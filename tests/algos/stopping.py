@@ -1,7 +1,7 @@
 """Runs that stop where a test says, and their resumption: the child processes of `test_resume.py`.
 
-    python stopping.py train ROOT      every case: once to its end, and once to each of its stops
-    python stopping.py resume ROOT     go on with every interrupted run, then say what each final checkpoint does next
+    python stopping.py train ROOT CASE...     each case: once to its end, and once to each of its stops
+    python stopping.py resume ROOT CASE...    go on with its interrupted runs, then say what each does next
 
 A stop is a real SIGTERM, sent after a number of updates or of vector steps.
 """
@@ -376,12 +376,13 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
 DATA = {RECORDED: envs.Continuous, CHAIN: envs.Chain}
 
 
-def main(command: str, root: Path) -> None:
+def main(command: str, root: Path, cases: list[str]) -> None:
     os.chdir(root)
     if command == "train":
         for name, made in DATA.items():
             np.savez(root / name, **by_chance(made(1), 300))
-    for case, (algorithm, env, options, stops) in CASES.items():
+    for case in cases:
+        algorithm, env, options, stops = CASES[case]
         for name, stop in [(f"{case}-whole", None), *((f"{case}-{what}-{mark}", (what, mark)) for what, mark in stops)]:
             if command == "train":
                 _train(root, name, f"stopping:{algorithm}", f"stopping:{env}", {**COMMON, **options}, stop)
@@ -434,4 +435,4 @@ def _next_actions(run: Run) -> list[list[float]]:
 if __name__ == "__main__":
     import stopping  # the module that the runs import, whose counters they share; this one is `__main__`
 
-    stopping.main(sys.argv[1], Path(sys.argv[2]))
+    stopping.main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
