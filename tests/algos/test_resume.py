@@ -155,10 +155,8 @@ def test_every_stop_of_note_is_one() -> None:
     assert {*UNFINISHED} <= {stop[1:] for stop in STOPS}
 
 
-@pytest.mark.parametrize("root", [GROUP_OF["dqn"]], indirect=True, ids=["dqn"])
-def test_comparison_notices_a_single_bit(root: Path) -> None:
-    one, other = final_state(root / "dqn-whole"), final_state(root / "dqn-whole")
+def test_comparison_notices_a_single_bit() -> None:
+    one, other = ({"buffer": {"data": {"fields": [np.ones((4, 1), np.float32)]}}} for _ in range(2))
     assert differences(one, other) == []
-    reward = other["buffer"]["data"]["fields"]["reward"]
-    reward.view(np.uint32)[0, 0] ^= 1
-    assert len(differences(one, other)) == 1
+    other["buffer"]["data"]["fields"][0].view(np.uint32)[0, 0] ^= 1
+    assert differences(one, other) == ["/buffer/data/fields/0"]
