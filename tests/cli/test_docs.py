@@ -21,6 +21,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ SHORT = ("--total-timesteps", "1500", "--eval-every", "1000", "--eval-episodes",
 LONG = ("--total-timesteps", "1000000", "--eval-every", "1000", "--eval-episodes", "2", "--final-eval-episodes", "2")
 #: Pages whose runs MLflow must get; elsewhere it would be most of the time.
 MIRRORED = ("README", "mlflow")
+#: The variable that names the folder of `warm`.
+WARM = "RLPLUG_TESTS_WARM"
 #: Seconds that one command may take, on a busy machine.
 PATIENCE = 240
 
@@ -170,13 +173,32 @@ def serve(words: list[str]) -> None:
 
 
 def start(words: list[str]) -> subprocess.Popen[str]:
-    """A process in this directory, with the commands of this environment before all others."""
+    """A process in this directory, with the commands of this environment before all others but those of `warm`."""
     variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
-    environment = {**os.environ, "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"}
+    folders = (os.environ.get(WARM, ""), sysconfig.get_path("scripts"), os.environ["PATH"])
+    environment = {**os.environ, "PATH": os.pathsep.join(filter(None, folders))}
     environment |= dict(word.split("=", 1) for word in variables)
     return subprocess.Popen(
         words[len(variables) :], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Path]:
+    """A folder with an `rlplug` that forks from a process which has imported what it needs."""
+    script = Path(__file__).with_name("warm.py")
+    with tempfile.TemporaryDirectory() as name:  # its path is short, as that of a socket must be
+        folder, door = Path(name), Path(name, "door")
+        rlplug = folder / "rlplug"
+        rlplug.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {script} {door} "$@"\n', encoding="utf-8")
+        rlplug.chmod(0o755)
+        limited = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # which is read once; the command does it, but later
+        words = [sys.executable, "-P", str(script), "serve", str(door)]
+        with subprocess.Popen(words, env=limited, text=True, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield folder
+            server.terminate()
 
 
 def until(process: subprocess.Popen[str], text: str) -> str:
@@ -201,7 +223,10 @@ def pattern_of(line: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_page_shows_runs(page: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_page_shows_runs(page: Path, warm: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the README shows runs as its reader types it; the commands of the other pages in forks of one process."""
+    if page.stem != "README":
+        monkeypatch.setenv(WARM, str(warm))
     if page.stem not in MIRRORED:
         monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
     text = page.read_text(encoding="utf-8")
