@@ -19,16 +19,19 @@ from rlplug_cli.trust import option as trust_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to  [RUN/export]")
 @checkpoint_option()
 @click.option("--onnx", is_flag=True, help="Also as policy.onnx (needs 'rlplug-cli[onnx]').")
+@click.option("--torchscript", is_flag=True, help="Also as policy.pt, for LibTorch.")
 @click.option("--mlflow", is_flag=True, help="Also as an MLflow model, for 'mlflow models serve'.")
 @trust_option
-def command(run: str, out: Path | None, checkpoint: str, onnx: bool, mlflow: bool, trust: bool) -> None:
+def command(
+    run: str, out: Path | None, checkpoint: str, onnx: bool, torchscript: bool, mlflow: bool, trust: bool
+) -> None:  # fmt: skip
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
     path = located(run)
     one_thread()
     from rlplug_core.runs.opened import Run
 
     found = Run(path, trust=given(path, trust))
-    place = found.export(out or path / "export", checkpoint, onnx=onnx)
+    place = found.export(out or path / "export", checkpoint, onnx=onnx, torchscript=torchscript)
     if mlflow:
         from rlplug_cli.mlflow.model import save
 

@@ -30,11 +30,14 @@ FORMAT = 1
 JSON, TENSORS = "policy.json", "policy.safetensors"
 
 
-def write(directory: Path, agent: Agent, env: Env, about: Mapping[str, object], onnx: bool = False) -> Path:
+def write(
+    directory: Path, agent: Agent, env: Env, about: Mapping[str, object], onnx: bool = False, torchscript: bool = False
+) -> Path:  # fmt: skip
     """Write the policy that `agent` has in `env` into a new or empty directory; `about` goes into the JSON.
 
     Args:
         onnx: also as `policy.onnx`.
+        torchscript: also as `policy.pt`.
 
     Raises:
         UsageError: something lies there already, or the agent or a space cannot be exported.
@@ -59,6 +62,10 @@ def write(directory: Path, agent: Agent, env: Env, about: Mapping[str, object], 
         from rlplug_core.export.onnx import write_onnx
 
         write_onnx(directory / "policy.onnx", flat)
+    if torchscript:
+        from rlplug_core.export.torchscript import write_torchscript
+
+        write_torchscript(directory / "policy.pt", flat)
     (directory / TENSORS).write_bytes(content)
     (directory / JSON).write_text(json.dumps(whole, indent=1), encoding="utf-8")
     return directory

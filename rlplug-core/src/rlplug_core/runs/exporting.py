@@ -18,12 +18,14 @@ from rlplug_core.runs.trust import require_plugins
 
 
 def export_policy(
-    plan: Plan, directory: RunDirectory, out: Path, checkpoint: str = "best", onnx: bool = False
+    plan: Plan, directory: RunDirectory, out: Path, checkpoint: str = "best", onnx: bool = False,
+    torchscript: bool = False,
 ) -> Path:  # fmt: skip
     """Write the policy of a run's checkpoint into the directory `out`, with a model card, `README.md`.
 
     Args:
         onnx: also as `policy.onnx`.
+        torchscript: also as `policy.pt`.
 
     Raises:
         UsageError: something lies there, or the policy cannot be exported.
@@ -42,7 +44,7 @@ def export_policy(
             "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,
             "step": clock.steps, "wrap": [one.words for one in plan.wrappings],
         }  # fmt: skip
-        write(out, agent, env, about, onnx)
+        write(out, agent, env, about, onnx, torchscript)
         (out / "README.md").write_text(card(found, config, about, env.spec), encoding="utf-8")
         return out
     finally:

@@ -165,14 +165,17 @@ class Run:
         """The policy of a checkpoint; see `rlplug_core.load`."""
         return policy_of(plan_of(self), self.directory, checkpoint, deterministic)
 
-    def export(self, out: Path | str, checkpoint: str = "best", *, onnx: bool = False) -> Path:
+    def export(
+        self, out: Path | str, checkpoint: str = "best", *, onnx: bool = False, torchscript: bool = False
+    ) -> Path:  # fmt: skip
         """Write the policy of a checkpoint into the new directory `out`: JSON, safetensors, a model card.
 
-        `rlplug_core.load(out)` gives it back without the algorithm's plugin; with `onnx` there is `policy.onnx` too.
+        `rlplug_core.load(out)` gives it back without the algorithm's plugin; with `onnx` there is `policy.onnx` too,
+        with `torchscript` `policy.pt`.
         """
         from rlplug_core.runs.exporting import export_policy  # what takes programs apart is of no use to runs
 
-        return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx)
+        return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx, torchscript)
 
 
 def open_run(run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False) -> Run:

@@ -1,0 +1,72 @@
+"""ONNX and TorchScript files compute what their policy does, on 10,000 observations of every kind."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.acting.recurrent import MemoryAgent
+from rlplug_core.export.agent import Absent
+from rlplug_core.export.bundle import write
+from rlplug_core.export.flat import leaves
+from rlplug_core.nets.recurrent import RecurrentPolicy
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Spec
+from tests.core.export.test_export import ACTIONS, CLOCK, NET, OBSERVATIONS, VECTOR, policy_agent, seen
+
+#: Named arrays in, arrays out.
+Called: TypeAlias = Callable[[Mapping[str, Any]], list[Any]]
+#: Every kind of observations, and every kind of actions, once.
+KINDS = [*zip(OBSERVATIONS, (*ACTIONS, "discrete"), strict=False), ("masked", "discrete")]
+
+
+def loaded(agent: Any, spec: Spec, where: Path) -> dict[str, Called]:
+    """The files of an agent, ready to be called."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    place = write(where / "policy", agent, Absent(spec, spec.action), {"wrap": []}, onnx=True, torchscript=True)
+    session = onnxruntime.InferenceSession(str(place / "policy.onnx"))
+    names = [one.name for one in session.get_inputs()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = torch.jit.load(str(place / "policy.pt"))
+
+    def by_torch(inputs: Mapping[str, Any]) -> list[Any]:
+        return [one.detach().numpy() for one in script([torch.from_numpy(inputs[name]) for name in inputs])]
+
+    return {"onnx": lambda inputs: session.run(None, {name: inputs[name] for name in names}), "torchscript": by_torch}
+
+
+def same(mine: Any, theirs: Any) -> None:
+    np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-5 if mine.dtype.kind == "f" else 0)
+
+
+@pytest.mark.parametrize(("obs", "action"), KINDS)
+def test_the_same_actions(obs: str, action: str, tmp_path: Path) -> None:
+    spec = Spec(OBSERVATIONS[obs], ACTIONS[action], 1, "Any-v0")
+    agent, many = policy_agent(spec), seen(spec.obs, 10_000)
+    mine = agent.act(many, np.ones(10_000, bool), None, CLOCK, explore=False).action
+    for call in loaded(agent, spec, tmp_path).values():
+        same(mine, call(leaves(many))[0])
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_memory_is_carried_alike(cell: Any, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
+    agent: Any = MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
+    for call in loaded(agent, spec, tmp_path).values():
+        generator, mine = np.random.default_rng(2), agent.initial(50)
+        theirs = [np.zeros((50, 8), np.float32)] * len(mine)
+        for _ in range(50):
+            obs, first = generator.normal(size=(50, 5)).astype(np.float32), generator.random(50) < 0.1
+            one = agent.act(obs, first, mine, CLOCK, explore=False)
+            names = [f"memory.{part}" for part in mine]
+            action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})
+            same(one.action, action)
+            mine = one.recurrent_state
