@@ -44,7 +44,7 @@ def export_policy(
             "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,
             "step": clock.steps, "wrap": [one.words for one in plan.wrappings],
         }  # fmt: skip
-        write(out, agent, env, about, onnx, torchscript)
+        write(out, agent, env, about, onnx=onnx, torchscript=torchscript)
         (out / "README.md").write_text(card(found, config, about, env.spec), encoding="utf-8")
         return out
     finally:

@@ -175,7 +175,7 @@ class Run:
         """
         from rlplug_core.runs.exporting import export_policy  # what takes programs apart is of no use to runs
 
-        return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx, torchscript)
+        return export_policy(plan_of(self), self.directory, Path(out), checkpoint, onnx=onnx, torchscript=torchscript)
 
 
 def open_run(run: Path | str | Run, out: Path | str = "runs", env: object = None, trust: bool = False) -> Run:
