@@ -16,9 +16,9 @@ class GoalCurriculumConfig(Config):
 
     attribute: str = "goal"  # the attribute of the environment that says how far the goal is
     begin: Positive = 2.0  # its value at the beginning
-    end: Positive = 30.0  # its value at the end
-    factor: Positive = 1.5  # what it is multiplied by
-    success: Fraction = 0.8  # as soon as this share of episodes succeeds
+    end: Positive = 20.0  # its value at the end
+    step: Positive = 1.0  # how much further it moves
+    success: Fraction = 0.6  # as soon as this share of episodes succeeds
     episodes: Count = 20  # of so many, all at the present distance
 
 
@@ -37,7 +37,7 @@ class GoalCurriculum:
         c = self.config
         self.successes = [*self.successes, *(bool(episode.success) for episode in episodes)][-c.episodes :]
         if len(self.successes) == c.episodes and sum(self.successes) >= c.success * c.episodes:
-            self.distance, self.successes = min(self.distance * c.factor, c.end), []
+            self.distance, self.successes = min(self.distance + c.step, c.end), []
 
     def settings(self) -> Mapping[str, object]:
         return {self.config.attribute: self.distance}

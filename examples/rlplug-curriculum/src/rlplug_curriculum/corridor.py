@@ -11,16 +11,16 @@ from gymnasium import spaces
 
 
 class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
-    """Walk from 0 to the goal (action 1 walks right, 0 left): 1 for arriving, 0 for all else.
+    """Walk from 0 to the goal: 1 for arriving, else 0. Which of two actions goes on differs from place to place.
 
-    The observation is the place and the goal, in units of the whole length. An episode is cut after 40 steps.
+    The observation is one-hot over the places. An episode is cut after 30 steps.
     """
 
-    length = 30.0
-    limit = 40
+    length = 20
+    limit = 30
 
-    def __init__(self, goal: float = 30.0) -> None:
-        self.observation_space = spaces.Box(-2.0, 2.0, (2,), np.float32)
+    def __init__(self, goal: float = 20.0) -> None:
+        self.observation_space = spaces.Box(0.0, 1.0, (self.length + 1,), np.float32)
         self.action_space = spaces.Discrete(2)
         #: How far the goal is; a curriculum may set it between episodes.
         self.goal = goal
@@ -34,16 +34,14 @@ class Corridor(gymnasium.Env[npt.NDArray[np.float32], np.int64]):
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        self.place += 1 if action == 1 else -1
+        onward = int(action) == self.place * 5 % 7 % 2
+        self.place = max(0, self.place + (1 if onward else -1))
         self.age += 1
-        arrived = self.place >= self.goal
-        return (
-            self._observation(),
-            float(arrived),
-            arrived,
-            self.age >= self.limit and not arrived,
-            {"is_success": arrived},
-        )
+        arrived = self.place >= min(self.goal, self.length)
+        late = self.age >= self.limit and not arrived
+        return self._observation(), float(arrived), arrived, late, {"is_success": arrived}
 
     def _observation(self) -> npt.NDArray[np.float32]:
-        return np.array([self.place / self.length, self.goal / self.length], np.float32)
+        observation = np.zeros(self.length + 1, np.float32)
+        observation[self.place] = 1
+        return observation

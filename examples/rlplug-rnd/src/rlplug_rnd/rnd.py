@@ -92,9 +92,11 @@ class RND(rl.Algorithm[rl.Rollout]):
         return rl.Result({**metrics, "loss/gradient_norm": norm, "rnd/novelty": float(reward.mean())})
 
     def intrinsic(self, batch: rl.Rollout) -> rl.Array:
-        """The novelty [T, N] of what each action led to; 0 after a termination, which nobody sees."""
+        """The novelty [T, N] of what each action led to; 0 after a termination, or where the row is absent then."""
         _, found = batch.values(self.novelty)
-        return np.where((batch.weight > 0) & ~batch.terminated, found, 0).astype(np.float32)
+        there, ended = batch.weight > 0, batch.terminated | batch.truncated
+        seen = ended | np.concatenate([there[1:], np.ones_like(there[:1])])
+        return np.where(there & seen & ~batch.terminated, found, 0).astype(np.float32)
 
     @torch.no_grad()
     def novelty(self, obs: rl.Array) -> rl.Array:
