@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rlplug_cli import loggers
 from rlplug_cli.loggers.following import numbers
 from rlplug_core import plugins
 from rlplug_core.errors import UsageError
@@ -122,3 +123,10 @@ def test_a_folder_that_leads_elsewhere_is_left_alone(tmp_path: Path, capsys: pyt
     assert resume(run, total_timesteps=600).status == "finished"
     assert not list(elsewhere.iterdir())
     assert "it is no directory of the run's own" in capsys.readouterr().err
+
+
+def test_a_logger_is_short() -> None:
+    folder = Path(loggers.__file__).parent
+    assert {path.stem for path in folder.glob("*.py")} >= {"csv", "tensorboard", "wandb"}
+    for path in folder.glob("*.py"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 80, path.name
