@@ -2,7 +2,7 @@
 
     python -m pip install pyte selenium         # beside rlplug; chromium and chromedriver come from the system
     python docs/pictures/make.py terminal       # run-live.svg, run-end.svg
-    python docs/pictures/make.py ui             # mlflow-runs.png, mlflow-charts.png
+    python docs/pictures/make.py ui             # mlflow-runs.png, mlflow-charts.png, mlflow-compare.png
 
 Films of the gallery: `rlplug run ppo CartPole-v1 --name film`, then `rlplug play film --video film-ppo.webp --fps 20`.
 
@@ -157,6 +157,8 @@ def photograph_ui(directory: Path) -> None:
                 page.driver.get(link)
                 page.runs()
                 page.charts()
+                page.driver.get(link)
+                page.compare()
         finally:
             server.send_signal(signal.SIGINT)
 
@@ -202,6 +204,15 @@ class Page:
         self.click("//h2 | //h1")
         self.find("//input[contains(@placeholder, 'Search metric')]").send_keys("return_m|rollout")
         self.keep("mlflow-charts.png")
+
+    def compare(self) -> None:
+        """All of them in the view that compares, side by side; the box for all is drawn by another element."""
+        self.find("//*[normalize-space(text())='a2c']")
+        box = self.driver.find_element("xpath", "//input[@aria-label='Select all runs']")
+        self.driver.execute_script("arguments[0].click()", box)
+        self.click("//button[normalize-space(.)='Compare']")
+        self.find("//*[contains(text(), 'Comparing')]")
+        self.keep("mlflow-compare.png")
 
     def find(self, path: str) -> Any:
         from selenium.webdriver.common.by import By
