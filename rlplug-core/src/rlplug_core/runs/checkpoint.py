@@ -118,7 +118,10 @@ class Checkpoints:
                 continue
             return saved, components, manifest, warnings
         reasons = f": {'; '.join(warnings)}" if warnings else ""
-        raise BadCheckpoint(f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}")
+        raise BadCheckpoint(
+            f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}; bring back its files from a "
+            f"copy, or train it again by the options in {self.directory.parent / 'config.json'}"
+        )
 
     def _entries(self) -> list[Path]:
         """Everything in the directory.
