@@ -11,7 +11,7 @@ from rlplug_core.runs.journal import read
 from rlplug_core.testing import Check, checks
 
 
-@pytest.mark.parametrize("check", checks("dyna", learn=True), ids=str)
+@pytest.mark.parametrize("check", checks("dyna"), ids=str)
 def test_conformance(check: Check) -> None:
     check()
 

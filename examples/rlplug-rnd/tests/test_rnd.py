@@ -16,7 +16,7 @@ from rlplug_core.testing import Check, checks
 from rlplug_core.types import Spec
 
 
-@pytest.mark.parametrize("check", checks("rnd", learn=True), ids=str)
+@pytest.mark.parametrize("check", checks("rnd"), ids=str)
 def test_conformance(check: Check) -> None:
     check()
 
