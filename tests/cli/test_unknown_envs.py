@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rlplug_core import open_run, resume, train
+from rlplug_core.errors import PluginError
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.runs import allowance
@@ -74,6 +75,16 @@ class Endless(gymnasium.Env[np.ndarray, int]):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         return np.zeros(3, np.float32), 1.0, False, False, {}
+
+
+class Faulty(Endless):
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        raise ValueError("motor off")
+
+
+def test_a_fault_of_a_step_before_training_is_the_steps(place: Path) -> None:
+    with pytest.raises(PluginError, match=r"Faulty raised in step\(\), tried before training: ValueError: motor off"):
+        train("a2c", Faulty, {"total_timesteps": 64}, hooks=False)
 
 
 def test_episodes_without_an_end_are_cut_and_it_is_said_once(

@@ -22,7 +22,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from rlplug_core.config.targets import FROM_FILE
+from rlplug_core.config.targets import FROM_FILE, describe
+from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads import check_mask
 from rlplug_core.protocols import Env
@@ -443,7 +444,13 @@ def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
     """Play `actions` after `obs`, with the next allowed choices where a mask forbids one, and return the results."""
     for action in actions:
         masked = isinstance(obs, dict) and MASK in obs
-        now = env.step(legal(env.spec.action, action, obs[MASK]) if masked else action)
+        try:
+            now = env.step(legal(env.spec.action, action, obs[MASK]) if masked else action)
+        except RlplugError:
+            raise
+        except Exception as error:  # an environment may raise anything
+            said = f"{env.spec.id} raised in step(), tried before training: {describe(error)}; --traceback shows where"
+            raise PluginError(said) from error
         obs = now.obs
         yield now
 
