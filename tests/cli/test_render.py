@@ -106,14 +106,27 @@ def test_a_line_of_bars_covers_a_long_run() -> None:
     assert trace.values[-1] < 10_000
 
 
-def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) -> None:
+def on_a_terminal(*more: str, **variables: str) -> str:
+    """What a short run writes to a terminal."""
     leader, follower = pty.openpty()
-    words = [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *short, "--name", "one"]
-    environment = {**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow", "TERM": "xterm"}
+    words = [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *more, "--name", "one"]
+    environment = {**os.environ, "RLPLUG_DISABLED_PLUGINS": "mlflow", "TERM": "xterm", **variables}
     process = subprocess.Popen(words, stdout=follower, stderr=follower, env=environment)
     os.close(follower)
     written = read_all(leader)
     assert process.wait(120) == 0, written
+    return written
+
+
+def test_in_a_notebook_lines_stand_below_each_other(place: Path, short: tuple[str, ...]) -> None:
+    """Where `!rlplug run` writes to a terminal that keeps every picture."""
+    written = on_a_terminal(*short, JPY_PARENT_PID="1")
+    assert "\x1b[" not in written
+    assert "600/600 steps" in written
+
+
+def test_on_a_terminal_the_display_is_live(place: Path, short: tuple[str, ...]) -> None:
+    written = on_a_terminal(*short)
     assert "\x1b[" in written
     assert "600 / 600 steps" in written
     assert "final evaluation  last weights  mean return" in written

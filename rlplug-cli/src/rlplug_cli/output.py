@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import IO
+from typing import IO, TextIO
 
 import click
 
@@ -23,6 +23,14 @@ def echo(text: str, *, err: bool = False) -> None:
 def echo_json(value: object) -> None:
     """Print a value as JSON."""
     emit(json.dumps(value, indent=1))
+
+
+def redraws(stream: TextIO) -> bool:
+    """Whether a picture printed to a stream takes the place of the one before.
+
+    So it does on a terminal, but not on the one that a notebook's `!command` writes to, which keeps every picture.
+    """
+    return stream.isatty() and "JPY_PARENT_PID" not in os.environ
 
 
 def emit(text: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rlplug_cli.output import redraws
 from rlplug_cli.render.trace import Trace
 from rlplug_core.errors import plain
 
@@ -29,7 +30,7 @@ LOSSES = ("loss/value", "loss/policy")
 def display(title: str, stream: TextIO | None = None) -> Iterator[Callable[[Progress], None]]:
     """Return the function for `train(watch=…)`; live where `stream` (stdout without one) is a terminal."""
     stream, title = stream or sys.stdout, plain(title)
-    if stream.isatty():
+    if redraws(stream):
         with _live(title, stream) as watch:
             yield watch
     else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from rlplug_cli.output import redraws
 from rlplug_cli.render.live import duration, number
 from rlplug_cli.sweep.crew import Crew, Entry
 from rlplug_core.errors import clean
@@ -27,7 +28,7 @@ def display(
 
     `so_far` says how far the whole is.
     """
-    if not stream.isatty():
+    if not redraws(stream):
         yield Lines(title, crew, stream, so_far)
         return
     from rich.console import Console
