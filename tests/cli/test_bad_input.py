@@ -64,6 +64,12 @@ CASES = {
     ),
     "set wrong": ("run a2c CartPole-v1 --set anneal_lr=maybe", 2, r"'--anneal-lr': expected yes or no, got 'maybe'"),
     "no config file": ("run a2c CartPole-v1 --config no.toml", 2, r"no.toml cannot be read: No such file"),
+    "another's option": (
+        "run ppo CartPole-v1 --buffer-size 9",
+        2,
+        r"'--buffer-size'; acer, .* more have it",
+    ),
+    "one other's option": ("run ppo CartPole-v1 --expectile 1", 2, r"'--expectile'; iql has it"),
     "unknown option": ("run a2c CartPole-v1 --num-env 3", 2, r"no such option '--num-env'.*--num-envs"),
     "option too early": ("run --seed 1 a2c CartPole-v1", 2, r"option '--seed' belongs behind the algorithm"),
     "a name of no path": ("evaluate " + "a" * 300, 2, r"no run at a{300}"),

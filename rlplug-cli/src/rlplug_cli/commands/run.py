@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ class AlgorithmCommand(TakesArguments):
                 return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             known = [option.name for option in (*self.own, *self.run_options)]
-            near = nearest(error.option_name, known, write=flag)
+            near = having(error.option_name) or nearest(error.option_name, known, write=flag)
             raise UsageError(
                 f"no such option '{error.option_name}'{near} ('{ctx.command_path} --help' lists them)"
             ) from error
@@ -223,6 +223,21 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
         return schema(getattr(cls, "Config", Config))
     except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
         raise PluginError(f"{owner} has options that cannot be shown: {error}; ask its author") from error
+
+
+def having(typed: str) -> str:
+    """Return `"; a2c, ppo and 3 more have it"` for the flag of an option of other installed algorithms, or nothing."""
+    found: list[str] = []
+    for name in plugins.ids("algorithms"):
+        options = None
+        with suppress(PluginError):  # of one that is broken nothing is known
+            options, _ = index.read(usable("algorithms", name))
+        if options is not None and typed in {flag(option.name) for option in index.options(options)}:
+            found.append(name)
+    if not found:
+        return ""
+    shown, more = found[:6], len(found) - 6
+    return f"; {', '.join(shown)}{f' and {more} more' if more > 0 else ''} {'have' if len(found) > 1 else 'has'} it"
 
 
 def _fixed(names: list[str]) -> list[click.Parameter]:
