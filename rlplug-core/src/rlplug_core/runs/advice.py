@@ -26,9 +26,10 @@ def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
     good = last_good(checkpoints)
     place = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
     smaller = "".join(f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items())
+    onward = f" --init {good.path}" if good else ""
     return (
-        f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: "
-        f"'rlplug run {plan.algorithm} {plan.env}{smaller}' with your other options begins anew"
+        f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: 'rlplug run "
+        f"{plan.algorithm} {plan.env}{smaller}{onward}' with your other options begins {'there' if good else 'anew'}"
     )
 
 
