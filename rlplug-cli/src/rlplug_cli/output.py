@@ -26,7 +26,7 @@ def echo_json(value: object) -> None:
 
 
 def redraws(stream: TextIO) -> bool:
-    """Whether a picture printed to a stream takes the place of the one before.
+    """Return whether a picture printed to a stream takes the place of the one before.
 
     So it does on a terminal, but not on the one that a notebook's `!command` writes to, which keeps every picture.
     """
