@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +38,7 @@ CASES = STOPPING.CASES
 #: Cases that share two processes: few, so that tests which run beside each other seldom make the same runs twice.
 GROUPS = [tuple(CASES)[start : start + 6] for start in range(0, len(CASES), 6)]
 GROUP_OF = {case: group for group in GROUPS for case in group}
-STOPS = [(GROUP_OF[case], case, what, mark) for case, (_, _, _, stops) in CASES.items() for what, mark in stops]
+STOPS = [(case, what, mark) for case, (_, _, _, stops) in CASES.items() for what, mark in stops]
 #: What a stop leaves: batches still owed in a burst, steps of a rollout half full, one in the middle of an episode.
 UNFINISHED = {
     **{("dqn", "update", mark): ("owed", owed) for mark, owed in ((1, 3), (2, 2), (3, 1), (4, 0), (186, 2))},
@@ -49,18 +49,30 @@ UNFINISHED = {
 
 
 @pytest.fixture(scope="module")
-def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The runs of a group of cases, trained and stopped in one process and resumed in another."""
+def runs_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """The runs of a case, made with those of its group: trained and stopped in one process and resumed in another."""
     memory = Path("/dev/shm")  # some hundred checkpoints are synced to disk, which costs nothing there
+    made: dict[tuple[str, ...], Path] = {}
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path_factory.getbasetemp()) as name:
-        for command in ("train", "resume"):
-            child = subprocess.run(
-                [sys.executable, "-W", "error", SCRIPT, command, name, *request.param],
-                capture_output=True, text=True, timeout=1800,
-                env={**os.environ, "PYTHONHASHSEED": {"train": "1", "resume": "2"}[command]},
-            )  # fmt: skip
-            assert child.returncode == 0, child.stderr
-        yield Path(name)
+
+        def make(case: str) -> Path:
+            group = GROUP_OF[case]
+            if group not in made:
+                made[group] = Path(name, case)
+                made[group].mkdir()
+                trained_and_resumed(made[group], group)
+            return made[group]
+
+        yield make
+
+
+def trained_and_resumed(place: Path, cases: tuple[str, ...]) -> None:
+    for command, seed in (("train", "1"), ("resume", "2")):
+        child = subprocess.run(
+            [sys.executable, "-W", "error", SCRIPT, command, place, *cases], capture_output=True, text=True,
+            timeout=1800, env={**os.environ, "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        assert child.returncode == 0, child.stderr
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:
@@ -104,13 +116,11 @@ def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("root", "case", "what", "mark"),
-    STOPS,
-    indirect=["root"],
-    ids=[f"{case}-{what}-{mark}" for _, case, what, mark in STOPS],
-)
-def test_resumed_run_is_the_run_that_never_stopped(root: Path, case: str, what: str, mark: int) -> None:
+@pytest.mark.parametrize(("case", "what", "mark"), STOPS)
+def test_resumed_run_is_the_run_that_never_stopped(
+    runs_of: Callable[[str], Path], case: str, what: str, mark: int
+) -> None:
+    root = runs_of(case)
     whole, resumed = root / f"{case}-whole", root / f"{case}-{what}-{mark}"
     assert_left_in_the_middle(resumed, (case, what, mark))
     assert_in_the_same_state(whole, resumed)
@@ -152,7 +162,7 @@ def test_no_algorithm_is_left_out() -> None:
 
 
 def test_every_stop_of_note_is_one() -> None:
-    assert {*UNFINISHED} <= {stop[1:] for stop in STOPS}
+    assert {*UNFINISHED} <= {*STOPS}
 
 
 def test_comparison_notices_a_single_bit() -> None:
