@@ -42,7 +42,7 @@ def loaded(agent: Any, spec: Spec, where: Path) -> dict[str, Called]:
     return {"onnx": lambda inputs: session.run(None, {name: inputs[name] for name in names}), "torchscript": by_torch}
 
 
-def same(mine: Any, theirs: Any) -> None:
+def assert_same(mine: Any, theirs: Any) -> None:
     np.testing.assert_allclose(theirs, mine, rtol=0, atol=1e-5 if mine.dtype.kind == "f" else 0)
 
 
@@ -52,7 +52,7 @@ def test_the_same_actions(obs: str, action: str, tmp_path: Path) -> None:
     agent, many = policy_agent(spec), seen(spec.obs, 10_000)
     mine = agent.act(many, np.ones(10_000, bool), None, CLOCK, explore=False).action
     for call in loaded(agent, spec, tmp_path).values():
-        same(mine, call(leaves(many))[0])
+        assert_same(mine, call(leaves(many))[0])
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -68,5 +68,5 @@ def test_memory_is_carried_alike(cell: Any, tmp_path: Path) -> None:
             one = agent.act(obs, first, mine, CLOCK, explore=False)
             names = [f"memory.{part}" for part in mine]
             action, *theirs = call({"obs": obs, "first": first, **dict(zip(names, theirs, strict=True))})
-            same(one.action, action)
+            assert_same(one.action, action)
             mine = one.recurrent_state
