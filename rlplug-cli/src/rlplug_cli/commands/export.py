@@ -16,7 +16,7 @@ from rlplug_cli.trust import option as trust_option
 
 @click.command("export")
 @click.argument("run", shell_complete=runs)
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to  [RUN/export]")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Where to write the files  [RUN/export]")
 @checkpoint_option()
 @click.option("--onnx", is_flag=True, help="Also as policy.onnx (needs 'rlplug-cli[onnx]').")
 @click.option("--torchscript", is_flag=True, help="Also as policy.pt, for LibTorch.")
