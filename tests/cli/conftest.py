@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -89,21 +88,6 @@ def process() -> Callable[..., Done]:
         return Done(done.returncode, done.stdout, done.stderr)
 
     return call
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Wait for a condition, while `process` (where there is one) is alive."""
-
-    def wait(condition: Callable[[], bool], process: subprocess.Popen[Any] | None = None, seconds: float = 120) -> None:
-        pause = threading.Event()
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert process is None or process.poll() is None, "the process has ended"
-            assert time.monotonic() < deadline, "it took too long"
-            pause.wait(0.02)
-
-    return wait
 
 
 #: Options with which a run takes a moment.

@@ -67,7 +67,7 @@ CASES = {
     "another's option": (
         "run ppo CartPole-v1 --buffer-size 9",
         2,
-        r"'--buffer-size'; acer, .* more have it",
+        r"'--buffer-size'; a2c, .* more have it",
     ),
     "one other's option": ("run ppo CartPole-v1 --expectile 1", 2, r"'--expectile'; iql has it"),
     "unknown option": ("run a2c CartPole-v1 --num-env 3", 2, r"no such option '--num-env'.*--num-envs"),

@@ -16,6 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.waiting import until
+
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -170,7 +172,6 @@ def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
     place: Path,
     with_store: str,
     process: Callable[..., Any],
-    until: Callable[..., None],
     number: signal.Signals,
     code: int,
 ) -> None:
@@ -203,9 +204,7 @@ def test_a_signal_saves_a_checkpoint_and_resume_goes_on(
     assert len(steps) == len(set(steps))
 
 
-def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(
-    place: Path, until: Callable[..., None]
-) -> None:
+def test_a_signal_for_the_whole_job_stops_asynchronous_workers_in_order(place: Path) -> None:
     words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         run_command("run", "a3c", "CartPole-v1", *words),

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from rlplug_cli.sweep.slurm import SCRIPT, script
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.journal import read
+from tests.waiting import until
 
 #: Keeps what was asked in `asked`, and answers with what the test has put into `states`.
 FAKE = """#!/bin/sh
@@ -49,15 +49,6 @@ def begin(directory: Path, place: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["/bin/sh", str(directory / SCRIPT)], env=env, start_new_session=True)
 
 
-def within(process: subprocess.Popen[bytes], condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert process.poll() is None, "it ended before"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
-
-
 def test_a_task_goes_on_after_its_time_was_up_and_after_its_node_failed(
     slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rlplug: Callable[..., Any]
 ) -> None:
@@ -77,14 +68,14 @@ def test_a_task_goes_on_after_its_time_was_up_and_after_its_node_failed(
     run = directory / "vpg-CartPole-v1-s1"
 
     process = begin(directory, 0)
-    within(process, lambda: list((run / "checkpoints").glob("step-*")))
+    until(lambda: list((run / "checkpoints").glob("step-*")), process, PATIENCE)
     process.send_signal(signal.SIGUSR1)  # its time is nearly up
     assert process.wait(PATIENCE) == 0
     assert (slurm / "asked").read_text().splitlines()[-1] == "scontrol requeue 77_0"
     stopped = max(record.step for record in read(run / "journal.jsonl"))
 
     process = begin(directory, 0)  # out of the queue again
-    within(process, lambda: max(record.step for record in read(run / "journal.jsonl")) > stopped + 1000)
+    until(lambda: max(record.step for record in read(run / "journal.jsonl")) > stopped + 1000, process, PATIENCE)
     os.killpg(process.pid, signal.SIGKILL)  # the node fails
     process.wait()
     saved = max(int(path.name.split("-")[1]) for path in (run / "checkpoints").glob("step-*"))

@@ -6,13 +6,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rlplug_cli.mlflow import store
 from rlplug_core.errors import RlplugError
+from tests.waiting import until
 
 PREPARE = "import sys; from rlplug_cli.mlflow import store; store.prepare(sys.argv[1])"
 
@@ -37,7 +37,7 @@ def test_processes_that_need_a_fresh_store_at_once_all_get_it(place: Path) -> No
     assert sorted(path.name for path in place.iterdir()) == ["mlflow.db", "mlflow.db.lock"]
 
 
-def test_a_creation_that_was_killed_leaves_nothing_in_the_way(place: Path, until: Callable[..., None]) -> None:
+def test_a_creation_that_was_killed_leaves_nothing_in_the_way(place: Path) -> None:
     process = preparing(store.tracking_uri())
     until(lambda: bool(list(place.glob("mlflow.db.creating-*"))), process)
     process.send_signal(signal.SIGKILL)

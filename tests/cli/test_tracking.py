@@ -22,6 +22,7 @@ from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.sender import Sender
 from rlplug_core.plugins import Hooks
 from rlplug_core.runs.directory import RunDirectory
+from tests.waiting import until
 
 # MLflow's own imports warn.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -54,9 +55,7 @@ def state(path: Path) -> dict[str, Any]:
     return saved
 
 
-def test_a_run_is_mirrored_while_it_goes_on(
-    with_store: str, written: Callable[..., Any], until: Callable[..., None]
-) -> None:
+def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[..., Any]) -> None:
     run = written()
     hooks: Any = SimpleNamespace(path=run.path)
     run.points(10)
@@ -76,7 +75,6 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
     server: str,
     request: pytest.FixtureRequest,
     written: Callable[..., Any],
-    until: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -143,9 +141,7 @@ def test_sync_says_that_a_run_was_killed(
     assert status(with_store, state(run.path)["run_id"]) == "KILLED"
 
 
-def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(
-    place: Path, with_store: str, until: Callable[..., None]
-) -> None:
+def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Path, with_store: str) -> None:
     words = ("--total-timesteps", "100000000", "--name", "one", "--log-every", "500", "--eval-episodes", "2")
     running = subprocess.Popen(
         [sys.executable, "-m", "rlplug_cli", "run", "a2c", "CartPole-v1", *words], stdout=subprocess.DEVNULL
@@ -177,7 +173,7 @@ def test_the_mirror_is_a_hook_plugin_like_any_other(with_store: str, written: Ca
 
 
 def test_the_sender_of_a_resumed_run_waits_for_the_one_before(
-    with_store: str, written: Callable[..., Any], until: Callable[..., None], capfd: pytest.CaptureFixture[str]
+    with_store: str, written: Callable[..., Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Which may wait for a dead store for a while, when its run has been killed."""
     run = written()

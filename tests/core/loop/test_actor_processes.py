@@ -26,7 +26,8 @@ from rlplug_core.runs.run import Run, resume, train
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Chunk
 from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored
-from tests.core.loop.test_async_processes import PATIENCE, alive, group, reached, start
+from tests.core.loop.test_async_processes import PATIENCE, alive, group, start
+from tests.waiting import until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
 
@@ -162,11 +163,11 @@ def test_when_the_learner_is_killed_nothing_is_left_and_a_resume_goes_on(tmp_pat
     """No process, no block of shared memory; the run goes on from its last checkpoint."""
     before = blocks()
     process = start(tmp_path, runner="decoupled", actors=2, log_every=200, checkpoint_every=1000)
-    reached(lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
+    until(lambda: any((tmp_path / "run" / "checkpoints").glob("step-*")))
     assert len(group(process.pid)) >= 4  # the learner, the fork server and two actors
     process.kill()
     process.communicate(timeout=PATIENCE)
-    reached(lambda: not group(process.pid))
+    until(lambda: not group(process.pid))
     assert blocks() <= before
     run = Run(RunDirectory.open(tmp_path / "run"))
     assert run.status == "killed"

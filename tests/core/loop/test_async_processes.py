@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from multiprocessing.forkserver import _forkserver
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,10 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import ENVS, HERE, TINY, assert_same, make_runner, stored
+from tests.waiting import until
 
 #: Seconds after which a condition that ought to come is missed.
 PATIENCE = 60.0
-
-
-def reached(condition: Callable[[], Any]) -> Any:
-    """Wait until the condition holds, and return what it gave."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "the condition never came"
-        time.sleep(0.01)
-    return found
 
 
 def alive(pid: int) -> bool:
@@ -171,7 +162,7 @@ def test_a_fault_in_a_worker_ends_the_run_with_one_sentence_and_nobody_left(tmp_
     assert re.search(details, text, re.DOTALL)
     assert [(r.data.get("status"), r.kind) for r in read(path / "journal.jsonl")][-1] == ("failed", "end")
     assert Run(RunDirectory.open(path)).status == "failed"
-    reached(lambda: children() <= before)
+    until(lambda: children() <= before)
 
 
 def children() -> set[int]:
@@ -251,7 +242,7 @@ def start(tmp_path: Path, env: str = f"{ENVS}:Chain", **options: Any) -> subproc
     code = SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, start_new_session=True)
     journal = tmp_path / "run" / "journal.jsonl"
-    reached(lambda: process.poll() is not None or (journal.exists() and '"metrics"' in journal.read_text()))
+    until(lambda: process.poll() is not None or (journal.exists() and '"metrics"' in journal.read_text()))
     assert process.poll() is None, process.stderr and process.stderr.read()
     return process
 
@@ -277,7 +268,7 @@ def test_when_the_parent_is_killed_no_worker_stays(tmp_path: Path, env: str) -> 
     assert len(members) >= 4  # the parent, the fork server and two workers
     process.kill()
     process.communicate(timeout=PATIENCE)
-    reached(lambda: not group(process.pid))
+    until(lambda: not group(process.pid))
 
 
 @pytest.mark.parametrize(("number", "code", "to_all"), [
@@ -297,7 +288,7 @@ def test_a_signal_ends_in_a_checkpoint_and_a_resume_goes_on(
     assert process.returncode == code, errors
     assert f"stopped by {number.name} at step" in errors
     assert "Traceback" not in errors
-    reached(lambda: not group(process.pid))
+    until(lambda: not group(process.pid))
     run = Run(RunDirectory.open(tmp_path / "run"))
     assert run.status == "interrupted"
     steps = [record.step for record in read(run.journal)][-1]

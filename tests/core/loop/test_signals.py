@@ -18,6 +18,7 @@ from rlplug_core.errors import Stopped
 from rlplug_core.loop.signals import heard
 from rlplug_core.runs.run import open_run, resume
 from tests.core.fakes import ENVS, TINY
+from tests.waiting import until
 
 #: Seconds after which what ought to come is missed.
 PATIENCE = 60.0
@@ -58,15 +59,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def reached(process: subprocess.Popen[str], condition: Callable[[], Any]) -> None:
-    """Wait until the condition holds, while the process is alive."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        assert time.monotonic() < deadline, "the condition never came"
-        time.sleep(0.01)
-
-
 def journal(tmp_path: Path) -> str:
     path = tmp_path / "run" / "journal.jsonl"
     return path.read_text() if path.exists() else ""
@@ -83,7 +75,7 @@ def test_a_closed_terminal_and_a_warning_of_a_batch_system_save(
     start: Start, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     process = start(runner="sync")
-    reached(process, lambda: '"metrics"' in journal(tmp_path))
+    until(lambda: '"metrics"' in journal(tmp_path), process)
     process.send_signal(number)
     found, errors = ended(process)
     assert (found, f"stopped by {number.name} at step" in errors) == (code, True)
@@ -116,7 +108,7 @@ def test_a_warning_before_the_end_is_no_first_of_two() -> None:
 def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path: Path, name: str) -> None:
     """In C, where Python hears no signal, too."""
     process = start(f"{STUCK}:{name}", runner="sync")
-    reached(process, lambda: (tmp_path / "stuck").exists())
+    until(lambda: (tmp_path / "stuck").exists(), process)
     process.terminate()
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)
@@ -131,7 +123,7 @@ def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path:
 @pytest.mark.parametrize("when", ["the fork server", "a worker"])
 def test_an_interrupt_while_workers_start_is_a_clean_stop(start: Start, tmp_path: Path, when: str) -> None:
     process = start(runner="async", workers=3)
-    reached(process, lambda: len(children(process.pid)) >= {"the fork server": 2, "a worker": 3}[when])
+    until(lambda: len(children(process.pid)) >= {"the fork server": 2, "a worker": 3}[when], process)
     os.killpg(process.pid, signal.SIGINT)
     code, errors = ended(process)
     assert code == 130, errors
@@ -164,11 +156,11 @@ def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(
     start: Start, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     process = start(worker_timeout=1.0, **options)
-    reached(process, lambda: '"metrics"' in journal(tmp_path))
+    until(lambda: '"metrics"' in journal(tmp_path), process)
     os.killpg(process.pid, signal.SIGSTOP)
     time.sleep(3)  # no condition can stand for time that passes
     before = len(journal(tmp_path))
     os.killpg(process.pid, signal.SIGCONT)
-    reached(process, lambda: len(journal(tmp_path)) > before + 1000)
+    until(lambda: len(journal(tmp_path)) > before + 1000, process)
     os.killpg(process.pid, signal.SIGTERM)
     assert ended(process)[0] == 143

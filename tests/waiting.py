@@ -1,0 +1,21 @@
+"""Wait for a condition, rather than for a time that may be too short or too long."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], process: subprocess.Popen[Any] | None = None, seconds: float = 120) -> T:
+    """Return what `condition` returned once that is true; fail if `process` ends or `seconds` pass before."""
+    pause, deadline = threading.Event(), time.monotonic() + seconds
+    while not (found := condition()):
+        assert process is None or process.poll() is None, process and process.communicate()
+        assert time.monotonic() < deadline, "the condition never came"
+        pause.wait(0.02)
+    return found
