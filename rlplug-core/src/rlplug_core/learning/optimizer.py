@@ -14,9 +14,10 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Constant, Schedule, throughout
 from rlplug_core.errors import NonFinite
 from rlplug_core.learning.late_check import Check, CheckLate
+from rlplug_core.learning.mean_gradient import Mean
 from rlplug_core.learning.update_rules import UpdateRule
 from rlplug_core.nets.node import Into, Node
-from rlplug_core.types import State
+from rlplug_core.types import Array, State
 
 
 class SharedState:
@@ -37,13 +38,14 @@ class Optimizer:
         max_grad_norm: the largest norm of the whole gradient, a number or a function of progress; or None.
         shared: with it, gradients of these parameters are applied to the shared ones without a lock, and the result is
             pulled back (Hogwild); the rule's state is shared too.
+        mean: with it, every gradient is first replaced by its mean over several learners, which all take the same step.
     """
 
     def __init__(
         self, parameters: Iterable[nn.Parameter], *, name: str, rule: UpdateRule, learning_rate: Schedule | float,
-        max_grad_norm: Schedule | float | None = None, shared: SharedState | None = None,
+        max_grad_norm: Schedule | float | None = None, shared: SharedState | None = None, mean: Mean | None = None,
     ) -> None:  # fmt: skip
-        self.parameters, self.name, self.rule = list(dict.fromkeys(parameters)), name, rule
+        self.parameters, self.name, self.rule, self.mean = list(dict.fromkeys(parameters)), name, rule, mean
         self.learning_rate = throughout(learning_rate)
         self.max_grad_norm = None if max_grad_norm is None else throughout(max_grad_norm)
         #: Their values at the present step; what is constant is not asked again.
@@ -55,7 +57,9 @@ class Optimizer:
         self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters
         self.state = rule.start(self.flat) if shared is None else shared.state
-        self._into: tuple[int, Into] = (0, {})
+        #: The parts of the flat parameters that no step changes.
+        self.frozen: list[slice] = []
+        self._host: tuple[Tensor, Array, Into] | None = None
         on_host = self.flat.device.type == "cpu"
         self.check: Check = check_now if on_host else CheckLate(check_now)
         #: Whether the gradient's norm and clip are worked out in numpy, whose calls take a fraction of torch's time.
@@ -71,35 +75,50 @@ class Optimizer:
             age: how many env steps ago the batch began; schedules are read there.
 
         Returns:
-            The norm [] of the gradient before clipping.
+            The norm [] of the gradient before clipping, of the mean of several learners' where there are several; a
+            number of numpy's where the loss is a node.
 
         Raises:
             NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
                 later, or when its state is asked for.
         """
         if isinstance(loss, Node):
-            loss.backward(self.into())
+            loss.backward(self.on_host()[1])
         else:
             loss.backward(inputs=self.inputs)
+        if self.mean is not None:
+            self.mean(self.gradient)
+        for part in self.frozen:
+            self.gradient[part] = 0
         if self.moving:
             progress = clock.progress_before(age)
             self.rate = self.learning_rate(progress)
             self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
         norm = self._checked(loss, self.clip)
+        before = self.target.clone() if self.frozen else None
         self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
-        self.gradient.zero_()
+        if before is not None:  # weight decay moves what has no gradient, too
+            for part in self.frozen:
+                self.target[part] = before[part]
+        if isinstance(loss, Node):
+            self.on_host()[0].fill(0)
+        else:
+            self.gradient.zero_()
         if self.target is not self.flat:
             self.pull()
         return norm
 
-    def into(self) -> Into:
-        """Every parameter with its part of the flat gradient as an array; made once for one gradient in memory."""
-        place = self.gradient.data_ptr()
-        if self._into[0] != place:
-            ends = np.cumsum([parameter.numel() for parameter in self.parameters])[:-1]
-            parts = zip(self.parameters, np.split(self.gradient.numpy(), ends), strict=True)
-            self._into = place, {parameter: part.reshape(parameter.shape) for parameter, part in parts}
-        return self._into[1]
+    def on_host(self) -> tuple[Array, Into]:
+        """Return the flat gradient as an array, and by parameter; made once, as each look from torch takes time."""
+        if self._host is None or self._host[0] is not self.gradient:
+            array, ends = self.gradient.numpy(), np.cumsum([parameter.numel() for parameter in self.parameters])[:-1]
+            parts = zip(self.parameters, np.split(array, ends), strict=True)
+            self._host = self.gradient, array, {parameter: part.reshape(parameter.shape) for parameter, part in parts}
+        return self._host[1:]
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy's arrays are views of its own gradient."""
+        return {**self.__dict__, "_host": None}
 
     def _checked(self, loss: Tensor | Node, clip: float | None) -> Tensor:
         """The norm of the gradient, which is checked first and then shortened to `clip`."""
@@ -110,13 +129,15 @@ class Optimizer:
             if clip is not None:
                 self.gradient.mul_((clip / (norm + 1e-6)).clamp_(max=1.0))
             return norm
-        gradient = self.gradient.numpy()
+        gradient = self.gradient.numpy() if isinstance(loss, Tensor) else self.on_host()[0]
         length = sqrt(gradient.dot(gradient))
         if not isfinite(length + loss.item()):
             raise nonfinite(length, loss.item(), self.name)
         if clip is not None and length + 1e-6 > clip:
             gradient *= clip / (length + 1e-6)
-        return torch.tensor(length, dtype=self.gradient.dtype)
+        return (
+            torch.tensor(length, dtype=self.gradient.dtype) if isinstance(loss, Tensor) else gradient.dtype.type(length)
+        )
 
     def pull(self) -> None:
         """Take over the shared parameters; touches nothing else."""

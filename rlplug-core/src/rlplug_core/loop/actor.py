@@ -46,13 +46,10 @@ class Actor:
             act = self.held = _holding(self.turn, act, self.held)
         now = self.env.step(act.action)
         self.obs, self.is_first, self.turn, self.recurrent_state = now.obs, now.is_first, now.turn, act.recurrent_state
-        if recurrent_state is not None and now.count < len(
-            now.valid
-        ):  # who was absent has seen nothing, and has yet to begin
-            self.is_first, self.recurrent_state = (
-                now.is_first | (first & ~now.valid),
-                tree_where(now.valid, act.recurrent_state, recurrent_state),
-            )
+        if recurrent_state is not None and now.count < len(now.valid):
+            # Who was absent has seen nothing, and has yet to begin.
+            self.is_first = now.is_first | (first & ~now.valid)
+            self.recurrent_state = tree_where(now.valid, act.recurrent_state, recurrent_state)
         self.clock.advance(now.count)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]

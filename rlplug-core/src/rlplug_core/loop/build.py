@@ -29,6 +29,10 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         return Inline(plan, clock) if plan.options.inline else Processes(plan, clock)
     if plan.options.offline:
         return _offline(plan, clock)
+    if plan.options.learners > 1:
+        from rlplug_core.loop.learners import Learners
+
+        return Learners(plan, clock)
     env = training_env(plan)
     learner = plan.make_learner(env.spec)
     if plan.runner == "decoupled":

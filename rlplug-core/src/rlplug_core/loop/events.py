@@ -105,6 +105,7 @@ class Events:
         self.runner, self.clock, self.sink, self.now = runner, runner.clock, sink, now
         self.crew = Crew([*controllers_of(options), *controllers], self.clock, self._configure)
         self.limits = Limits(options.max_episodes, options.max_seconds)
+        self.follows_episodes = bool(options.max_episodes or self.crew.listens)
         #: Why a controller or a limit stopped the run.
         self.ended = ""
         total = options.total_timesteps
@@ -126,9 +127,7 @@ class Events:
 
     def poll(self) -> None:
         """Do what is due at the clock's steps."""
-        if (
-            self.limits.episodes or self.crew.listens
-        ):  # at the very step that ends the last of them, so that a run can be repeated
+        if self.follows_episodes:  # at the very step that ends the last of them, so that a run can be repeated
             self._spent()
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlplug_core.algorithm import Context
+from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.config.parse import convert, schedules
 from rlplug_core.config.run_options import RunOptions
@@ -18,6 +18,8 @@ from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.loop.crew import settings_of
+from rlplug_core.loop.freezing import freeze
+from rlplug_core.loop.learner_checks import check_learners
 from rlplug_core.loop.places import LOCAL, address_of
 from rlplug_core.loop.sizes import check_sizes
 from rlplug_core.plugins import absolute
@@ -146,11 +148,9 @@ class Plan:
         """Refuse what cannot run, before anything is built."""
         sound = self.learner.runners
         if self.runner not in sound:
-            raise UsageError(
-                f"{self.algorithm} does not run under '{self.runner}': "
-                f"{UNSOUND.get(self.runner, 'it does not support it')}; "
-                f"use --runner {sound[0]}"
-            )
+            own = self.learner.unsound if issubclass(self.learner, Algorithm) else {}
+            reason = {**UNSOUND, **own}.get(self.runner, "it does not support it")
+            raise UsageError(f"{self.algorithm} does not run under '{self.runner}': {reason}; use --runner {sound[0]}")
         if self.options.env_workers != 1 and self.runner != "sync":
             raise UsageError(
                 f"workers of the runner '{self.runner}' step environments of their own; leave out --env-workers, or "
@@ -164,6 +164,8 @@ class Plan:
             raise UsageError("device 'cuda' is not available to this torch; use --device cpu")
         if device.type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
+        if self.options.learners > 1:
+            check_learners(self.algorithm, self.learner, self.runner, self.options, self.flat)
         self._check_place()
         self._check_dataset()
         self._check_source()
@@ -203,11 +205,12 @@ class Plan:
                 f"num_envs is {self.options.num_envs}, and the object {self.env} has {source.num_envs}; "
                 "leave num_envs out"
             )
-        elsewhere = self.runner == "decoupled" and not self.options.inline
+        elsewhere = (self.runner == "decoupled" and not self.options.inline) or self.options.learners > 1
         if not source.unnamed or not (asynchronous or elsewhere or self.options.env_workers != 1):
             return
         if source.is_object or not (asynchronous and self.options.inline):
             way = "use --inline" if asynchronous or elsewhere else "leave out --env-workers"
+            way = "leave out --learners" if self.options.learners > 1 else way
             raise UsageError(
                 f"workers make environments of their own, and {self.env} is {source.unnamed}; put it at the top of a "
                 f"file or a module, or {'use --runner sync' if asynchronous and source.is_object else way}"
@@ -239,6 +242,12 @@ class Plan:
         """The environment without wrappers."""
         return self.source.make(num_envs)
 
+    def device(self, rank: int) -> torch.device:
+        """The device of the learner `rank` of several: without a number, each has a GPU of its own."""
+        device = torch.device(self.options.device)
+        shared = device.type != "cuda" or device.index is not None or self.options.learners == 1
+        return device if shared else torch.device("cuda", rank)
+
     def make_learner(
         self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1
     ) -> Learner[Any]:
@@ -257,6 +266,7 @@ class Plan:
         learner: Learner[Any] = self.learner(spec, self.config, context)
         if self.start is not None:
             self.start(learner)
+        freeze(learner, o.freeze)
         return learner
 
 

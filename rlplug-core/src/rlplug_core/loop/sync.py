@@ -75,6 +75,26 @@ class Meter:
         self.results.extend(updates.get(place, {}) for place in range(int(max(updates, default=-1)) + 1))
 
 
+def state_of(actor: Actor, meter: Meter) -> State:
+    """Return the state of one learner's loop: learner, buffer, actor, metrics, and the process's generators."""
+    return {
+        "learner": actor.lane.learner.state_dict(),
+        "buffer": actor.lane.buffer.state_dict(),
+        "actor": actor.state_dict(),
+        "meter": meter.state_dict(),
+        "globals": global_state(),
+    }
+
+
+def load_state(actor: Actor, meter: Meter, state: State) -> None:
+    """Go on from what `state_of` returned."""
+    actor.lane.learner.load_state_dict(state["learner"])
+    actor.lane.buffer.load_state_dict(state["buffer"])
+    actor.load_state_dict(state["actor"])
+    meter.load_state_dict(state["meter"])
+    load_global_state(state["globals"])
+
+
 class Sync:
     """One process, one learner, one actor."""
 
@@ -103,22 +123,11 @@ class Sync:
         return self.learner
 
     def state_dict(self) -> State:
-        return {
-            "clock": self.clock.state_dict(),
-            "learner": self.learner.state_dict(),
-            "buffer": self.actor.lane.buffer.state_dict(),
-            "actor": self.actor.state_dict(),
-            "meter": self.meter.state_dict(),
-            "globals": global_state(),
-        }
+        return {"clock": self.clock.state_dict(), **state_of(self.actor, self.meter)}
 
     def load_state_dict(self, state: State) -> None:
         self.clock.load_state_dict(state["clock"])
-        self.learner.load_state_dict(state["learner"])
-        self.actor.lane.buffer.load_state_dict(state["buffer"])
-        self.actor.load_state_dict(state["actor"])
-        self.meter.load_state_dict(state["meter"])
-        load_global_state(state["globals"])
+        load_state(self.actor, self.meter, state)
 
     def close(self) -> None:
         self.actor.env.close()

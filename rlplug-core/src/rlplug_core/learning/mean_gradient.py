@@ -1,0 +1,81 @@
+"""The mean of gradients over several learners, by `torch.distributed`: what `Optimizer.minimize` does with one more."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rlplug_core.errors import RlplugError
+
+#: Replaces a flat gradient [n] by its mean over all learners, in place; each of them calls it equally often.
+Mean = Callable[[Tensor], None]
+#: The interface that learners of one machine talk over; without it gloo listens where the host's name leads.
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+class LearnerLost(RlplugError):
+    """The learners of a run no longer take their gradient steps together; one of them is gone, or does others."""
+
+
+class MeanGradient:
+    """The learner `rank` of `ranks`, all on this machine; `join` comes before the first gradient step of any of them.
+
+    Every learner gets the same bits, so learners that began alike stay alike. The group is an object of its own, beside
+    the default one of the process, which belongs to the caller.
+    """
+
+    #: Of `torch.distributed`, whose stubs do not say that each kind of group has `allreduce`.
+    group: Any
+
+    def __init__(self, rank: int, ranks: int, device: torch.device, timeout: float) -> None:
+        self.rank, self.ranks, self.device, self.timeout = rank, ranks, device, timedelta(seconds=timeout)
+
+    def join(self, file: Path) -> None:
+        """Meet the others, who name the same new `file`.
+
+        Raises:
+            LearnerLost: they do not come within the timeout.
+        """
+        with _loopback(), _understood():
+            store = dist.FileStore(str(file), self.ranks)  # type: ignore[attr-defined]  # documented, not in __all__
+            store.set_timeout(self.timeout)
+            if self.device.type == "cuda":
+                torch.cuda.set_device(self.device)
+                self.group = dist.ProcessGroupNCCL(store, self.rank, self.ranks, dist.ProcessGroupNCCL.Options())
+            else:
+                self.group = dist.ProcessGroupGloo(store, self.rank, self.ranks, self.timeout)
+
+    def __call__(self, gradient: Tensor) -> None:
+        with _understood():
+            self.group.allreduce([gradient]).wait()
+        gradient.div_(self.ranks)
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Talk over the loopback interface, unless the environment names another one."""
+    added = [name for name in LOOPBACK if name not in os.environ]
+    os.environ.update({name: LOOPBACK[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Say in a sentence what torch.distributed raises when others are gone or late: a RuntimeError with C++ in it."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LearnerLost(f"a learner waited in vain for the others ({str(error).splitlines()[0]})") from error

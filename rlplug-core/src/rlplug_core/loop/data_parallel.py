@@ -1,0 +1,111 @@
+"""Several learners that take every gradient step together: one process of them leads, the others keep pace with it.
+
+Each has environments, a buffer and a learner of its own and runs the synchronous loop; the seam is
+`Optimizer.minimize`, which takes the mean of their gradients (data-parallel, as in DD-PPO: Wijmans et al., 2020,
+arXiv:1911.00357). Nobody begins a vector step or an update that the leader has not begun. So all of them are at the
+same point whenever the leader stands still, and a state is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.learning.mean_gradient import MeanGradient
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import Meter, load_state, state_of
+from rlplug_core.plugins.transform import learned
+from rlplug_core.protocols import Env, Learner
+from rlplug_core.types import State
+
+
+class Pace(Protocol):
+    """Keeps the learners at the same point: vector steps and updates are counted alike."""
+
+    def begins(self) -> None:
+        """A vector step or an update begins."""
+        ...
+
+    def goes_on(self) -> bool:
+        """Return whether there is to be another one, as soon as that is known; in between, questions are answered."""
+        ...
+
+
+class Member:
+    """One learner of several: the synchronous loop, in step with the others.
+
+    Args:
+        clock: its own view of the run's clock, which counts the env steps of all learners.
+    """
+
+    def __init__(self, plan: Plan, clock: Clock, rank: int, env: Env) -> None:
+        self.plan, self.clock, self.rank, self.ranks = plan, clock, rank, plan.options.learners
+        self.mean = MeanGradient(rank, self.ranks, plan.device(rank), plan.options.worker_timeout)
+        self.learner: Learner[Any] = plan.make_learner(env.spec, partial(Optimizer, mean=self.mean), rank, self.ranks)
+        self._check(env)
+        lane = Lane(self.learner, self.learner.agent(rank, self.ranks), self.learner.buffer())
+        self.actor = Actor(env, lane, clock)
+        seeds = plan.seeds().child("env", rank) if rank else plan.seeds().child("env")  # the first has those of sync
+        self.actor.reset(seeds.integer())
+        self.meter = Meter()
+
+    def run(self, pace: Pace, poll: Callable[[], None]) -> None:
+        """Train until the pace ends; what a stop left undone comes first."""
+        self._train(pace)
+        while pace.goes_on():
+            poll()
+            if self.clock.done:
+                break
+            pace.begins()
+            self._turn(pace)
+
+    def _turn(self, pace: Pace) -> None:
+        before = self.clock.steps
+        ((lane, step),) = self.actor.step()
+        rows, expected = self.clock.steps - before, self.actor.env.spec.num_envs
+        if rows != expected:
+            raise UsageError(
+                f"several learners need a transition of every row in each step, so that they keep pace, and "
+                f"{self.plan.env} gave {rows} of {expected}: it resets rows in a step of their own, or has agents that "
+                "are absent; use one learner"
+            )
+        self.clock.advance(rows * (self.ranks - 1))
+        lane.buffer.add(step)
+        self._train(pace)
+
+    def _train(self, pace: Pace) -> None:
+        lane = self.actor.lane
+        for batch in lane.buffer.batches(self.clock):
+            pace.begins()
+            result = lane.learner.update(batch, self.clock)
+            lane.buffer.feedback(batch, result)
+            self.clock.updates += 1
+            self.meter.add(result)
+            if not pace.goes_on():
+                return
+
+    def _check(self, env: Env) -> None:
+        """Refuse what each learner would have of its own and what the others would have to know.
+
+        Raises:
+            UsageError: running moments, in the learner or in a wrapper.
+        """
+        moments = isinstance(self.learner, Algorithm) and self.learner.running
+        if moments or learned(env):
+            what = "its networks keep" if moments else "a wrapper keeps"
+            raise UsageError(
+                f"several learners would scale what they see differently: {what} running moments of what one of them "
+                "has seen; leave out net.normalize_obs, PopArt and wrappers that normalize, or use one learner"
+            )
+
+    def state_dict(self) -> State:
+        return state_of(self.actor, self.meter)
+
+    def load_state_dict(self, state: State) -> None:
+        load_state(self.actor, self.meter, state)

@@ -1,0 +1,51 @@
+"""Freeze parts of a learner: what a new run takes over from another one may stay as it is while the rest learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.learning.optimizer import Optimizer
+
+
+def freeze(learner: object, names: Sequence[str]) -> None:
+    """Let no gradient step change the parameters under `names`, such as `critic` or `policy.encoder`.
+
+    Raises:
+        UsageError: there are none of a name, or something else than an optimizer changes them.
+    """
+    if not names:
+        return
+    if not isinstance(learner, Algorithm):
+        raise UsageError(f"--freeze needs a learner that builds on Algorithm, which {type(learner).__name__} does not")
+    places = {id(one): optimizer for optimizer in learner.optimizers for one in optimizer.parameters}
+    for name in names:
+        found = _under(learner, name)
+        if strange := [full for full, one in found.items() if id(one) not in places]:
+            raise UsageError(f"--freeze {name}: {type(learner).__name__} changes {strange[0]} without an optimizer")
+        for one in found.values():
+            _hold(places[id(one)], one)
+
+
+def _under(learner: nn.Module, name: str) -> dict[str, nn.Parameter]:
+    """The parameters of this name, or of the module of this name, that are trained."""
+    trained = {full: one for full, one in learner.named_parameters() if one.requires_grad}
+    found = {full: one for full, one in trained.items() if f"{full}.".startswith(f"{name}.")}
+    if not found:
+        parts = dict.fromkeys(full.partition(".")[0] for full in trained)
+        inner = dict.fromkeys(".".join(full.split(".")[:2]) for full in trained)
+        near = did_you_mean(name, [*parts, *inner, *trained])
+        raise UsageError(f"--freeze {name}: {type(learner).__name__} trains nothing of this name{near} "
+                         f"(it has {', '.join(parts)})")  # fmt: skip
+    return found
+
+
+def _hold(optimizer: Optimizer, parameter: nn.Parameter) -> None:
+    begin = 0
+    for one in optimizer.parameters:
+        if one is parameter:
+            optimizer.frozen.append(slice(begin, begin + one.numel()))
+        begin += one.numel()

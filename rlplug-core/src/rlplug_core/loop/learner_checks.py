@@ -1,0 +1,57 @@
+"""Says which runs several learners may share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from rlplug_core.algorithm import Algorithm
+from rlplug_core.config.run_options import RunOptions
+from rlplug_core.errors import UsageError
+
+
+def check_learners(
+    algorithm: str, learner: type[Any], runner: str, options: RunOptions, values: Mapping[str, object]
+) -> None:  # fmt: skip
+    """Refuse several learners where they would not learn what one learns from all their batches.
+
+    Args:
+        values: the options by dotted name.
+
+    Raises:
+        UsageError: the algorithm, the runner or an option is not sound with them.
+    """
+    for reason in _reasons(algorithm, learner, runner, options, values):
+        raise UsageError(f"--learners {options.learners}: {reason}")
+
+
+def _reasons(
+    algorithm: str, learner: type[Any], runner: str, options: RunOptions, values: Mapping[str, object]
+) -> Iterator[str]:
+    if runner != "sync":
+        advice = "; add --runner sync" if "sync" in learner.runners else ""
+        yield f"several learners take each step together, which those of '{runner}' do not{advice}"
+    if not (issubclass(learner, Algorithm) and learner.data_parallel):
+        yield (
+            f"{algorithm} does not say that it is sound with several learners (`data_parallel` in its class): it may "
+            "change weights by more than the mean of gradients, or by what one batch shows; use one learner"
+        )
+    if values.get("target_kl") is not None:
+        yield "target_kl ends an update by what one learner's batch shows; leave it out"
+    if values.get("replay_ratio"):
+        yield "replay_ratio draws how many steps a learner takes, each for itself; leave it at 0"
+    if values.get("popart"):
+        yield "popart scales values by what one learner has seen; leave it at false"
+    if options.env_workers != 1:
+        yield "each learner steps its own environments; leave out --env-workers"
+    if options.dataset:
+        yield "each learner would fill its replay buffer with the same data; leave out --dataset"
+    if options.init and "buffer" in options.init_parts:
+        yield "each learner would begin with the same buffer; leave buffer out of --init-parts"
+    if options.inline:
+        yield "each learner has a process of its own; leave out --inline"
+    device = torch.device(options.device)
+    if device.type == "cuda" and device.index is None and torch.cuda.device_count() < options.learners:
+        yield f"each learner needs a GPU of its own, and torch sees {torch.cuda.device_count()}; use --device cpu"

@@ -1,0 +1,80 @@
+"""Two learners with half of an experience each learn what one learns from all of it; those that say so stay alike."""
+
+from __future__ import annotations
+
+import multiprocessing
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.build import build
+from rlplug_core.loop.plan import Plan
+from tests.algos.halves import learned
+from tests.algos.test_options import CLASSES
+
+CHAIN, CONTINUOUS = "rlplug_core.testing.envs:Chain", "rlplug_core.testing.envs:Continuous"
+SMALL = {"buffer_size": 400, "learning_starts": 20, "batch_size": 8}
+#: Whole batches without noise that each learner would draw for itself, one optimizer with autograd and one by rules.
+CASES: dict[str, dict[str, Any]] = {
+    "a2c": {"n_steps": 8},
+    "impala": {"n_steps": 8},
+    "ppo": {"n_steps": 8, "n_epochs": 2, "batch_size": 64, "normalize_advantage": False},
+    "dqn": SMALL,
+    "c51": SMALL,
+    "qrdqn": SMALL,
+    "ddpg": SMALL,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_learners_are_one_with_the_batches_of_both(name: str, tmp_path: Path) -> None:
+    env = CONTINUOUS if name == "ddpg" else CHAIN
+    options = {"seed": 3, **CASES[name]}
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        about = (name, env, options, str(tmp_path / "learners"))
+        first, second = pool.starmap(learned, [(0, 2, *about), (1, 2, *about)], chunksize=1)
+    alone = learned(0, 1, name, env, options, "")
+    began = Plan.make(name, env, {"num_envs": 4, **options})
+    fresh: Any = began.make_learner(began.make_env(4).spec)
+    for one, other, whole, before in zip(first, second, alone, fresh.optimizers, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, whole, rtol=2e-4, atol=2e-6)
+        assert np.abs(whole - before.flat.numpy()).max() > 1e-4, "it has to have learned"
+
+
+DECLARED = {name: cls for name, cls in CLASSES.items() if cls.data_parallel}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_says_that_it_is_sound_stays_alike(name: str) -> None:
+    """The state of a run with two learners holds that their weights are the same, or there is none."""
+    cls = DECLARED[name]
+    env = CHAIN if not cls.actions or "Discrete" in cls.actions else CONTINUOUS
+    known = {field.name for field in fields(cls.Config)}
+    own = {option: value for option, value in {"n_steps": 8, **SMALL}.items() if option in known}
+    plan = Plan.make(name, env, {"runner": "sync", "learners": 2, "num_envs": 2, "total_timesteps": 800, **own})
+    runner = build(plan, Clock(800))
+    try:
+        runner.run(lambda: None)
+        assert runner.clock.updates > 2
+        assert len(runner.state_dict()["workers"]["all"]) == 1
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize(("name", "options", "sentence"), [
+    ("ppo", {"target_kl": 0.02}, "target_kl ends an update by what one learner's batch shows"),
+    ("a2c", {"replay_ratio": 1.0}, "replay_ratio draws how many steps a learner takes, each for itself"),
+    ("ppo", {"popart": True}, "popart scales values by what one learner has seen"),
+    ("trpo", {}, "trpo does not say that it is sound with several learners"),
+    ("vpg", {}, "vpg does not say that it is sound with several learners"),
+    ("nstep-q", {}, "add --runner sync"),
+])  # fmt: skip
+def test_what_is_not_sound_is_refused(name: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        Plan.make(name, CHAIN, {"learners": 2, **options})
