@@ -81,6 +81,7 @@ class Tiny(Algorithm[Rollout]):
 
     Config = TinyConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Discrete", "Box")
     config: TinyConfig
 
@@ -126,10 +127,30 @@ class TinySync(Tiny):
     runners: ClassVar[tuple[str, ...]] = ("sync",)
 
 
+class Drifting(Tiny):
+    """Says that several learners may share its steps, and moves weights beside them by what its own batch shows."""
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        result = super().learn(batch, now, clock)
+        with torch.no_grad():
+            self.policy.outputs.weight.add_(1e-3 * float(batch.action.mean()))
+        return result
+
+
+class Uneven(Tiny):
+    """Says so as well, and takes one more gradient step in the first learner."""
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        for _ in range(2 - self.context.rank):
+            result = super().learn(batch, now, clock)
+        return result
+
+
 class TinyEpochs(Tiny):
     """Several shuffled minibatches per rollout: draws from the learner's generator."""
 
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = False
 
     def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
         metrics: dict[str, Tensor] = {}
@@ -158,6 +179,7 @@ class TinyQ(Algorithm[Transitions]):
 
     Config = TinyQConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: TinyQConfig
 

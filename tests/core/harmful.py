@@ -7,9 +7,11 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from multiprocessing import current_process, parent_process
 
 from rlplug_core.testing.envs import Chain, Faulty
+from rlplug_core.types import Array, Timestep
 
 
 def in_worker() -> bool:
@@ -33,6 +35,17 @@ class KilledWithChild(Faulty):
                 time.sleep(5)
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Resting(Chain):
+    """Every fifth step, its first row holds no transition, as that of an environment which resets in a step."""
+
+    def step(self, action: Array) -> Timestep:
+        now = super().step(action)
+        if self.state["length"][-1] % 5 != 4:
+            return now
+        now.valid[0] = False
+        return replace(now, count=self.num_envs - 1)
 
 
 class LosesItsPipe(Faulty):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rlplug_core.acting.policy_agent import NetworkAgent, PolicyAgent
     from rlplug_core.acting.recurrent import (
         MemoryAgent,
+        MemoryGreedy,
         check_no_units,
         check_whole_sequences,
         recurrent_values,
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
         value_error,
     )
     from rlplug_core.buffers.episodes import EpisodeBuffer
-    from rlplug_core.buffers.make import PriorityOptions, replay_buffer
+    from rlplug_core.buffers.make import PriorityOptions, RolloutReplay, replay_buffer
     from rlplug_core.buffers.pairs import PairBuffer
     from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
     from rlplug_core.buffers.replay import Pace, ReplayBuffer
     from rlplug_core.buffers.rollout import RolloutBuffer
+    from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
     from rlplug_core.buffers.storage import Store
     from rlplug_core.buffers.trajectories import TrajectoryReplay
     from rlplug_core.clock import Clock, due
@@ -80,23 +82,32 @@ if TYPE_CHECKING:
         expectile_loss,
         quantile_huber,
         regression,
+        rescaled,
+        sequence_priority,
+        unscaled,
     )
     from rlplug_core.learning.natural import TrustRegion, within
     from rlplug_core.learning.optimizer import Optimizer, host
     from rlplug_core.learning.targets import Frozen, Target, target_network
     from rlplug_core.learning.temperature import Temperature, soft_policy_loss
     from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
-    from rlplug_core.nets.continuous import ActionCritic, ActionCritics, DeterministicPolicy, Ensemble
+    from rlplug_core.nets.continuous import (
+        WORTH_RULES,
+        ActionCritic,
+        ActionCritics,
+        DeterministicPolicy,
+        Ensemble,
+    )
     from rlplug_core.nets.distributional import CategoricalQ, ImplicitQ, QuantileQ
     from rlplug_core.nets.encoders import observation_norm
-    from rlplug_core.nets.fast_forward import fast_forward, fast_q
+    from rlplug_core.nets.fast_forward import fast_forward, fast_noisy
     from rlplug_core.nets.heads import ILLEGAL, SPACES, Gaussian, SquashedGaussian, masked, squashed
     from rlplug_core.nets.net import Net
     from rlplug_core.nets.noisy import Noise
     from rlplug_core.nets.normalize import RewardScale
     from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
     from rlplug_core.nets.q_networks import QNetwork, chosen, next_distribution
-    from rlplug_core.nets.recurrent import CellName, RecurrentPolicyAndCritic
+    from rlplug_core.nets.recurrent import CellName, RecurrentPolicyAndCritic, RecurrentQ
     from rlplug_core.nets.renorm import Moments, RenormCritic, RenormPolicy, absorb_moments
     from rlplug_core.nets.stochastic_dueling import StochasticDueling
     from rlplug_core.plugins.hook_specs import hookimpl
@@ -117,17 +128,18 @@ _MODULES = {
     "acting.epsilon_greedy": "EpsilonGreedy NoisyGreedy Softmax of_action",
     "acting.explorer": "actor_epsilon check_exploration epsilon_schedule explorer final_epsilon",
     "acting.policy_agent": "NetworkAgent PolicyAgent",
-    "acting.recurrent": "MemoryAgent check_no_units check_whole_sequences recurrent_values sequences",
+    "acting.recurrent": "MemoryAgent MemoryGreedy check_no_units check_whole_sequences recurrent_values sequences",
     "algorithm": "Algorithm Context pure",
     "batches": (
         "Batch Rollout Samples Transitions check_standardize standard_normal standardize to_tensors value_error"
     ),
     "buffers.episodes": "EpisodeBuffer",
-    "buffers.make": "PriorityOptions replay_buffer",
+    "buffers.make": "PriorityOptions RolloutReplay replay_buffer",
     "buffers.pairs": "PairBuffer",
     "buffers.prioritized": "PrioritizedReplay Priority",
     "buffers.replay": "Pace ReplayBuffer",
     "buffers.rollout": "RolloutBuffer",
+    "buffers.sequences": "SequenceReplay SequenceShape",
     "buffers.storage": "Store",
     "buffers.trajectories": "TrajectoryReplay",
     "clock": "Clock due",
@@ -141,23 +153,25 @@ _MODULES = {
     "learning.estimators": "gae",
     "learning.gaussian": "gaussian_kl_slope gaussian_score",
     "learning.kfac": "KFAC",
-    "learning.losses": "Regression categorical_projection expectile_loss quantile_huber regression",
+    "learning.losses": (
+        "Regression categorical_projection expectile_loss quantile_huber regression rescaled sequence_priority unscaled"
+    ),
     "learning.natural": "TrustRegion within",
     "learning.optimizer": "Optimizer host",
     "learning.targets": "Frozen Target target_network",
     "learning.temperature": "Temperature soft_policy_loss",
     "learning.update_rules": "OptimizerName OptimizerOptions",
-    "nets.continuous": "ActionCritic ActionCritics DeterministicPolicy Ensemble",
+    "nets.continuous": "ActionCritic ActionCritics DeterministicPolicy Ensemble WORTH_RULES",
     "nets.distributional": "CategoricalQ ImplicitQ QuantileQ",
     "nets.encoders": "observation_norm",
-    "nets.fast_forward": "fast_forward fast_q",
+    "nets.fast_forward": "fast_forward fast_noisy",
     "nets.heads": "Gaussian ILLEGAL SPACES SquashedGaussian masked squashed",
     "nets.net": "Net",
     "nets.noisy": "Noise",
     "nets.normalize": "RewardScale",
     "nets.policies": "Critic PolicyAndCritic PolicyNetwork",
     "nets.q_networks": "QNetwork chosen next_distribution",
-    "nets.recurrent": "CellName RecurrentPolicyAndCritic",
+    "nets.recurrent": "CellName RecurrentPolicyAndCritic RecurrentQ",
     "nets.renorm": "Moments RenormCritic RenormPolicy absorb_moments",
     "nets.stochastic_dueling": "StochasticDueling",
     "plugins.hook_specs": "hookimpl",
@@ -176,22 +190,24 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "Batch", "BehaviorAgent", "Buffer", "CategoricalQ", "CellName", "Clock", "Config", "Context", "Count",
     "Critic", "DeterministicPolicy", "Ensemble", "Env", "EpisodeBuffer", "EpsilonGreedy", "Fraction",
     "Frozen", "Gaussian", "GaussianNoise", "ILLEGAL", "ImplicitQ", "Importable", "KFAC", "Learner",
-    "MemoryAgent", "Moments", "Natural", "Net", "NetworkAgent", "Noise", "NoiseAgent", "NoisyGreedy",
-    "NonFinite", "NonNegative", "Obs", "Optimizer", "OptimizerName", "OptimizerOptions", "OrnsteinUhlenbeck",
-    "Pace", "PairBuffer", "Policy", "PolicyAgent", "PolicyAndCritic", "PolicyNetwork", "Positive",
-    "PrioritizedReplay", "Priority", "PriorityOptions", "QNetwork", "QuantileQ", "RecurrentPolicyAndCritic",
-    "RecurrentState", "Regression", "RenormCritic", "RenormPolicy", "ReplayBuffer", "Result", "RewardScale",
-    "Rollout", "RolloutBuffer", "Run", "SPACES", "SampleAgent", "Samples", "Schedule", "Scheduled", "Seeds",
-    "Several", "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store",
-    "Target", "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion",
-    "UsageError", "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection",
+    "MemoryAgent", "MemoryGreedy", "Moments", "Natural", "Net", "NetworkAgent", "Noise", "NoiseAgent",
+    "NoisyGreedy", "NonFinite", "NonNegative", "Obs", "Optimizer", "OptimizerName", "OptimizerOptions",
+    "OrnsteinUhlenbeck", "Pace", "PairBuffer", "Policy", "PolicyAgent", "PolicyAndCritic", "PolicyNetwork",
+    "Positive", "PrioritizedReplay", "Priority", "PriorityOptions", "QNetwork", "QuantileQ",
+    "RecurrentPolicyAndCritic", "RecurrentQ", "RecurrentState", "Regression", "RenormCritic", "RenormPolicy",
+    "ReplayBuffer", "Result", "RewardScale", "Rollout", "RolloutBuffer", "RolloutReplay", "Run", "SPACES",
+    "SampleAgent", "Samples", "Schedule", "Scheduled", "Seeds", "SequenceReplay", "SequenceShape", "Several",
+    "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store", "Target",
+    "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion", "UsageError",
+    "WORTH_RULES", "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection",
     "check_exploration", "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
-    "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward", "fast_q",
-    "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host", "integer", "linear",
-    "load", "log", "log_probs", "masked", "next_distribution", "observation_norm", "of_action", "open_run",
-    "piecewise", "pure", "quantile_huber", "recurrent_values", "regression", "replay_buffer", "resume",
-    "retrace", "sequences", "soft_policy_loss", "squashed", "standard_normal", "standardize",
-    "target_network", "to_tensors", "train", "tree_map", "uniform", "value_error", "vtrace", "within",
+    "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward",
+    "fast_noisy", "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host",
+    "integer", "linear", "load", "log", "log_probs", "masked", "next_distribution", "observation_norm",
+    "of_action", "open_run", "piecewise", "pure", "quantile_huber", "recurrent_values", "regression",
+    "replay_buffer", "rescaled", "resume", "retrace", "sequence_priority", "sequences", "soft_policy_loss",
+    "squashed", "standard_normal", "standardize", "target_network", "to_tensors", "train", "tree_map",
+    "uniform", "unscaled", "value_error", "vtrace", "within",
 ]  # fmt: skip
 
 

@@ -6,8 +6,9 @@ options, compiled losses, and a `state_dict` that covers networks, targets, opti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from math import inf
 from operator import attrgetter
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
@@ -71,6 +72,11 @@ class Algorithm(nn.Module, Generic[B]):
 
     Config: ClassVar[type[Config]]
     runners: ClassVar[tuple[str, ...]] = ("sync",)
+    #: Whether several learners may take its gradient steps together: it changes weights by `Optimizer.minimize` and by
+    #: the clock alone, and neither batches nor ends of episodes decide when steps are due and how many.
+    data_parallel: ClassVar[bool] = False
+    #: Why it is not among `runners`, by the name of a runner, where the usual reason is not this algorithm's.
+    unsound: ClassVar[Mapping[str, str]] = {}
     #: Action spaces that it can handle, as class names of `gymnasium.spaces`; empty means any.
     actions: ClassVar[tuple[str, ...]] = ()
 
@@ -80,6 +86,7 @@ class Algorithm(nn.Module, Generic[B]):
         self.device, self.seeds, self.inference_backend = context.device, context.seeds, context.inference_backend
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
+        self.largest = 0  # numbers in one parameter
         #: How losses that go through `in_numpy` are differentiated, and why.
         self.gradients = ""
         self._check_spaces()
@@ -144,14 +151,19 @@ class Algorithm(nn.Module, Generic[B]):
         if any(made.name == other.name for other in self.optimizers):
             raise ValueError(f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name")
         self.optimizers.append(made)
+        self.largest = max([self.largest, *(parameter.numel() for parameter in made.parameters)])
         return made
 
-    def in_numpy(self, batch: D, *networks: object) -> D:
+    def in_numpy(self, batch: D, *networks: object, most: float = inf) -> D:
         """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.
 
         `gradients` says which, and why not. Networks that are not `SupportsRules` have no rule.
+
+        Args:
+            most: multiplications in one product, samples times weights, up to which rules are worth it.
         """
-        reasons = [self._no_rules(batch), *map(why_not, networks)]
+        large = "products are so large that rules gain nothing" if len(batch.weight) * self.largest > most else ""
+        reasons = [self._no_rules(batch), large, *map(why_not, networks)]
         reason = next(filter(None, reasons), "")
         self.gradients = f"autograd: {reason}" if reason else "rules" if small_in_numpy() else SLOW
         return batch if reason else batch.in_numpy()

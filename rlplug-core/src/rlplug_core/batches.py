@@ -41,6 +41,10 @@ class Batch:
         """The same memory as arrays, on which networks and losses go by rules."""
         return self.map(lambda tensor: tensor.numpy())
 
+    def alike(self, drawn: Tensor) -> Tensor:
+        """Return numbers drawn for this batch as what it is made of: a tensor, or an array of the same memory."""
+        return drawn if isinstance(self.weight, Tensor) else drawn.numpy()
+
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
         return type(self)(share=function(self.counts), **self._mapped(function))
@@ -110,8 +114,9 @@ class Samples(Batch):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """Return the arguments of a network for these samples."""
-        return (self.obs,)
+        """Return the arguments of a network for these samples: observations, and noise on its weights if any."""
+        noise = self.extras.get("noise")
+        return (self.obs,) if noise is None else (self.obs, noise)
 
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Samples]:
         """The rows in random order, `size` at a time; all at once where `size` covers them."""

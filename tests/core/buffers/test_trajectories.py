@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.batches import Rollout
+from rlplug_core.buffers.make import RolloutReplay
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.clock import Clock
-from rlplug_core.config.schedules import linear
+from rlplug_core.config.schedules import constant, linear
+from rlplug_core.protocols import SupportsSources
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import tree_map
 from tests.core.stories import Story, critic, dictionary_step, stories
@@ -125,3 +127,66 @@ def test_restart_drops_the_unfinished_rollout() -> None:
             buffer.restart()
     (rollout,) = buffer.batches(Clock(1))
     assert rollout.obs["inner"]["place"][:, 0].tolist() == [50, 60, -60]
+
+
+def numbered(source: int, time: int) -> Any:
+    """A step of two rows, whose observation says whose it is."""
+    step = dictionary_step(time)
+    step.obs["inner"]["place"][:] = 100 * source + time
+    return step
+
+
+def places(rollout: Rollout) -> list[int]:
+    found: list[int] = rollout.obs["inner"]["place"][:-1, 0].tolist()
+    return found
+
+
+def test_rows_of_sources_are_not_mixed_and_all_are_kept() -> None:
+    buffer, given = TrajectoryReplay(3, 4, 2.0, 1, Seeds(0)), list[list[int]]()
+    assert isinstance(buffer, SupportsSources)
+    for time in range(12):
+        for source in (1, 0):
+            buffer.add(numbered(source, time), source)
+            given += [places(rollout) for rollout in buffer.batches(Clock(1))]
+    known = [[100 * source + time + k for k in range(3)] for time in (0, 3, 6, 9) for source in (0, 1)]
+    assert sorted({tuple(one) for one in given}) == sorted(map(tuple, known))
+    assert buffer.count == 8
+    assert len(given) > 8
+
+
+def test_a_source_that_begins_anew_loses_its_unfinished_rollout_alone() -> None:
+    buffer, given = TrajectoryReplay(3, 4, 0.0, 1, Seeds(0)), list[list[int]]()
+    for time in range(5):
+        if time == 2:
+            buffer.restart_source(1)
+        for source in (0, 1):
+            buffer.add(numbered(source, time), source)
+            given += [places(rollout) for rollout in buffer.batches(Clock(1))]
+    assert given == [[0, 1, 2], [102, 103, 104]]
+
+
+def test_only_drawn_rollouts_are_given_on_request() -> None:
+    counts = {True: 0, False: 0}
+    for fresh in counts:
+        buffer = TrajectoryReplay(2, 5, 1.5, 1, Seeds(0), fresh=fresh)
+        for time in range(200):
+            buffer.add(numbered(0, time % 100))
+            counts[fresh] += len(list(buffer.batches(Clock(1))))
+    assert counts[True] == counts[False] + 100
+    assert counts[False] == pytest.approx(150, abs=60)
+
+
+@pytest.mark.parametrize("ratio", [0.0, constant(0.0)])
+def test_without_a_ratio_there_is_no_replay(ratio: Any) -> None:
+    replay = RolloutReplay(ratio, 100)
+    assert not replay.on
+    assert isinstance(replay.buffer(5, 2, Seeds(0)), RolloutBuffer)
+
+
+@pytest.mark.parametrize("ratio", [0.5, constant(2.0), linear(0.0, 1.0)])
+def test_replay_keeps_so_many_env_steps(ratio: Any) -> None:
+    replay = RolloutReplay(ratio, 99, learning_starts=21)
+    assert replay.on
+    buffer = replay.buffer(5, 2, Seeds(0))
+    assert isinstance(buffer, TrajectoryReplay)
+    assert (buffer.capacity, buffer.start, buffer.fresh) == (9, 3, True)

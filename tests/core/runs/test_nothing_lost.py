@@ -287,15 +287,15 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(tmp_path_factory.mktemp("talkative"), log_every=2)
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7, 0.96])
+@pytest.mark.parametrize("share", [0.0, 0.7, 0.96])
 def test_where_the_disk_is_full_it_says_where_and_goes_on_when_it_is_not(
     talkative: Run, tmp_path: Path, share: float
 ) -> None:
-    """In a checkpoint, and in the journal."""
-    room = int(share * talkative.journal.stat().st_size)
+    """In a checkpoint, whose largest file does not fit, and in the journal, of which a share does."""
     biggest = max(path.stat().st_size for path in talkative.directory.checkpoints_path.rglob("*.*"))
-    assert (room > biggest) == (share > 0.5)
-    where = "journal.jsonl" if share > 0.5 else "step-000000000000"
+    room = int(share * talkative.journal.stat().st_size) if share else biggest - 1
+    assert (room > biggest) == bool(share)
+    where = "journal.jsonl" if share else "step-000000000000"
     said = rf"{where} cannot be written: File too large; .*resume .* goes on"
     with no_file_beyond(room), pytest.raises(NotWritten, match=said):
         trained(tmp_path, log_every=2)

@@ -40,15 +40,30 @@ class EpsilonGreedy(NetworkAgent):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
+        values = self.values(obs) if explore and self.draws is not None else self.forward(obs)
+        return Act(self.selected(obs, values, clock, explore), None, NO_EXTRAS)
+
+    def selected(self, obs: Obs, values: Array, clock: Clock, explore: bool) -> Array:
+        """Choose actions by their values, or now and then any legal ones.
+
+        Args:
+            obs: [N, ...] observations, which may carry an action mask.
+            values: [N, A] action values; those of illegal actions are `ILLEGAL`.
+            clock: for schedules.
+            explore: False for as little chance as evaluations have.
+
+        Returns:
+            Actions [N].
+        """
         if self.draws is None or not (explore or self.evaluation):
-            return Act(self.forward(obs).argmax(-1), None, NO_EXTRAS)
-        values = self.values(obs) if explore else self.forward(obs)
+            best: Array = values.argmax(-1)
+            return best
         noise = self.drawn(self.draws, len(values))
         action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
         if exploring.any():
             action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
-        return Act(action, None, NO_EXTRAS)
+        return action
 
     def drawn(self, draws: Draws, num_envs: int) -> Array:
         """Random numbers [N, 2]: one draw, or, where it is for one environment and more have come, a draw for each."""

@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.nets.fast_forward import fast_forward
+from rlplug_core.nets.fast_forward import TorchForward, fast_forward
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.recurrent import RecurrentPolicy
 from rlplug_core.seeds import Draws, Seeds
@@ -43,10 +43,47 @@ class NetworkAgent:
             self.draws.load_state_dict(state["draws"])
 
 
+class HeldNoise:
+    """Outputs of a policy under noise on its weights that stays the same for `hold` vector steps.
+
+    It belongs to one agent, for as many environments as `begin` was called with.
+    """
+
+    def __init__(self, policy: PolicyNetwork, seeds: Seeds, hold: int) -> None:
+        self.policy, self.forward, self.seeds, self.hold = policy, TorchForward(policy), seeds, hold
+        self.begin(1)
+
+    def begin(self, num_envs: int) -> None:
+        """Draw as at the beginning, for so many environments."""
+        self.generator = self.seeds.generator()
+        self.left, self.numbers = 0, np.zeros(num_envs, np.int64)
+
+    def __call__(self, obs: Obs) -> Array:
+        """Outputs [N, size] for the next vector step; `numbers` [N] then says under which noise."""
+        if self.left == 0:
+            self.left = self.hold
+            self.numbers = self.generator.integers(2**63, size=len(self.numbers))
+            self.noise = self.policy.draw(self.numbers)
+        self.left -= 1
+        return self.forward(obs, self.noise)
+
+    def state_dict(self) -> State:
+        return {"generator": self.generator.bit_generator.state, "left": self.left, "numbers": self.numbers}
+
+    def load_state_dict(self, state: State) -> None:
+        self.generator.bit_generator.state = state["generator"]
+        self.left, self.numbers = state["left"], np.array(state["numbers"])
+        self.noise = self.policy.draw(self.numbers)
+
+
 class PolicyAgent(NetworkAgent):
     """Samples from a policy; its mode when it must not explore.
 
     With `log_prob`, the log-probability of each action travels in `extras["log_prob"]` [N]: only the actor knows it.
+
+    A policy with noisy layers acts under noise, each environment under its own, which is held for `hold` vector steps,
+    a rollout (Fortunato et al., 2018, arXiv:1706.10295, section 3.3). The numbers of the noise travel in
+    `extras["noise"]` [N] int64; `PolicyNetwork.draw` makes noise of them.
     """
 
     def __init__(
@@ -55,9 +92,18 @@ class PolicyAgent(NetworkAgent):
         seeds: Seeds,
         inference_backend: str = "auto",
         log_prob: bool = False,
+        hold: int = 1,
     ) -> None:
         self.head, self.log_prob = policy.head, log_prob
         super().__init__(policy, seeds, inference_backend)
+        self.held: HeldNoise | None = None
+        if isinstance(policy, PolicyNetwork) and policy.noisy:
+            self.held = HeldNoise(policy, seeds.child("weights"), hold)
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        if self.held is not None:
+            self.held.begin(num_envs)
+        return super().initial(num_envs)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         return self.head.noise(generator, shape)
@@ -65,7 +111,10 @@ class PolicyAgent(NetworkAgent):
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:
-        return self.choose(self.forward(obs), None, explore)
+        if self.held is None or not explore or self.draws is None:
+            return self.choose(self.forward(obs), None, explore)
+        act = self.choose(self.held(obs), None, explore)
+        return Act(act.action, None, {**act.extras, "noise": self.held.numbers})
 
     def choose(self, outputs: Array, recurrent_state: RecurrentState, explore: bool) -> Act:
         """Draw actions, or take the most likely ones.
@@ -84,3 +133,11 @@ class PolicyAgent(NetworkAgent):
         if self.log_prob:
             return Act(action, recurrent_state, {"log_prob": self.head.host_log_prob(outputs, action)})
         return Act(action, recurrent_state, NO_EXTRAS)
+
+    def state_dict(self) -> State:
+        return super().state_dict() if self.held is None else {**super().state_dict(), "held": self.held.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        if self.held is not None:
+            self.held.load_state_dict(state["held"])

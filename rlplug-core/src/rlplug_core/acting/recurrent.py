@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
 from rlplug_core.batches import Rollout, Samples, rows_of, shuffled, to_tensors
 from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import BadConfig, UsageError
-from rlplug_core.nets.recurrent import RecurrentPolicy, RecurrentPolicyAndCritic
+from rlplug_core.nets.recurrent import RecurrentPolicy, RecurrentPolicyAndCritic, RecurrentQ
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Obs, RecurrentState, tree_map
+from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, tree_map
 
 
 class MemoryAgent(PolicyAgent):
@@ -40,6 +42,33 @@ class MemoryAgent(PolicyAgent):
             memory = self.policy.remember(seen, opens, before)
             outputs = self.policy.on(memory, seen).cpu().numpy()
         return self.choose(outputs, tree_map(lambda part: part.cpu().numpy(), memory), explore)
+
+
+class MemoryGreedy(EpsilonGreedy):
+    """Epsilon-greedy on action values with a memory, which is its recurrent state; arguments as of `EpsilonGreedy`."""
+
+    def __init__(
+        self, network: RecurrentQ, epsilon: Schedule, seeds: Seeds, inference_backend: str = "auto",
+        warmup: int = 0, evaluation: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            network, epsilon, seeds, inference_backend=inference_backend, warmup=warmup, evaluation=evaluation
+        )
+        self.recurrent, self.device = network, next(network.parameters()).device
+
+    def initial(self, num_envs: int) -> RecurrentState:
+        super().initial(num_envs)
+        return self.recurrent.memory.initial(num_envs)
+
+    def act(
+        self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
+    ) -> Act:
+        with torch.inference_mode():
+            seen, opens, before = (to_tensors(tree, self.device) for tree in (obs, is_first, recurrent_state))
+            memory = self.recurrent.remember(seen, opens, before)
+            values = self.recurrent.on(memory, seen).cpu().numpy()
+        after = tree_map(lambda part: part.cpu().numpy(), memory)
+        return Act(self.selected(obs, values, clock, explore), after, NO_EXTRAS)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The replay buffer that an algorithm's options ask for: uniform, prioritized, or with sampled eviction."""
+"""The replay buffer that an algorithm's options ask for: of transitions in several kinds, or of whole rollouts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import torch
 from rlplug_core.buffers.hindsight import HindsightReplay, goals_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.buffers.storage import Store
+from rlplug_core.buffers.trajectories import TrajectoryReplay
 from rlplug_core.config.options import Fraction, NonNegative, Positive, Scheduled
-from rlplug_core.config.schedules import Schedule, linear
+from rlplug_core.config.schedules import Constant, Schedule, linear, throughout
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
@@ -77,3 +79,45 @@ def replay_buffer(
     return kind(
         buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, priority=preference, store=storage
     )
+
+
+@dataclass(frozen=True)
+class RolloutReplay:
+    """The replay of rollouts that an algorithm's options ask for.
+
+    Attributes:
+        ratio: kept rollouts given per new one, on average, a number or a function of progress; none are kept at 0.
+        buffer_size: env steps kept, in whole rollouts.
+        only: whether new rollouts are not given before they are drawn.
+        learning_starts: env steps kept before the first rollout is given again.
+    """
+
+    ratio: Schedule | float
+    buffer_size: int
+    only: bool = False
+    learning_starts: int = 0
+
+    @property
+    def on(self) -> bool:
+        """Return whether there is any replay."""
+        ratio = throughout(self.ratio)
+        return not isinstance(ratio, Constant) or ratio.value > 0
+
+    def buffer(self, n_steps: int, num_envs: int, seeds: Seeds) -> RolloutBuffer | TrajectoryReplay:
+        """Make the buffer.
+
+        Args:
+            n_steps: rollout length per environment.
+            num_envs: how many of these.
+            seeds: where draws come from.
+
+        Raises:
+            UsageError: there is nothing to be given.
+        """
+        if self.on:
+            rollout = n_steps * num_envs
+            capacity, start = max(1, self.buffer_size // rollout), -(-self.learning_starts // rollout)
+            return TrajectoryReplay(n_steps, capacity, self.ratio, start, seeds, fresh=not self.only)
+        if self.only:
+            raise UsageError("replay_only leaves nothing to learn from without replay; give --replay-ratio 4 too")
+        return RolloutBuffer(n_steps)

@@ -77,13 +77,18 @@ class PrioritizedReplay(ReplayBuffer):
         data, num_envs = self.data, self.data.num_envs
         if data.count == 1:
             self.tree = SumTree(data.total)
-        if self.n_step > 1:
+        begins = self._begins(data.count - self.span)
+        if self.span > 1 or not begins:  # what the newest step made room from may have had a mass
             newest = (data.count - 1) % data.slots * num_envs
             self.tree.fill(newest, newest + num_envs, 0.0)
-        if data.count >= self.n_step:
-            slot = (data.count - self.n_step) % data.slots
+        if begins:
+            slot = (data.count - self.span) % data.slots
             mass = self.largest if data.all_valid else self.largest * data.valid[slot]
             self.tree.fill(slot * num_envs, (slot + 1) * num_envs, mass)
+
+    def _begins(self, time: int) -> bool:
+        """Return whether the steps of this time can be drawn."""
+        return time >= 0
 
     def draw(self, size: int, clock: Clock) -> Transitions:
         """One transition from each of `size` equal shares of the whole mass, so that a batch spreads over it."""

@@ -96,7 +96,12 @@ class ReplayBuffer:
 
     def ready(self) -> bool:
         """Return whether it holds a transition."""
-        return self.data is not None and self.data.holds(self.n_step)
+        return self.data is not None and self.data.holds(self.span)
+
+    @property
+    def span(self) -> int:
+        """Return how many steps must be stored, from one on, before it can be drawn."""
+        return self.n_step
 
     def draw(self, size: int, clock: Clock) -> Transitions:
         """A batch of `size` transitions, whether it is due or not."""
@@ -106,7 +111,7 @@ class ReplayBuffer:
         """Numbers [size] of steps whose window is complete, drawn uniformly; as the ring numbers them."""
         assert self.data is not None
         data = self.data
-        low, high = data.oldest * data.num_envs, (data.count - self.n_step + 1) * data.num_envs
+        low, high = data.oldest * data.num_envs, (data.count - self.span + 1) * data.num_envs
         index: Array = self.generator.integers(low, high, size)
         if not data.all_valid:
             unusable = ~data.flat["valid"][index % data.total]
@@ -144,32 +149,46 @@ class ReplayBuffer:
         Returns:
             Arrays [B, ...]: `obs`, `next_obs`, and under `rest` the other fields.
         """
+        assert self.data is not None
+        return {"obs": tree_map(lambda store: store.take(index), self.data.obs), **self.outcomes(index)[0]}
+
+    def outcomes(self, index: Array) -> tuple[State, Array]:
+        """Copy what `look_up` does but for the observations.
+
+        Args:
+            index: [B] numbers of steps.
+
+        Returns:
+            The arrays [B, ...], and the numbers [B] of the last steps of the windows.
+        """
         data = self.data
         assert data is not None
         reward, last, discount = data.window(index, self.n_step, self.gamma)
         begin, end = index % data.total, last % data.total
         ended = data.flat["ended"].take(end)
         discount *= ~data.flat["terminated"].take(end)
-        obs = tree_map(lambda store: store.take(index), data.obs)
         next_obs = tree_map(lambda store: store.after(last, ended), data.obs)
         action = data.flat["action"].take(begin, axis=0)
         extras = tree_map(lambda array: array.take(begin, axis=0), data.flat["extras"])
         rest = {"action": action, "reward": reward, "discount": discount, "extras": extras}
-        return {"obs": obs, "next_obs": next_obs, "rest": rest}
+        return {"next_obs": next_obs, "rest": rest}, last
 
     def _slots(self, num_envs: int) -> int:
         slots = self.capacity // num_envs
-        if slots < self.n_step + 1:  # of two steps that follow each other one at least holds a transition
+        if slots < self.span + 1:  # of two steps that follow each other one at least holds a transition
             raise UsageError(
-                f"a replay of {self.capacity} steps is too small for {num_envs} environments and "
-                f"{self.n_step}-step returns"
+                f"a replay of {self.capacity} steps is too small for {num_envs} environments and {self._needs()}"
             )
-        if self.pace.learning_starts < (self.n_step + 1) * num_envs:
+        if self.pace.learning_starts < (self.span + 1) * num_envs:
             raise UsageError(
-                f"learning must start after more than {(self.n_step + 1) * num_envs} steps, not "
+                f"learning must start after more than {(self.span + 1) * num_envs} steps, not "
                 f"{self.pace.learning_starts}"
             )
         return slots
+
+    def _needs(self) -> str:
+        """Say what takes `span` steps."""
+        return f"{self.n_step}-step returns"
 
     def restart(self) -> None:
         """The newest step of every row ends its episode, by truncation."""

@@ -18,6 +18,8 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 class TrajectoryReplay:
     """Gives every rollout once when it is full, and after it a random number of the kept ones, each as likely.
 
+    The rows of each source fill rollouts of their own; the rollouts of all sources are kept together.
+
     Args:
         steps: rollout length per environment.
         capacity: rollouts kept; a new one takes the place of the oldest.
@@ -25,13 +27,17 @@ class TrajectoryReplay:
             Poisson distributed.
         start: rollouts kept before the first is given again.
         seeds: where the draws come from.
+        fresh: whether a rollout is given when it is full; otherwise only those that are drawn are.
     """
 
     FIELDS = ("obs", "action", "reward", "terminated", "truncated", "is_first", "weight", "extras")
 
-    def __init__(self, steps: int, capacity: int, ratio: Schedule | float, start: int, seeds: Seeds) -> None:
-        self.incoming = RolloutBuffer(steps)
-        self.capacity, self.ratio, self.start = capacity, throughout(ratio), start
+    def __init__(
+        self, steps: int, capacity: int, ratio: Schedule | float, start: int, seeds: Seeds, fresh: bool = True
+    ) -> None:  # fmt: skip
+        self.steps, self.capacity, self.ratio, self.start = steps, capacity, throughout(ratio), start
+        self.fresh = fresh
+        self.incoming: dict[int, RolloutBuffer] = {}  # by source
         self.generator = seeds.generator()
         self.fields: State = {}  # every field [slots, T, N, ...]; slots double up to the capacity
         self.apart: list[State] = []  # per slot what has no fixed shape: cuts and the first row's memory
@@ -39,13 +45,23 @@ class TrajectoryReplay:
         self.owed, self.new = 0, False
 
     def add(self, step: Step, source: int = 0) -> None:
-        self.incoming.add(step, source)
+        self._of(source).add(step)
+
+    def _of(self, source: int) -> RolloutBuffer:
+        if source not in self.incoming:
+            self.incoming[source] = RolloutBuffer(self.steps)
+        return self.incoming[source]
 
     def batches(self, clock: Clock) -> Iterator[Rollout]:
-        for rollout in self.incoming.batches(clock):
-            self._keep(rollout)
-            self.new = True
-            self.owed = int(self.generator.poisson(self.ratio(clock.progress))) if self.count >= self.start else 0
+        yield from self._due()
+        for source in sorted(self.incoming):
+            for rollout in self.incoming[source].batches(clock):
+                self._keep(rollout)
+                self.new = self.fresh
+                self.owed = int(self.generator.poisson(self.ratio(clock.progress))) if self.count >= self.start else 0
+                yield from self._due()
+
+    def _due(self) -> Iterator[Rollout]:
         if self.new:
             self.new = False
             yield self._rollout((self.count - 1) % self.capacity)
@@ -57,19 +73,26 @@ class TrajectoryReplay:
         """It has no priorities."""
 
     def restart(self) -> None:
-        """Drop the steps of an unfinished rollout."""
-        self.incoming.restart()
+        """Drop the steps of unfinished rollouts."""
+        for incoming in self.incoming.values():
+            incoming.restart()
+
+    def restart_source(self, source: int) -> None:
+        """Drop the steps of the unfinished rollout of a source."""
+        self._of(source).restart()
 
     def state_dict(self) -> State:
         used = len(self.apart)
         return {
-            "incoming": self.incoming.state_dict(), "count": self.count, "owed": self.owed, "new": self.new,
+            "incoming": {str(source): incoming.state_dict() for source, incoming in self.incoming.items()},
+            "count": self.count, "owed": self.owed, "new": self.new,
             "generator": self.generator.bit_generator.state, "apart": list(self.apart),
             "fields": tree_map(lambda array: array[:used], self.fields),
         }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
-        self.incoming.load_state_dict(state["incoming"])
+        for source, saved in state["incoming"].items():
+            self._of(int(source)).load_state_dict(saved)
         self.count, self.owed, self.new = state["count"], state["owed"], state["new"]
         self.generator.bit_generator.state = state["generator"]
         self.apart, self.fields = list(state["apart"]), tree_map(np.array, state["fields"])

@@ -32,6 +32,7 @@ class RunOptions(Config):
     on: str = "local"  # where decoupled actors are: local, ray, or ray://HOST:PORT with a Ray cluster's address
     cpus_per_actor: Positive = 1.0  # CPUs that Ray keeps for each actor
     gpus: Natural = 0  # GPUs of the learner's machine that Ray keeps for it
+    learners: Count = 1  # learners of the sync runner, with num_envs environments each; they share every gradient step
     inline: bool = False  # run workers or actors in turn in one process: deterministic, resumes bit for bit
     env_workers: Natural = 1  # processes that step the environments under sync; 1 is the run's own, 0 chooses
     device: str = "cpu"  # device of networks and batches: cpu, cuda, cuda:1
@@ -53,5 +54,6 @@ class RunOptions(Config):
     record_every: Natural = 0  # env steps between films of an evaluation's first episode; 0 for none
     init: str = ""  # begin with the weights of this run, checkpoint or export
     init_parts: tuple[str, ...] = ("policy", "critic")  # what to take from there: policy, critic, optimizer, buffer
+    freeze: tuple[str, ...] = ()  # leave these parameters as they are, by the beginning of their names: policy.encoder
     dataset: str = ""  # fill the replay buffer from this data set: FILE.npz or minari:ID
     offline: bool = False  # learn from the data set alone: steps are updates, the environment only evaluates

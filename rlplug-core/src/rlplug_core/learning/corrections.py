@@ -8,24 +8,27 @@ import numpy as np
 
 from rlplug_core.batches import Rollout
 from rlplug_core.learning.estimators import next_valid
-from rlplug_core.nets.heads.protocol import Head
+from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.types import Array, Obs, tree_map
 
 
-def log_probs(rollout: Rollout, outputs: Callable[[Obs], Array], head: Head) -> Array:
+def log_probs(rollout: Rollout, policy: PolicyNetwork, outputs: Callable[[Obs, Array | None], Array]) -> Array:
     """Compute log-probabilities of a rollout's actions under a policy on the host.
+
+    A policy with noisy layers is looked at under the noise that the rollout was acted with.
 
     Args:
         rollout: T steps of N environments.
-        outputs: maps observations [B, ...] to what `head` reads as distributions.
-        head: of that policy.
+        policy: which policy.
+        outputs: its forward pass, `fast_noisy` of it.
 
     Returns:
         Log-probabilities [T, N] in nats; 0 in rows of weight 0.
     """
     rows = rollout.reward.size
     obs = tree_map(lambda array: array[:-1].reshape(rows, *array.shape[2:]), rollout.obs)
-    found = head.host_log_prob(outputs(obs), rollout.action.reshape(rows, *rollout.action.shape[2:]))
+    seen = outputs(obs, policy.noise_of(rollout.extras))
+    found = policy.head.host_log_prob(seen, rollout.action.reshape(rows, *rollout.action.shape[2:]))
     return np.where(rollout.weight > 0, found.reshape(rollout.reward.shape), np.float32(0))
 
 

@@ -31,6 +31,52 @@ def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
     return loss(value, target, reduction="none")
 
 
+def rescaled(value: Tensor, slope: float = 1e-3) -> Tensor:
+    """Compute h(x) = sgn(x) (√(|x| + 1) - 1) + slope x (Pohlen et al., 2018, arXiv:1805.11593, proposition A.2).
+
+    What is learned as h of values has a similar size for rewards of any size; `unscaled` is its inverse.
+
+    Args:
+        value: [...].
+        slope: how much of a straight line is in it.
+
+    Returns:
+        [...], of the same type.
+    """
+    return value.sign() * ((value.abs() + 1).sqrt() - 1) + slope * value
+
+
+def unscaled(value: Tensor, slope: float = 1e-3) -> Tensor:
+    """Compute the inverse of `rescaled`, in double precision in between.
+
+    Args:
+        value: [...].
+        slope: as in `rescaled`.
+
+    Returns:
+        [...], of the same type.
+    """
+    size = value.double().abs()
+    root = ((1 + 4 * slope * (size + 1 + slope)).sqrt() - 1) / (2 * slope)
+    return value.sign() * (root.square() - 1).to(value.dtype)
+
+
+def sequence_priority(error: Tensor, weight: Tensor, eta: float) -> Tensor:
+    """Compute eta max |error| + (1 - eta) mean |error| of each sequence (Kapturowski et al., 2019, section 2.3).
+
+    Args:
+        error: [T, B] TD errors.
+        weight: [T, B]; steps of weight 0 do not count.
+        eta: share of the largest error.
+
+    Returns:
+        Priorities [B]; 0 where nothing counts.
+    """
+    counts = weight > 0
+    size = error.abs() * counts
+    return eta * size.amax(0) + (1 - eta) * size.sum(0) / counts.sum(0).clamp(min=1)
+
+
 def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     """Compute |expectile - 1{u < 0}| u² for u = target - value (Kostrikov et al., 2021, arXiv:2110.06169, eq. 5).
 

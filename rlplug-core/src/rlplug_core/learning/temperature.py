@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
+from rlplug_core.nets.node import Into, Node
+from rlplug_core.types import Array
 
 
 class Temperature(nn.Module):
@@ -28,7 +31,12 @@ class Temperature(nn.Module):
         """Return alpha [1] without gradient: the learned one, or the option's present value."""
         return self.log.detach().exp() if self.autotune else torch.full_like(self.log, ent_coef)
 
-    def loss(self, log_prob: Tensor, target_entropy: float) -> Tensor:
+    def weigh(self, log_prob: Any, ent_coef: float) -> Any:
+        """Compute alpha * log pi(a | s) [B], of a tensor, a node or an array; no gradient reaches alpha."""
+        alpha = self(ent_coef)
+        return alpha * log_prob if isinstance(log_prob, Tensor) else log_prob * alpha.numpy()
+
+    def loss(self, log_prob: Any, target_entropy: float) -> Any:
         """Compute the temperature's own loss (eq. 18, on the logarithm), which keeps the entropy at a target.
 
         Args:
@@ -38,11 +46,20 @@ class Temperature(nn.Module):
         Returns:
             Losses [B].
         """
-        return -self.log * (log_prob.detach() + target_entropy)
+        gap = log_prob.detach() + target_entropy
+        if isinstance(log_prob, Tensor):
+            return -self.log * gap
+
+        def back(slopes: Array, into: Into) -> tuple[()]:
+            if self.log in into:
+                into[self.log][:] -= slopes.dot(gap)
+            return ()
+
+        return Node(-self.log.detach().numpy() * gap, (), back)
 
 
 def soft_policy_loss(
-    batch: Transitions, log_prob: Tensor, q: Tensor, temperature: Temperature, ent_coef: float, target_entropy: float
+    batch: Transitions, log_prob: Any, q: Any, temperature: Temperature, ent_coef: float, target_entropy: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """alpha * log pi(a | s) - Q(s, a) (eq. 7) and the loss of alpha's logarithm (eq. 18), with what to report of both.
 
@@ -56,7 +73,7 @@ def soft_policy_loss(
         The sum [] of both losses, and metrics by name, [] each.
     """
     alpha = temperature(ent_coef)
-    policy_loss = alpha * log_prob - q
+    policy_loss = temperature.weigh(log_prob, ent_coef) - q
     loss = batch.mean(policy_loss + temperature.loss(log_prob, target_entropy))
     metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
     return loss, {**metrics, "loss/temperature": alpha.squeeze()}

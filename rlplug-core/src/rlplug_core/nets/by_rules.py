@@ -11,7 +11,7 @@ graph takes longer than the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -35,7 +35,16 @@ class SupportsRules(Protocol):
 
 def why_not(networks: object) -> str:
     """Return what keeps `networks` from going by rules now, or nothing; those that cannot say have no rule."""
-    return networks.why_not() if isinstance(networks, SupportsRules) else f"{type(networks).__name__} has no rule"
+    kind = type(networks)
+    if kind not in _SUPPORT:  # found out once for a class: it is asked before every update, and takes a while
+        _SUPPORT[kind] = isinstance(networks, SupportsRules)
+    return cast(SupportsRules, networks).why_not() if _SUPPORT[kind] else f"{kind.__name__} has no rule"
+
+
+#: Whether a class is a kind of `SupportsRules`.
+_SUPPORT: dict[type[object], bool] = {}
+#: Optimizers whose gradients a network remembers.
+MOST = 4
 
 
 class NoRule(Exception):
@@ -95,6 +104,7 @@ class ByRules:
         self.tape: Tape | None = None
         self.missing = ""
         self.places: list[int] = []
+        self.gradients: dict[int, tuple[Into, list[Array | None]]] = {}
 
     def __call__(self, values: Array | Node) -> Any:
         """Outputs [B, O]: a node, or an array where torch's gradients are off. `why_not` has been asked before."""
@@ -107,15 +117,24 @@ class ByRules:
         sources = (values,) if isinstance(values, Node) else ()
 
         def back(slopes: Array, into: Into) -> list[Array]:
-            wanted = [parameter in into for parameter in tape.parameters]
-            passed, found = tape.slopes(slopes, kept, bool(sources), wanted)
-            for parameter, own in zip(tape.parameters, found, strict=True):
-                if own is not None and parameter in into:
-                    gradient = into[parameter]
+            gradients = self._gradients(into)
+            passed, found = tape.slopes(slopes, kept, bool(sources), [one is not None for one in gradients])
+            for gradient, own in zip(gradients, found, strict=True):
+                if own is not None and gradient is not None:
                     gradient += own
             return [] if passed is None else [passed]
 
         return Node(outputs, sources, back)
+
+    def _gradients(self, into: Into) -> list[Array | None]:
+        """Return where each parameter's slopes are added up, or None; looked up once, as hashes take time."""
+        known = self.gradients.get(id(into))
+        if known is None or known[0] is not into:
+            assert self.tape is not None
+            if len(self.gradients) == MOST:
+                self.gradients.clear()
+            known = self.gradients[id(into)] = into, [into.get(one) for one in self.tape.parameters]
+        return known[1]
 
     def why_not(self) -> str:
         """Return what keeps these modules from going by rules now; empty where nothing does.
@@ -157,7 +176,8 @@ class ByRules:
         return {"modules": self.modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.modules, self.tape, self.missing, self.places = state["modules"], None, "", []
+        self.modules, self.tape, self.missing = state["modules"], None, ""
+        self.places, self.gradients = [], {}
 
 
 def _hooked(modules: list[nn.Module]) -> bool:

@@ -8,14 +8,23 @@ from math import prod
 from typing import Any
 
 import gymnasium.spaces as spaces
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.nets import action_vectors
+from rlplug_core.nets.action_vectors import NormalizedBeside
+from rlplug_core.nets.by_rules import ByRules, why_not
 from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.node import stacked
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Obs, Spec
+
+#: Multiplications of a layer up to which losses of policy and critics gain by rules: beyond, products take all the time
+#: and autograd is as fast (docs/decisions/0044-losses-by-rules.md).
+WORTH_RULES = 2**22
 
 
 class DeterministicPolicy(nn.Module):
@@ -32,16 +41,24 @@ class DeterministicPolicy(nn.Module):
         self.shape = spec.action.shape or ()
         self.encoder, features = encoder(spec.obs, net, norm)
         self.outputs = linear(features, prod(self.shape), net.output_gain or 0.01, net)
+        self.by_rules = ByRules(self.encoder, self.outputs, nn.Tanh())
+
+    def why_not(self) -> str:
+        """Return what keeps it from going by rules now, or nothing."""
+        return self.by_rules.why_not()
 
     def forward(self, obs: Obs) -> Tensor:
-        """Compute the greedy actions.
+        """Compute the greedy actions; by rules where `obs` is an array.
 
         Args:
-            obs: [B, ...] observations.
+            obs: [B, ...] observations, as tensors; or one array [B, F].
 
         Returns:
             Actions [B, d] in [-1, 1].
         """
+        if isinstance(obs, np.ndarray):
+            actions: Tensor = self.by_rules(obs)
+            return actions
         outputs: Tensor = self.outputs(self.encoder(obs))
         return outputs.tanh()
 
@@ -65,18 +82,6 @@ def _beside(spec: Spec, net: Net) -> tuple[nn.Module, int]:
     return Concat({"obs": obs, "action": action}), features + numbers
 
 
-class NormalizedBeside(nn.Module):
-    """Concatenates observation and action, after it normalizes the observation."""
-
-    def __init__(self, norm: ObservationNorm, vectors: nn.Module) -> None:
-        super().__init__()
-        self.norm, self.vectors = norm, vectors
-
-    def forward(self, both: dict[str, Any]) -> Tensor:
-        vectors: Tensor = self.vectors({**both, "obs": self.norm(both["obs"])})
-        return vectors
-
-
 class ActionCritic(nn.Module):
     """Observations and actions to values [B], or with `atoms` to so many numbers [B, atoms] each."""
 
@@ -88,9 +93,14 @@ class ActionCritic(nn.Module):
         self.layers = MLP(width, net)
         self.output = linear(self.layers.features, atoms or 1, 1.0, net)
         self.atoms = atoms
+        self.by_rules = ByRules(self.layers, self.output)
+
+    def why_not(self) -> str:
+        """Return what keeps it from going by rules now, or nothing."""
+        return action_vectors.why_not(self.vectors) or self.by_rules.why_not()
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute Q(s, a).
+        """Compute Q(s, a); by rules where `obs` is an array.
 
         Args:
             obs: [B, ...] observations.
@@ -99,7 +109,10 @@ class ActionCritic(nn.Module):
         Returns:
             Values [B], or with atoms [B, atoms].
         """
-        values: Tensor = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
+        if isinstance(obs, np.ndarray):
+            values: Tensor = self.by_rules(action_vectors.side_by_side(self.vectors, obs, action))
+        else:
+            values = self.output(self.layers(self.vectors({"obs": obs, "action": action})))
         return values.squeeze(-1) if self.atoms is None else values
 
 
@@ -130,8 +143,26 @@ class ActionCritics(Ensemble):
         self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
         self.atoms = first.atoms
 
+    def why_not(self) -> str:
+        """Return what keeps them from going by rules now, or nothing."""
+        return next(filter(None, map(why_not, self.members)), "")
+
+    def lowest(self, obs: Obs, action: Tensor) -> Tensor:
+        """Compute the lowest of all critics' values (Fujimoto et al., 2018, arXiv:1802.09477, eq. 10).
+
+        Args:
+            obs: [B, ...] observations.
+            action: [B, ...] canonical actions.
+
+        Returns:
+            Values [B].
+        """
+        values: Any = self(obs, action)
+        least: Tensor = values.min(0) if isinstance(values, np.ndarray) else values.amin(0)
+        return least
+
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute Q(s, a) by all n critics.
+        """Compute Q(s, a) by all n critics; by rules where `obs` is an array.
 
         Args:
             obs: [B, ...] observations.
@@ -143,8 +174,13 @@ class ActionCritics(Ensemble):
         if self.apart:
             return super().forward(obs, action)
         members: Any = self.members
-        vectors, outputs = members[0].vectors({"obs": obs, "action": action}), []
-        for member in members:
-            outputs.append(member.output(member.layers(vectors)))
-        values = torch.stack(outputs)
-        return values.squeeze(-1) if self.atoms is None else values
+        if isinstance(obs, np.ndarray):
+            vectors: Any = action_vectors.side_by_side(members[0].vectors, obs, action)
+            values: Any = stacked([member.by_rules(vectors) for member in members])
+        else:
+            vectors, outputs = members[0].vectors({"obs": obs, "action": action}), []
+            for member in members:
+                outputs.append(member.output(member.layers(vectors)))
+            values = torch.stack(outputs)
+        found: Tensor = values.squeeze(-1) if self.atoms is None else values
+        return found

@@ -20,11 +20,12 @@ from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalized
 from rlplug_core.nets.heads import Beside, LogStd
 from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy
+from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy, RecurrentQ
 from rlplug_core.types import Array, Obs
 
 #: A plain network, and its parts: weights [in, out] with biases, and what is done between layers.
@@ -50,6 +51,8 @@ def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
     """
     if inference_backend != "torch" and _plain(module) is not None:
         return NumpyForward(module)
+    if inference_backend == "numpy" and isinstance(module, RecurrentQ):
+        raise UsageError("acting in numpy has no form of a memory; leave --inference-backend at auto")
     if inference_backend == "numpy" and isinstance(module, RecurrentPolicy | RecurrentCritic):
         raise UsageError(
             "acting in numpy has no form of a memory; leave --inference-backend at auto, or --recurrent-cell at none"
@@ -62,12 +65,14 @@ def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
     return TorchForward(module)
 
 
-def fast_q(q_network: QNetwork, inference_backend: str = "auto") -> Callable[[Obs, Array | None], Array]:
-    """Return the fastest forward pass of action values, called with observations and noise (None for plain layers)."""
-    if q_network.noisy:
-        noisy = TorchForward(q_network)
+def fast_noisy(
+    network: QNetwork | PolicyNetwork, inference_backend: str = "auto"
+) -> Callable[[Obs, Array | None], Array]:  # fmt: skip
+    """Return the fastest forward pass of `network`, called with observations and noise (None for plain layers)."""
+    if network.noisy:
+        noisy = TorchForward(network)
         return lambda obs, noise: noisy(obs) if noise is None else noisy(obs, noise)
-    plain = fast_forward(q_network, inference_backend)
+    plain = fast_forward(network, inference_backend)
     return lambda obs, noise: plain(obs)
 
 
@@ -141,7 +146,7 @@ def _normalized(norm: RunningNorm, plain: Function) -> Function:
 
 def _policy(module: PolicyNetwork, hidden: Layers, activate: Activation) -> Function | None:
     """A mask needs no numpy form: it comes in a dictionary, and those go through torch."""
-    parts = module.outputs.layers if type(module.outputs) is Beside else [module.outputs]
+    parts = module.outputs.layers if isinstance(module.outputs, Beside | NoisyOutputs) else [module.outputs]
     lasts = [last for part in parts if (last := _last(part)) is not None]
     if len(lasts) < len(parts):
         return None
@@ -158,10 +163,11 @@ def _policy(module: PolicyNetwork, hidden: Layers, activate: Activation) -> Func
 
 def _last(module: nn.Module) -> tuple[Layer, Function | None] | None:
     """The layer that feeds a head and what is done at the end, or None where it is none of ours."""
-    if type(module) is nn.Linear:
+    if type(module) in (nn.Linear, NoisyLinear):
         return _arrays(module), None
-    if type(module) is nn.Sequential and [type(part) for part in module] == [nn.Linear, LogStd]:
-        return _arrays(module[0]), _with_log_std(module[1])
+    if type(module) is nn.Sequential and len(module) == 2 and type(module[1]) is LogStd:
+        inner = _last(module[0])
+        return inner and (inner[0], _with_log_std(module[1]))
     return None
 
 

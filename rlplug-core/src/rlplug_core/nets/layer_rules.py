@@ -143,7 +143,10 @@ class Elementwise:
         return outputs, (values, outputs)
 
     def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
-        return slopes * self.derivative(*kept) if inputs else None, []
+        if not inputs:
+            return None, []
+        derivative = self.derivative(*kept)
+        return np.multiply(slopes, derivative, out=derivative if derivative.dtype == slopes.dtype else None), []
 
 
 def summed(slopes: Array) -> Array:

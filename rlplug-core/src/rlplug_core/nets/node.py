@@ -125,6 +125,26 @@ class Node:
         slope = np.minimum(np.maximum(self.value, -1), 1)
         return self._one(slope * (self.value - 0.5 * slope), slope)
 
+    def tanh(self) -> Node:
+        value = np.tanh(self.value)
+        return self._one(value, 1 - value * value)
+
+    def sum(self, axis: int) -> Node:
+        """The sums along one axis."""
+        before = self.shape
+
+        def back(slopes: Array, into: Into) -> tuple[Array]:
+            return (np.broadcast_to(np.expand_dims(slopes, axis), before),)
+
+        return Node(self.value.sum(axis), (self,), back)
+
+    def amin(self, axis: int) -> Node:
+        """The smallest along one axis; equal ones share the slope."""
+        smallest = self.value.min(axis)
+        share = (self.value == np.expand_dims(smallest, axis)).astype(self.value.dtype)
+        share /= share.sum(axis, keepdims=True)
+        return Node(smallest, (self,), lambda slopes, into: (np.expand_dims(slopes, axis) * share,))
+
     def squeeze(self, axis: int) -> Node:
         return self.reshape(*self.value.squeeze(axis).shape)
 
@@ -148,6 +168,29 @@ class Node:
         return Node(np.asarray(self.value.dot(weights)), (self,), lambda slopes, into: (slopes * weights,))
 
 
+def beside(parts: Sequence[Node | Array]) -> Node | Array:
+    """Put parts [B, F] side by side; an array where none of them is a node."""
+    values = [part.value if isinstance(part, Node) else part for part in parts]
+    nodes = [(number, part) for number, part in enumerate(parts) if isinstance(part, Node)]
+    together = np.concatenate(values, 1)
+    if not nodes:
+        return together
+    ends = np.cumsum([value.shape[1] for value in values])
+
+    def back(slopes: Array, into: Into) -> list[Array]:
+        return [slopes[:, ends[number] - part.shape[1] : ends[number]] for number, part in nodes]
+
+    return Node(together, [part for _, part in nodes], back)
+
+
+def stacked(parts: Sequence[Node | Array]) -> Node | Array:
+    """Put parts [...] of one shape one behind the other, [n, ...]; an array where none of them is a node."""
+    nodes = [part for part in parts if isinstance(part, Node)]
+    if not nodes:
+        return np.stack([part for part in parts if not isinstance(part, Node)])
+    return Node(np.stack([node.value for node in nodes]), nodes, lambda slopes, into: list(slopes))
+
+
 def _first(difference: Array) -> Array:
     """1 where a difference is above 0, 0 where it is below, and a half where there is none."""
     share: Array = np.sign(difference)
@@ -163,6 +206,8 @@ def _known(other: object) -> object:
 
 def _same(value: Array, *sources: Node) -> Array:
     """`value`, which has the shape of its sources: slopes are not summed over what was broadcast."""
-    if any(value.shape != source.shape for source in sources):
-        raise TypeError(f"a node of shape {[source.shape for source in sources]} would become {value.shape}")
+    shape = value.shape
+    for source in sources:
+        if source.value.shape != shape:
+            raise TypeError(f"a node of shape {source.shape} would become {shape}")
     return value

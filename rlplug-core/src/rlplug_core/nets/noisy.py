@@ -2,7 +2,7 @@
 
     layer = NoisyLinear(64, 4, "factorized")
     noise = torch.from_numpy(layer.draw(generator))
-    layer(features, noise)          # one draw for the whole batch
+    layer(features, noise)          # one draw for the whole batch; [B, size] has one for each row
     layer(features)                 # the mean weights, a plain linear layer
 
 Whoever uses a layer owns the random numbers: an agent draws anew at every step, a learner at every update.
@@ -61,5 +61,27 @@ class NoisyLinear(nn.Module):
         return self.weight + self.weight_sigma * on_weight, self.bias + self.bias_sigma * noise[-self.outputs :]
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Compute outputs.
+
+        Args:
+            features: [..., inputs].
+            noise: [size], or [B, size] for features [B, inputs]; None for the means.
+
+        Returns:
+            Outputs [..., outputs].
+        """
+        if noise is not None and noise.ndim == 2:
+            return self._row_by_row(features, noise)
         weight, bias = (self.weight, self.bias) if noise is None else self.perturbed(noise)
         return products.linear(features, weight, bias)
+
+    def _row_by_row(self, features: Tensor, noise: Tensor) -> Tensor:
+        """Outputs [B, outputs] where each row has noise of its own; factorized noise needs no weights for each row."""
+        mean = products.linear(features, self.weight, self.bias)
+        if self.kind == "factorized":
+            into, out = noise.split((self.inputs, self.outputs), -1)
+            spread: Tensor = out * products.linear(features * into, self.weight_sigma, self.bias_sigma)
+            return mean + spread
+        on_weight = noise[:, : -self.outputs].unflatten(1, (self.outputs, self.inputs))
+        spread = ((self.weight_sigma * on_weight) @ features.unsqueeze(2)).squeeze(2)
+        return mean + spread + self.bias_sigma * noise[:, -self.outputs :]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 import gymnasium.spaces as spaces
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Samples
@@ -15,22 +17,25 @@ from rlplug_core.nets.by_rules import ByRules
 from rlplug_core.nets.encoders import encoder, initialize_outputs, linear, observation_norm
 from rlplug_core.nets.heads import Categorical, Gaussian, Head, HeadFactory, Product, check_mask, head, masked
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.noisy import Noise
+from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.nets.popart import PopArt
-from rlplug_core.types import Obs, Spec
+from rlplug_core.types import Array, Obs, Spec
 
 
 class PolicyNetwork(nn.Module):
     """Observations to the outputs [B, size] of an action head, illegal actions masked.
 
-    `make` builds the head; without it that is `head`, with the Gaussian that `net` says.
+    `make` builds the head; without it that is `head`, with the Gaussian that `net` says. With `noisy` the layers that
+    feed the head are `NoisyLinear`s, whose noise begins with `sigma`.
     """
 
     columns: Tensor | None
 
     def __init__(
         self, spec: Spec, net: Net, trunk: tuple[nn.Module, int] | None = None, make: HeadFactory | None = None,
-        norm: ObservationNorm | None = None,
+        norm: ObservationNorm | None = None, noisy: Noise | None = None, sigma: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         check_mask(spec)
@@ -40,15 +45,19 @@ class PolicyNetwork(nn.Module):
         self.head: Head
         self.head, self.outputs = make(spec.action, features)
         initialize_outputs(self.outputs, net)
+        self.noisy = noisy is not None
+        if noisy is not None:
+            self.outputs = NoisyOutputs(self.outputs, noisy, sigma, net)
         columns = self.head.columns if isinstance(self.head, Product) else None
         self.register_buffer("columns", columns, persistent=False)
         self.by_rules = ByRules(self.encoder, self.outputs)
 
-    def forward(self, obs: Obs) -> Tensor:
+    def forward(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
         """Compute what the head reads as distributions; by rules where `obs` is an array.
 
         Args:
             obs: [B, ...] observations, as tensors; or one array [B, F].
+            noise: [B, ...] of noisy layers, as `draw` makes it; None for their mean weights.
 
         Returns:
             Outputs [B, size]; illegal actions have the logit `ILLEGAL`.
@@ -56,8 +65,57 @@ class PolicyNetwork(nn.Module):
         if isinstance(obs, np.ndarray):
             outputs: Tensor = self.by_rules(obs)
             return outputs
-        outputs = self.outputs(self.encoder(obs))
+        features = self.encoder(obs)
+        outputs = self.outputs(features) if noise is None else self.outputs(features, noise)
         return masked(outputs, obs, self.columns) if isinstance(obs, dict) else outputs
+
+    def draw(self, numbers: Array) -> Array:
+        """Make the noise of noisy layers.
+
+        Args:
+            numbers: [...] int64, which noise; the same number always gives the same noise.
+
+        Returns:
+            Noise [..., size] float32.
+        """
+        assert isinstance(self.outputs, NoisyOutputs)
+        return self.outputs.draw(numbers)
+
+    def fresh_noise(self, generator: np.random.Generator) -> Array | None:
+        """Draw one noise for all rows.
+
+        Returns:
+            Noise [size]; None where layers are plain.
+        """
+        return self.draw(generator.integers(2**63, size=1))[0] if self.noisy else None
+
+    def noise_of(self, extras: Mapping[str, Array]) -> Array | None:
+        """Return the noise under which an agent acted.
+
+        Args:
+            extras: what it sent along, [T, N] each.
+
+        Returns:
+            Noise [T * N, size]; None where layers are plain.
+        """
+        return self.draw(extras["noise"].reshape(-1)) if self.noisy else None
+
+    def with_noise(self, samples: Samples, noise: Array | None = None) -> Samples:
+        """Put noise into samples, where a loss finds it; samples of a plain policy stay as they are.
+
+        Args:
+            samples: B rows that an agent of this policy has acted.
+            noise: [size] for all rows; None for that under which the agent acted.
+
+        Returns:
+            The samples with noise [B, size] in `extras["noise"]`, where its numbers [B] were.
+        """
+        if not self.noisy:
+            return samples
+        numbers = samples.extras["noise"]
+        drawn = self.draw(numbers.cpu().numpy()) if noise is None else np.tile(noise, (len(numbers), 1))
+        extras = {**samples.extras, "noise": torch.from_numpy(drawn).to(numbers.device)}
+        return replace(samples, share=samples.counts, extras=extras)
 
     def why_not(self) -> str:
         """Return what keeps it from going by rules now, or nothing."""
@@ -67,17 +125,19 @@ class PolicyNetwork(nn.Module):
             return f"{type(self.head).__name__} has no rule"
         return self.by_rules.why_not()
 
-    def on(self, features: Tensor, obs: Obs) -> Tensor:
+    def on(self, features: Tensor, obs: Obs, noise: Tensor | None = None) -> Tensor:
         """Compute outputs from what the encoder made of observations.
 
         Args:
             features: [B, F].
             obs: [B, ...] the observations, which may carry an action mask.
+            noise: as `forward` takes it.
 
         Returns:
             Outputs [B, size]; illegal actions have the logit `ILLEGAL`.
         """
-        return masked(self.outputs(features), obs, self.columns)
+        outputs = self.outputs(features) if noise is None else self.outputs(features, noise)
+        return masked(outputs, obs, self.columns)
 
 
 class Valued(nn.Module):
@@ -146,22 +206,25 @@ def value_layer(features: int, popart: bool, net: Net) -> nn.Module:
 class PolicyAndCritic:
     """A policy and a critic that one loss trains; with `net.shared` both on one trunk, which a call passes once.
 
-    It is no module: the learner holds `policy` and `critic` as its own. Optimizers count shared parameters once.
+    It is no module: the learner holds `policy` and `critic` as its own. Optimizers count shared parameters once. With
+    `noisy` the policy has noisy layers; the critic, which does not act, has none.
     """
 
-    def __init__(self, spec: Spec, net: Net, popart: bool = False) -> None:
+    def __init__(
+        self, spec: Spec, net: Net, popart: bool = False, noisy: Noise | None = None, sigma: float | None = None
+    ) -> None:  # fmt: skip
         self.shared, net = net.shared, replace(net, shared=False)
         norm = observation_norm(spec.obs, net)
         trunk = encoder(spec.obs, net, norm) if self.shared else None
-        self.policy = PolicyNetwork(spec, net, trunk, norm=norm)
+        self.policy = PolicyNetwork(spec, net, trunk, norm=norm, noisy=noisy, sigma=sigma)
         self.critic = Critic(spec, net, trunk, popart, norm)
 
-    def __call__(self, obs: Obs) -> tuple[Tensor, Tensor]:
-        """Outputs of the action head [B, size] and values [B]."""
+    def __call__(self, obs: Obs, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Outputs of the action head [B, size] and values [B]; `noise` as `PolicyNetwork` takes it."""
         if not self.shared:
-            return self.policy(obs), self.critic(obs)
+            return self.policy(obs, noise), self.critic(obs)
         features = self.policy.encoder(obs)
-        return self.policy.on(features, obs), self.critic.on(features)
+        return self.policy.on(features, obs, noise), self.critic.on(features)
 
     def why_not(self) -> str:
         """Return what keeps both from going by rules now, or nothing."""

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
-from rlplug_core.errors import UsageError
 from rlplug_core.nets import products
 from rlplug_core.nets.by_rules import FORMS, ByRules, dense_rules, rules_of
 from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
@@ -22,6 +21,7 @@ from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.node import Node
 from rlplug_core.nets.noisy import Noise, NoisyLinear
+from rlplug_core.nets.noisy_outputs import check_no_output_gain
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.nets.tape import Dueling, Tape
 from rlplug_core.types import Array, Obs, Space, Spec
@@ -39,9 +39,8 @@ class Stream(nn.Module):
         if noisy is None:
             gains = [None] * (len(widths) - 2) + [net.output_gain or 1.0]
             layers: list[Any] = [linear(*pair, gain, net) for pair, gain in zip(pairwise(widths), gains, strict=True)]
-        elif net.output_gain is not None:
-            raise UsageError("noisy layers begin as their paper says; leave net.output_gain at none")
         else:
+            check_no_output_gain(net)
             layers = [NoisyLinear(*pair, noisy, sigma) for pair in pairwise(widths)]
         self.linears = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norm for width in net.hidden[-1:] for norm in layer_norm(width, net))
@@ -71,18 +70,19 @@ class QNetwork(nn.Module):
 
     `distribution` is what losses train: `atoms` numbers for each action, of which `expected` makes values. Subclasses
     give these two a meaning. With `dueling` they are V + A - mean A (Wang et al., 2016, arXiv:1511.06581, eq. 9), with
-    `noisy` the layers after the shared ones are `NoisyLinear`s. The last hidden layer of `net` belongs to the streams.
+    `noisy` the layers after the shared ones are `NoisyLinear`s. The last hidden layer of `net` belongs to the streams;
+    `trunk` takes the place of what lies before it, a module and the number of its features.
     """
 
     def __init__(
         self, spec: Spec, net: Net, dueling: bool = False, noisy: Noise | None = None, sigma: float | None = None,
-        atoms: int = 1, norm: ObservationNorm | None = None,
+        atoms: int = 1, norm: ObservationNorm | None = None, trunk: tuple[nn.Module, int] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         check_mask(spec)
         net.check_gaussian(free=False)
         self.actions, self.atoms = actions_of(spec.action), atoms
-        self.encoder, self.features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]), norm)
+        self.encoder, self.features = trunk or encoder(spec.obs, replace(net, hidden=net.hidden[:-1]), norm)
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)
         self.value = Stream(self.features, net, atoms, noisy, sigma) if dueling else None
         self.noisy = noisy is not None

@@ -9,10 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.batches import Transitions
 from rlplug_core.nets.encoders import encoder
+from rlplug_core.nets.heads import masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork, Valued, value_layer
-from rlplug_core.types import Array, Obs, Spec
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.types import Array, Obs, Spec, tree_map
 
 #: Names of the recurrent cells.
 CellName = Literal["gru", "lstm"]
@@ -159,3 +162,73 @@ class RecurrentPolicyAndCritic:
     def why_not(self) -> str:
         """Say why they do not go by rules."""
         return "a recurrent cell has no rule"
+
+
+class RecurrentQ(nn.Module):
+    """Observations and a memory to action values [B, A].
+
+    The last hidden layer of `net` lies behind the memory of `units`, in two streams with `dueling`, the others before
+    it. Sequences are step after step: B rows of each of T steps, as [T * B].
+    """
+
+    def __init__(self, spec: Spec, net: Net, cell: CellName, units: int, dueling: bool = False) -> None:
+        super().__init__()
+        self.encoder, features = encoder(spec.obs, replace(net, hidden=net.hidden[:-1]))
+        self.memory = CELLS[cell](features, units)
+        self.q_network = QNetwork(spec, net, dueling, trunk=(nn.Identity(), units))
+
+    def remember(self, obs: Obs, is_first: Tensor, before: Remembered, valid: Tensor | None = None) -> Remembered:
+        """Unroll the memory along sequences.
+
+        Args:
+            obs: [T * B, ...] observations.
+            is_first, before, valid: as in `Memory.unroll`.
+
+        Returns:
+            The recurrent state after each observation, [T * B, units] each.
+        """
+        return self.memory.unroll(self.encoder(obs), is_first, before, valid)
+
+    def on(self, memory: Remembered, obs: Obs) -> Tensor:
+        """Compute action values from what is remembered.
+
+        Args:
+            memory: [B, units] each, after `obs`.
+            obs: [B, ...] observations, which may carry an action mask.
+
+        Returns:
+            Action values [B, A]; those of illegal actions are `ILLEGAL`.
+        """
+        return masked(self.q_network.heads(memory["h"]).squeeze(-1), obs)
+
+    def along(self, batch: Transitions, burn_in: int) -> Remembered:
+        """Return the recurrent state after each step of sequences, which begin with the one that was stored.
+
+        Args:
+            batch: T steps of B sequences, as `SequenceReplay` gives them.
+            burn_in: steps at the beginning that no gradient goes through (Kapturowski et al., 2019, section 3).
+        """
+        rows, before = burn_in * len(batch.recurrent_state["h"]), batch.recurrent_state
+        is_first, valid = batch.extras["is_first"], batch.extras["valid"]
+        if not burn_in:
+            return self.remember(batch.obs, is_first, before, valid)
+        early, late = tree_map(lambda one: one[:rows], batch.obs), tree_map(lambda one: one[rows:], batch.obs)
+        with torch.no_grad():
+            begun = self.remember(early, is_first[:rows], before, valid[:rows])
+        newest = {part: begun[part][-len(before["h"]) :] for part in begun}
+        rest = self.remember(late, is_first[rows:], newest, valid[rows:])
+        return {part: torch.cat([begun[part], rest[part]]) for part in begun}
+
+    def after(self, batch: Transitions, memory: Remembered) -> Tensor:
+        """Return the action values [T * B, A] of what the window of each step led to.
+
+        Args:
+            batch: as in `along`.
+            memory: what `along` gave.
+        """
+        count = len(batch.recurrent_state["h"])
+        place = torch.arange(len(batch.weight), device=batch.weight.device)
+        last = len(place) - count + place % count  # of each sequence
+        at = (place + count * batch.extras["later"]).minimum(last)
+        before = {part: memory[part].index_select(0, at) for part in memory}
+        return self.on(self.memory.step(self.encoder(batch.next_obs), before), batch.next_obs)

@@ -7,7 +7,8 @@ from rlplug_core.plugins.records import Group
 _ALGORITHMS = (
     "a2c", "a3c", "acer", "acer-continuous", "acktr", "apex", "appo", "c51", "cql", "crossq", "ddpg", "ddqn", "dqn",
     "dueling-dqn", "impala", "iql", "iqn", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "ppo-recurrent",
-    "qrdqn", "rainbow", "rainbow-iqn", "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn", "vsarsa",
+    "qrdqn", "r2d2", "rainbow", "rainbow-iqn", "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn",
+    "vsarsa",
 )  # fmt: skip
 _WRAPPERS = (
     "atari", "clip-reward", "episodic-life", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature",

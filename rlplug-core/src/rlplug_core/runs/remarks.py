@@ -30,6 +30,9 @@ def _batches(plan: Plan) -> Iterator[str]:
 def _processes(plan: Plan) -> Iterator[str]:
     """Processes that step environments all the time want a core each."""
     counts = {"async": ("workers", plan.options.workers), "decoupled": ("actors", plan.options.actors)}
-    name, count = counts.get(plan.runner, ("env_workers", plan.options.env_workers))
+    usual = (
+        ("learners", plan.options.learners) if plan.options.learners > 1 else ("env_workers", plan.options.env_workers)
+    )
+    name, count = counts.get(plan.runner, usual)
     if count > cores() and not plan.options.inline:
         yield f"{name} is {count}, and this machine has {cores()} cores: they will take turns, at no more speed"

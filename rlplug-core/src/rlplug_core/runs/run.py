@@ -30,6 +30,7 @@ from rlplug_core.plugins.transform import learned
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.in_python import noted
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
 from rlplug_core.runs.policy import Policy, policy_of
@@ -44,6 +45,7 @@ from rlplug_core.runs.warm_start import WarmStart
 __all__ = ["Run", "load", "open_run", "plan_of", "resume", "train"]
 
 
+@noted()
 def train(
     algorithm: str | type[object],
     env: object,
@@ -173,6 +175,7 @@ def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) 
     }, plan.targets)))  # fmt: skip
 
 
+@noted()
 def resume(
     run: Path | str | Run,
     *,
@@ -269,6 +272,7 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
     )
 
 
+@noted()
 def load(
     run: Path | str | Run, checkpoint: str = "best", deterministic: bool = True, env: object = None, trust: bool = False
 ) -> Policy:  # fmt: skip

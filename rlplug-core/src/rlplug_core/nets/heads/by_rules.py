@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -56,3 +57,36 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
         return (found,)
 
     return Node(log_prob, (outputs,), of_action), Node(entropy, (outputs,), of_entropy)
+
+
+def squashed(outputs: Node | Array, noise: Array, bounds: tuple[float, float]) -> tuple[Any, Any]:
+    """Draw actions y = tanh(x), x = mean + deviation * noise, of outputs [B, 2 d], and their log-probabilities [B].
+
+    Arrays where `outputs` is one. With respect to x, y has the slope 1 - y² and log p the slope 2 y; log p has a slope
+    of -1 in the log standard deviation besides. Beyond their bounds log standard deviations have no slope.
+    """
+    known = outputs.value if isinstance(outputs, Node) else outputs
+    dims = known.shape[1] // 2
+    given = known[:, dims:]
+    log_std = np.minimum(np.maximum(given, bounds[0]), bounds[1])
+    apart = np.exp(log_std) * noise
+    before = known[:, :dims] + apart
+    action = np.tanh(before)
+    # log(1 - tanh(x)²) = 2 (log 2 - |x| - log(1 + exp(-2 |x|)))
+    size = np.abs(before)
+    slope = 2 * (math.log(2) - size - np.log1p(np.exp(-2 * size)))
+    log_prob = (-0.5 * np.square(noise) - log_std - slope).sum(1) - 0.5 * dims * math.log(2 * math.pi)
+    if not isinstance(outputs, Node):
+        return action, log_prob
+    apart *= log_std == given
+
+    def of_action(slopes: Array, into: Into) -> tuple[Array]:
+        by_mean = slopes * (1 - np.square(action))
+        return (np.concatenate([by_mean, by_mean * apart], 1),)
+
+    def of_log_prob(slopes: Array, into: Into) -> tuple[Array]:
+        by_mean = 2 * action
+        by_log_std = by_mean * apart - (log_std == given)
+        return (np.concatenate([by_mean, by_log_std], 1) * slopes[:, None],)
+
+    return Node(action, (outputs,), of_action), Node(log_prob, (outputs,), of_log_prob)

@@ -1,0 +1,138 @@
+"""Prioritized replay of sequences, for networks with a memory (Kapturowski et al., 2019, R2D2).
+
+Steps are stored once, as in every replay; a sequence is a number of them, and what was remembered before the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlplug_core.batches import Transitions, rows_of
+from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
+from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.rollout import put
+from rlplug_core.buffers.storage import Store, to_device
+from rlplug_core.config.schedules import Schedule, linear
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Array, State, Step, tree_map
+
+#: The exponents of the paper (table 2), the second of which rises to 1 here.
+USUAL = Priority(alpha=0.9, beta=linear(0.6, 1.0))
+
+
+@dataclass(frozen=True)
+class SequenceShape:
+    """The length of sequences, and where they begin.
+
+    Attributes:
+        length: steps that are learned from.
+        burn_in: steps before them, in which only the memory is made.
+        period: steps from the beginning of a sequence to that of the next.
+    """
+
+    length: int
+    burn_in: int
+    period: int
+
+
+class SequenceReplay(PrioritizedReplay):
+    """A ring of steps, from which sequences of them are drawn by priorities, `Result.priority` [B] of the learner.
+
+    A batch holds B sequences side by side, as transitions [T * B]: the first step of each, then the second ones. T is
+    `burn_in + length + n_step - 1`: behind the steps that are learned from there are those at which their windows end.
+    `weight` is 0 but for the steps that are learned from. `recurrent_state` [B, ...] is what the agent remembered
+    before the first step, `index` [B] the number of that step. The extras are `is_first`, `valid` (whether a row holds
+    a transition) and `later`, the steps from each to the last one of its window, [T * B].
+
+    Sequences may hold the end of an episode and the beginning of the next one, where a memory forgets.
+
+    Args:
+        shape: how long sequences are.
+        capacity, pace, n_step, gamma, seeds, device, priority, store: as of `ReplayBuffer`, in steps; batches are of
+            `pace.batch_size` sequences.
+    """
+
+    def __init__(
+        self, shape: SequenceShape, capacity: int, pace: Pace, n_step: int, gamma: Schedule | float, seeds: Seeds,
+        device: torch.device | None = None, priority: Priority = USUAL, store: Store = "memory",
+    ) -> None:  # fmt: skip
+        super().__init__(
+            capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, priority=priority, store=store
+        )
+        self.shape = shape
+        self.memories: Any = None  # [K, N, ...] before the first steps of the last K sequences of each row
+
+    @property
+    def span(self) -> int:
+        return self.shape.burn_in + self.shape.length + self.n_step - 1
+
+    def _needs(self) -> str:
+        return f"sequences of {self.span} steps"
+
+    def add(self, step: Step, source: int = 0) -> None:
+        if self.count % self.shape.period == 0:
+            self._remember(step)
+        super().add(replace(step, extras={"is_first": step.is_first}), source)
+
+    def _remember(self, step: Step) -> None:
+        if self.memories is None:
+            kept = self._slots(rows_of(step.obs)) // self.shape.period + 1
+            self.memories = tree_map(lambda one: np.zeros((kept, *one.shape), one.dtype), step.recurrent_state)
+        put(self.memories, self._place(self.count), step.recurrent_state)
+
+    def _place(self, time: Any) -> Any:
+        """Return where what was remembered at a time is kept."""
+        return time // self.shape.period % len(next(iter(self.memories.values())))
+
+    def _begins(self, time: int) -> bool:
+        return time >= 0 and time % self.shape.period == 0
+
+    def ready(self) -> bool:
+        """Return whether it holds a sequence."""
+        return self.data is not None and self.tree.total > 0
+
+    def gather(self, index: Array, weight: Array | None = None) -> Transitions:
+        """Make a batch of the sequences that begin at given steps.
+
+        Args:
+            index: [B] numbers of their first steps.
+            weight: [B] float32; 1 if none are given.
+
+        Returns:
+            Transitions [T * B] on the buffer's device.
+        """
+        assert self.data is not None
+        burn_in, num_envs, time = self.shape.burn_in, self.data.num_envs, np.arange(self.span)[:, None]
+        last = burn_in + self.shape.length - 1
+        # Steps that are not learned from have the outcome of one that is: their own windows may not be complete.
+        learned = (index + num_envs * time.clip(burn_in, last)).reshape(-1)
+        outcome, ends = self.outcomes(learned)
+        obs, extras = self._seen((index + num_envs * time).reshape(-1))
+        counts = (time >= burn_in) & (time <= last) & extras["valid"].reshape(self.span, -1)
+        weights = counts * (np.ones(len(index), np.float32) if weight is None else weight)
+        began, rest = (self._place(index // num_envs), index % num_envs), outcome["rest"]
+        parts = (
+            weights.reshape(-1).astype(np.float32), obs, rest["action"], rest["reward"], rest["discount"],
+            outcome["next_obs"], index, {**extras, "later": (ends - learned) // num_envs},
+            tree_map(lambda one: one[began], self.memories),
+        )  # fmt: skip
+        first, *others = (tree_map(lambda rows: to_device(rows, self.device), part) for part in parts)
+        return Transitions(first, None, *others)
+
+    def _seen(self, numbers: Array) -> tuple[Any, dict[str, Array]]:
+        """Copy the observations of steps, and whether each opens an episode and holds a transition."""
+        assert self.data is not None
+        flat, place = self.data.flat, numbers % self.data.total
+        extras = {"is_first": flat["extras"]["is_first"].take(place), "valid": flat["valid"].take(place)}
+        return tree_map(lambda store: store.take(numbers), self.data.obs), extras
+
+    def state_dict(self) -> State:
+        return {**super().state_dict(), "memories": self.memories}
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self.memories = tree_map(np.array, state["memories"])

@@ -1,0 +1,76 @@
+"""The layers that feed an action head, with noise on their weights: each row acts under noise of its own, or none."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.heads import Beside
+from rlplug_core.nets.net import Net
+from rlplug_core.nets.noisy import Noise, NoisyLinear
+from rlplug_core.types import Array
+
+
+class NoisyOutputs(nn.Module):
+    """Features [B, F] to what a head reads [B, size], through a `NoisyLinear` in place of each plain layer.
+
+    Args:
+        plain: what `heads.head` made: a linear layer, one with what follows it, or several beside each other.
+        kind, sigma: as `NoisyLinear` takes them.
+        net: how the other layers begin.
+
+    Raises:
+        UsageError: `net` says how the last layer shall begin.
+    """
+
+    def __init__(self, plain: nn.Module, kind: Noise, sigma: float | None, net: Net) -> None:
+        super().__init__()
+        check_no_output_gain(net)
+        parts = plain.layers if isinstance(plain, Beside) else [plain]
+        self.layers = nn.ModuleList(_noisy(part, kind, sigma) for part in parts)
+        self.sizes = [_first(layer).size for layer in self.layers]
+
+    def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Compute outputs under `noise` [B, size] or [size], or of the mean weights."""
+        parts = [None] * len(self.sizes) if noise is None else noise.split(self.sizes, -1)
+        return torch.cat([_through(layer, features, part) for layer, part in zip(self.layers, parts, strict=True)], -1)
+
+    def draw(self, numbers: Array) -> Array:
+        """Return the noise [..., size] of each of `numbers` [...], int64: a function of the number alone."""
+        each, places = np.unique(numbers, return_inverse=True)
+        found = np.stack([self._drawn(number) for number in each])
+        return found[places.reshape(numbers.shape)]
+
+    def _drawn(self, number: int) -> Array:
+        generator = np.random.default_rng(number)
+        return np.concatenate([_first(layer).draw(generator) for layer in self.layers])
+
+
+def check_no_output_gain(net: Net) -> None:
+    """Raise UsageError where `net` says how a last layer begins that is noisy."""
+    if net.output_gain is not None:
+        raise UsageError("noisy layers begin as their paper says; leave net.output_gain at none")
+
+
+def _noisy(plain: nn.Module, kind: Noise, sigma: float | None) -> nn.Module:
+    """The noisy form of a linear layer, or of one in front of others."""
+    if isinstance(plain, nn.Sequential):
+        first, *rest = plain
+        return nn.Sequential(_noisy(first, kind, sigma), *rest)
+    assert isinstance(plain, nn.Linear)  # heads are fed by nothing else
+    return NoisyLinear(plain.in_features, plain.out_features, kind, sigma)
+
+
+def _first(layer: nn.Module) -> NoisyLinear:
+    found = layer[0] if isinstance(layer, nn.Sequential) else layer
+    assert isinstance(found, NoisyLinear)
+    return found
+
+
+def _through(layer: nn.Module, features: Tensor, noise: Tensor | None) -> Tensor:
+    outputs: Tensor = _first(layer)(features, noise)
+    for after in list(layer)[1:] if isinstance(layer, nn.Sequential) else ():
+        outputs = after(outputs)
+    return outputs

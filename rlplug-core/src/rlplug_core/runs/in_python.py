@@ -1,0 +1,35 @@
+"""Errors speak of options as they are typed; where one leaves a function for users, a note adds Python's form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rlplug_core.errors import RlplugError
+
+#: An option as it is typed, and a whole command, which is for a terminal as it stands.
+TYPED, COMMAND = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9.-]*)"), re.compile(r"'rlplug [^']*'")
+#: What is an argument of its own in Python, and what needs no word there.
+ARGUMENTS = {"out", "name", "checkpoint", "episodes", "stochastic", "epsilon", "video", "frames", "fps", "torchscript"}
+UNSAID = {"traceback", "trust", "set"}
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Add a note to an error that names options; the command line prints no notes, Python and notebooks do."""
+    try:
+        yield
+    except RlplugError as error:
+        if (note := in_python(str(error))) and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
+
+
+def in_python(sentence: str) -> str:
+    """Return how the options that a sentence names are given in Python; nothing where it names none."""
+    found = dict.fromkeys(name.rstrip(".-") for name in TYPED.findall(COMMAND.sub("", sentence)))
+    names = [name.replace("-", "_") for name in found if name not in UNSAID]
+    options = ", ".join(f"'{name}': ..." for name in names if name not in ARGUMENTS)
+    said = [f"{name}=..." for name in names if name in ARGUMENTS] + [f"options={{{options}}}"] * bool(options)
+    return f"In Python: {', '.join(said)}" if said else ""

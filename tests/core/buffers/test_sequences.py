@@ -1,0 +1,146 @@
+"""Replay of sequences: every step of a batch against the story that was told, and which sequences are drawn when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.prioritized import Priority
+from rlplug_core.buffers.replay import Pace
+from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
+from rlplug_core.clock import Clock
+from rlplug_core.config.schedules import constant
+from rlplug_core.errors import UsageError
+from rlplug_core.seeds import Seeds
+from rlplug_core.types import Result, Step
+from tests.core.fakes import assert_same, stored
+from tests.core.stories import Story, dictionary_step, stories
+from tests.reference import replay
+
+GAMMA = 0.9
+CLOCK = Clock(1)
+SHAPES = st.builds(SequenceShape, st.integers(1, 4), st.integers(0, 3), st.integers(1, 4))
+
+
+def buffer_for(num_envs: int, slots: int, shape: SequenceShape, n: int, size: int = 8) -> SequenceReplay:
+    span = shape.burn_in + shape.length + n - 1
+    pace, half = Pace(size, 1, 1, (span + 1) * num_envs), Priority(beta=constant(0.5))
+    return SequenceReplay(shape, slots * num_envs, pace, n, GAMMA, Seeds(7), priority=half)
+
+
+def remembering(story: Story) -> Iterator[Step]:
+    """Its steps, with a memory that is the number of the observation, every third of which opens an episode."""
+    for step in story.steps():
+        yield replace(step, is_first=step.obs[:, 0] % 3 == 0, recurrent_state={"h": step.obs.copy()})
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories(st.integers(1, 40)), SHAPES, st.integers(1, 3), st.integers(0, 9))
+def test_every_batch_is_what_the_story_says(story: Story, shape: SequenceShape, n: int, extra: int) -> None:
+    """Ends inside of sequences, the ring's seam, rows without a transition, several rows, reused memory."""
+    slots = shape.burn_in + shape.length + n + extra
+    buffer = buffer_for(story.num_envs, slots, shape, n)
+    for time, step in enumerate(remembering(story)):
+        buffer.add(step)
+        for batch in buffer.batches(CLOCK):
+            check(batch, story, (shape, n), time)
+            buffer.feedback(batch, Result({}, batch.index.double() % 5))
+
+
+def check(batch: Transitions, story: Story, kind: tuple[SequenceShape, int], now: int) -> None:
+    (shape, n), count = kind, len(batch.index)
+    span = shape.burn_in + shape.length + n - 1
+    rows = [row[: now + 1] for row in story.moments]
+    assert len(batch.weight) == span * count
+    for place, weight in enumerate(batch.weight.tolist()):
+        t, b = divmod(place, count)
+        begin, row = divmod(int(batch.index[b]), story.num_envs)
+        moment = rows[row][begin + t]
+        assert begin % shape.period == 0
+        assert rows[row][begin].valid
+        assert batch.recurrent_state["h"][b].item() == rows[row][begin].obs
+        assert batch.obs[place].item() == moment.obs
+        assert batch.extras["is_first"][place].item() == (moment.obs % 3 == 0)
+        assert batch.extras["valid"][place].item() == moment.valid
+        assert (weight > 0) == (moment.valid and shape.burn_in <= t < shape.burn_in + shape.length)
+        if weight > 0:
+            expected = replay.window(rows[row], begin + t, n, GAMMA)
+            assert expected is not None
+            assert batch.action[place].item() == moment.obs % 7
+            assert batch.reward[place].item() == pytest.approx(expected.reward, rel=1e-4, abs=1e-5)
+            assert batch.discount[place].item() == pytest.approx(expected.discount, rel=1e-5)
+            assert batch.next_obs[place].item() == expected.next_obs
+            last = rows[row][begin + t + int(batch.extras["later"][place])]
+            assert expected.next_obs == last.next_obs
+
+
+@settings(max_examples=50, deadline=None)
+@given(stories(st.integers(12, 40), absent=False, next_step=False), SHAPES, st.integers(1, 3))
+def test_every_complete_sequence_is_drawn_some_time(story: Story, shape: SequenceShape, n: int) -> None:
+    span = shape.burn_in + shape.length + n - 1
+    buffer = buffer_for(story.num_envs, span + 6, shape, n, size=500)
+    for step in remembering(story):
+        buffer.add(step)
+    (batch, *_) = buffer.batches(CLOCK)
+    times = [time for time in range(max(0, len(story) - span - 6), len(story) - span + 1) if time % shape.period == 0]
+    numbers = {time * story.num_envs + row for time in times for row in range(story.num_envs)}
+    assert set(batch.index.tolist()) == numbers
+    torch.testing.assert_close(batch.weight[batch.weight > 0], torch.ones(int((batch.weight > 0).sum())))
+
+
+@settings(max_examples=50, deadline=None)
+@given(stories(st.integers(8, 30)), SHAPES, st.integers(0, 29))
+def test_state_resumes_before_any_step(story: Story, shape: SequenceShape, move: int) -> None:
+    buffers = [buffer_for(story.num_envs, 12, shape, 2) for _ in range(2)]
+    for time, step in enumerate(remembering(story)):
+        if time == move:
+            state = stored(buffers[1].state_dict())
+            buffers[1] = buffer_for(story.num_envs, 12, shape, 2)
+            buffers[1].load_state_dict(state)
+        for buffer in buffers:
+            buffer.add(step)
+        for one, other in zip(buffers[0].batches(CLOCK), buffers[1].batches(CLOCK), strict=True):
+            assert_same(one.map(torch.Tensor.numpy).obs, other.map(torch.Tensor.numpy).obs)
+            for buffer, batch in zip(buffers, (one, other), strict=True):
+                buffer.feedback(batch, Result({}, batch.index.double() % 5))
+    assert_same(buffers[0].state_dict(), buffers[1].state_dict())
+
+
+def test_priorities_are_of_sequences() -> None:
+    """One of priority 3 against one of 1, both without an exponent on top: P = 3/4, weights 1/√3 and 1."""
+    shape, ones = SequenceShape(2, 1, 3), Priority(alpha=1.0, beta=constant(0.5), epsilon=1e-12)
+    buffer = SequenceReplay(shape, 100, Pace(4000, 1, 1, 8), 1, GAMMA, Seeds(7), priority=ones)
+    for time in range(6):
+        buffer.add(dictionary_step(time))
+    index = torch.tensor([0, 1, 6, 7])
+    buffer.feedback(buffer.gather(index.numpy()), Result({}, torch.tensor([3.0, 0.0, 1.0, 0.0])))
+    batch = buffer.draw(4000, CLOCK)
+    assert set(batch.index.tolist()) == {0, 6}
+    assert (batch.index == 0).double().mean().item() == pytest.approx(0.75, abs=0.01)
+    weight = batch.weight.view(3, 4000)
+    assert (weight[0] == 0).all()
+    torch.testing.assert_close(weight[1], torch.where(batch.index == 0, 3**-0.5, 1.0))
+    begin = 10 * int(batch.index[0]) // 2
+    assert batch.obs["inner"]["place"].view(3, 4000)[:, 0].tolist() == [begin, begin + 10, begin + 20]
+
+
+def test_a_replay_without_room_for_a_sequence_says_so() -> None:
+    buffer = SequenceReplay(SequenceShape(8, 4, 4), 10, Pace(4, 1, 1, 30), 3, GAMMA, Seeds(7))
+    with pytest.raises(UsageError, match="of 10 steps is too small for 2 environments and sequences of 14 steps"):
+        buffer.add(dictionary_step(0))
+
+
+def test_what_was_remembered_is_copied() -> None:
+    buffer = buffer_for(2, 8, SequenceShape(2, 0, 1), 1)
+    for time in range(4):
+        step = dictionary_step(time)
+        buffer.add(step)
+        step.recurrent_state["h"].fill(np.nan)
+    assert buffer.gather(np.array([0, 3, 4])).recurrent_state["h"][:, 0].tolist() == [0, 1, 2]
