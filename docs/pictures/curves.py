@@ -27,6 +27,7 @@ RECORD = HERE.parent.parent / "bench" / "learning.jsonl"
 SHARED = {
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
     "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
+    "a2c-noisy": "a2c", "acer-async": "acer",
 }  # fmt: skip
 #: Algorithms that learned from data, whose steps are updates.
 OFFLINE = ("cql", "iql")

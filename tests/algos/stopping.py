@@ -19,7 +19,7 @@ import numpy as np
 
 from rlplug_algos.off_policy import cql, crossq, ddpg, iql, sac, sac_discrete, td3, tqc
 from rlplug_algos.policy_gradient import a2c, acer, acer_continuous, acktr, appo, impala, ppo, trpo, vpg
-from rlplug_algos.value import c51, dqn, iqn, nstep_q, qrdqn, vqn, vsarsa
+from rlplug_algos.value import c51, dqn, iqn, nstep_q, qrdqn, r2d2, vqn, vsarsa
 from rlplug_core.buffers.dataset import FIELDS
 from rlplug_core.clock import Clock
 from rlplug_core.errors import Interrupted
@@ -174,6 +174,10 @@ class QRDQN(Counted, qrdqn.QRDQN):
     pass
 
 
+class R2D2(Counted, r2d2.R2D2):
+    pass
+
+
 #: Rows of evaluation, whose steps do not count; training uses fewer.
 EVALUATION = 6
 
@@ -308,6 +312,69 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
             "n_epochs": 2, "target_update_interval": 3,
         },
         [("update", 1), ("update", 5), ("update", 17), ("step", 139)],
+    ),
+    "a2c-noisy": (
+        "A2C", "Continuous", {"num_envs": 3, "n_steps": 4, "noisy": "factorized"}, [("update", 50), ("step", 201)],
+    ),
+    "ppo-noisy": (
+        "PPO", "Masked", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "n_epochs": 2, "noisy": "independent"},
+        [("update", 7), ("step", 139)],
+    ),
+    "acer-noisy": (
+        "ACER", "Chain",
+        {"num_envs": 2, "n_steps": 12, "buffer_size": 240, "learning_starts": 48, "noisy": "factorized"},
+        [("update", 7), ("step", 201)],
+    ),
+    "impala-noisy-replay-inline": (
+        "IMPALA", "Chain",
+        {
+            "inline": True, "actors": 2, "num_envs": 2, "n_steps": 5, "noisy": "factorized", "replay_ratio": 1.5,
+            "buffer_size": 100,
+        },
+        [("update", 20), ("step", 101)],
+    ),
+    "a3c-replay-inline": (
+        "A3C", "Masked",
+        {"inline": True, "workers": 2, "num_envs": 2, "n_steps": 5, "replay_ratio": 1.5, "buffer_size": 60},
+        [("update", 9), ("update", 130), ("step", 101)],
+    ),
+    "a2c-replay-only": (
+        "A2C", "Continuous",
+        {"num_envs": 3, "n_steps": 4, "replay_ratio": 2.0, "replay_only": True, "buffer_size": 120},
+        [("update", 50), ("step", 202)],
+    ),
+    "acer-async-inline": (
+        "ACER", "Chain",
+        {
+            "runner": "async", "inline": True, "workers": 3, "num_envs": 2, "n_steps": 5, "buffer_size": 100,
+            "learning_starts": 20, "replay_ratio": 1.5,
+        },
+        [("update", 20), ("update", 130), ("step", 101)],
+    ),
+    "acer-decoupled-inline": (
+        "ACER", "Masked",
+        {
+            "runner": "decoupled", "inline": True, "actors": 2, "num_envs": 2, "n_steps": 5, "buffer_size": 100,
+            "learning_starts": 20, "replay_ratio": 1.5,
+        },
+        [("update", 20), ("update", 130), ("step", 101)],
+    ),
+    "r2d2": (
+        "R2D2", "Recall",
+        {
+            **REPLAY, "num_envs": 3, "buffer_size": 420, "learning_starts": 90, "sequence_length": 6, "burn_in": 3,
+            "n_step": 3, "recurrent_hidden_size": 8, "net.hidden": [8, 8], "batch_size": 4,
+        },
+        [("update", 1), ("update", 201), ("step", 5), ("step", 303)],
+    ),
+    "r2d2-decoupled-inline": (
+        "R2D2", "Masked",
+        {
+            **REPLAY, "runner": "decoupled", "inline": True, "actors": 2, "num_envs": 2, "buffer_size": 420,
+            "learning_starts": 90, "sequence_length": 6, "burn_in": 0, "sequence_period": 4, "recurrent_cell": "gru",
+            "recurrent_hidden_size": 8, "net.hidden": [8], "batch_size": 4, "n_step": 1,
+        },
+        [("update", 202), ("step", 101)],
     ),
     "trpo": (
         "TRPO", "Masked", {"num_envs": 2, "n_steps": 48, "batch_size": 16, "sub_sampling_factor": 2},

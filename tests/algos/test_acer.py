@@ -14,7 +14,9 @@ from torch import Tensor
 from rlplug_core.batches import Cuts, Rollout, Samples
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.testing import envs
+from tests.algos.test_learning import ACER
 from tests.reference import returns
 from tests.reference.returns import Moment
 
@@ -169,3 +171,48 @@ def test_capacity_and_start_are_in_env_steps(learner: Callable[..., Any]) -> Non
     made.spec = envs.Chain(2).spec
     buffer = made.buffer()
     assert (buffer.capacity, buffer.start) == (5, 3)
+
+
+#: Many updates on replayed rollouts, with everything in them that is random.
+SMALL: dict[str, Any] = {
+    "num_envs": 2, "n_steps": 5, "buffer_size": 100, "learning_starts": 20, "replay_ratio": 1.5, "net.hidden": [8],
+    "total_timesteps": 400,
+}  # fmt: skip
+ALONE = {
+    "async": {"runner": "async", "inline": True, "workers": 1},
+    "decoupled": {"runner": "decoupled", "inline": True, "actors": 1, "max_lag": 0},
+}
+
+
+@pytest.mark.parametrize("runner", ALONE)
+@pytest.mark.parametrize(("name", "env"), [("acer", "Chain"), ("acer", "Masked"), ("acer-continuous", "Continuous")])
+def test_every_runner_gives_the_bits_of_sync(
+    trained: Callable[..., Any], name: str, env: str, runner: str
+) -> None:  # fmt: skip
+    """With one worker, or without a lag: policy, values, average policy, and the learner's generator."""
+    sync, other = (trained(name, env, **{**SMALL, **more}) for more in ({"runner": "sync"}, ALONE[runner]))
+    assert sync.clock.updates == other.clock.updates > 60
+    one, two = (made.snapshot().state_dict() for made in (sync, other))
+    assert {key for key in one if key.startswith("average_policy")}
+    for key, tensor in one.items():
+        if isinstance(tensor, Tensor):
+            assert torch.equal(tensor, two[key]), key
+    mine = other.workers[0].learner if runner == "async" else other.learner
+    assert sync.learner.generator.bit_generator.state == mine.generator.bit_generator.state
+
+
+def test_workers_move_one_average_policy(trained: Callable[..., Any]) -> None:
+    runner = trained("acer", "Chain", **{**SMALL, "runner": "async", "inline": True, "workers": 3})
+    averages = [worker.learner.average_policy.outputs.weight for worker in runner.workers]
+    assert len({tensor.data_ptr() for tensor in averages}) == 1
+    draws = [worker.actor.lane.buffer.generator.bit_generator.state["state"]["state"] for worker in runner.workers]
+    assert len(set(draws)) == 3
+
+
+@pytest.mark.parametrize("options", [{"runner": "async", "workers": 2}, {"runner": "decoupled", "actors": 2}])
+def test_processes_learn_the_chain(trained: Callable[..., Any], options: dict[str, Any]) -> None:
+    runner = trained("acer", "Chain", **{**ACER, **options, "num_envs": 4, "total_timesteps": 8_000})
+    try:
+        assert evaluate(runner.snapshot().agent(), envs.Chain(50), 1, Clock(1)).mean == 1
+    finally:
+        runner.close()

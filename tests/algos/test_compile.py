@@ -139,6 +139,10 @@ TRACED: dict[str, dict[str, Any]] = {
     "ppo-recurrent": {
         "num_envs": 4, "n_steps": 4, "batch_size": 8, "n_epochs": 2, "recurrent_hidden_size": 8, "total_timesteps": 256,
     },
+    "r2d2": {
+        "learning_starts": 20, "batch_size": 2, "sequence_length": 4, "burn_in": 2, "n_step": 2, "train_freq": 4,
+        "recurrent_hidden_size": 8, "total_timesteps": 80,
+    },
     "acer-continuous": {"n_steps": 8, "learning_starts": 0, "replay_ratio": 1.0, "total_timesteps": 160},
 }  # fmt: skip
 OF_BOXES = ("ddpg", "td3", "sac", "tqc", "crossq", "acer-continuous")

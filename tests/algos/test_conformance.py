@@ -17,11 +17,20 @@ NAMES: dict[str, dict[str, object]] = {
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete"), SMALL),
     "iql": SMALL, "cql": {**SMALL, "n_action_samples": 2},
     "qrdqn": {**SMALL, "n_quantiles": 8},
+    "r2d2": {**SMALL, "sequence_length": 6, "burn_in": 2, "recurrent_hidden_size": 8, "n_step": 3},
     "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 16, "n_steps": 32, "batch_size": 64, "n_epochs": 3},
 }  # fmt: skip
+#: Options that change what agents send or what buffers give, each of a name.
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    **{f"noisy-{name}": (name, {**NAMES[name], "noisy": "factorized"}) for name in ("a2c", "ppo", "acer", "impala")},
+    "noisy-appo": ("appo", {"noisy": "independent"}),
+    "a2c-replay": ("a2c", {"replay_ratio": 2.0}), "a3c-replay": ("a3c", {"replay_ratio": 1.0, "replay_only": True}),
+    "impala-replay": ("impala", {"replay_ratio": 1.0}), "nstep-q-replay": ("nstep-q", {"replay_ratio": 2.0}),
+}  # fmt: skip
+CASES = {**{name: (name, options) for name, options in NAMES.items()}, **VARIANTS}
 EVERY = [
-    pytest.param(check, id=f"{name}-{check}")
-    for name, options in NAMES.items()
+    pytest.param(check, id=f"{case}-{check}")
+    for case, (name, options) in CASES.items()
     for check in checks(name, options=options)
 ]
 

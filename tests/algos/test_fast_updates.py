@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from rlplug_algos.off_policy.sac import SAC, SACConfig
+from rlplug_algos.off_policy.td3 import TD3, TD3Config
 from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
 from rlplug_algos.policy_gradient.ppo import PPO, PPOConfig
 from rlplug_algos.policy_gradient.vpg import VPG, VPGConfig
@@ -69,10 +71,10 @@ def samples(action: str) -> Samples:
     return Samples(*parts)
 
 
-def transitions(seed: int = 0) -> Transitions:
+def transitions(seed: int = 0, action_space: str = "discrete") -> Transitions:
     np.random.seed(seed)
     weight, obs, next_obs = np.random.rand(9).astype(np.float32), numbers(9, FEATURES), numbers(9, FEATURES)
-    action, discount = np.random.randint(3, size=9), np.random.choice([0, 0.9], 9).astype(np.float32)
+    action, discount = actions(action_space, 9), np.random.choice([0, 0.9], 9).astype(np.float32)
     arrays = weight, obs, action, 3 * numbers(9), discount, next_obs, np.arange(9)
     weights, *rest = (torch.from_numpy(array) for array in arrays)
     parts: Any = (weights, None, *rest, {})
@@ -102,11 +104,17 @@ VALUES = [
     *(DQNConfig(net=net) for net in NETS),
     *(DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, loss=loss) for loss in ("mse", "huber")),
 ]
+CONTINUOUS = [
+    *((cls, config(net=net)) for cls, config in ((SAC, SACConfig), (TD3, TD3Config)) for net in NETS),
+    (SAC, SACConfig(net=NETS[0], n_critics=3, ent_coef=0.2, autotune=False)),
+    (SAC, SACConfig(net=NETS[0], target_entropy=-0.3, max_grad_norm=0.1)),
+    (TD3, TD3Config(net=NETS[0], n_critics=1, target_policy_noise=0.5, target_noise_clip=0.1)),
+]
 
 
 def slopes(made: Any, optimizer: Any, loss: Any) -> torch.Tensor:
     optimizer.gradient.zero_()
-    loss.backward(optimizer.into()) if not isinstance(loss, torch.Tensor) else loss.backward()
+    loss.backward(optimizer.on_host()[1]) if not isinstance(loss, torch.Tensor) else loss.backward()
     found: torch.Tensor = optimizer.gradient.clone()
     optimizer.gradient.zero_()
     return found
@@ -123,6 +131,27 @@ def test_losses_of_policies_have_the_same_value_slopes_and_metrics(cls: Any, con
 def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(config: Any) -> None:
     made = learner(DQN, "discrete", config)
     compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), ([None, None, None],))
+
+
+@pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
+def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any, config: Any) -> None:
+    made, batch, noise = learner(cls, "box", config), transitions(0, "box"), torch.from_numpy(numbers(9, 2))
+    with torch.no_grad():  # log standard deviations lie at both bounds and between
+        next(made.policy.outputs.parameters())[:] *= 100
+    acting = [made.policy.by_rules] if cls is SAC else [made.policy, made.target_policy]
+    arrays = made.in_numpy(batch, *acting, made.critics, made.target_critics)
+    assert made.gradients.startswith("rules")
+    for optimizer, loss in ((made.critic_optimizer, made.critic_loss), (made.policy_optimizer, made.policy_loss)):
+        (plain, _), (fast, _) = (
+            parted(loss(one, *((one.alike(noise), made.config) if cls is SAC or loss == made.critic_loss else ())))
+            for one in (batch, arrays)
+        )
+        assert fast.item() == pytest.approx(plain.item(), rel=1e-5)
+        torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, plain), rtol=1e-3, atol=1e-5)
+
+
+def parted(found: Any) -> Any:
+    return found if isinstance(found, tuple) else (found, {})
 
 
 def compare(made: Any, optimizer: Any, batch: Any, networks: Any, further: Any) -> None:
@@ -163,6 +192,20 @@ def test_updates_of_action_values_do_too(config: Any) -> None:
     for one, two, other in zip(fast.parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
+def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
+    fast, again, slow = (learner(cls, "box", config) for _ in range(3))
+    for made in (fast, again, plain(slow)):
+        for number in range(4):
+            found = made.update(transitions(number, "box"), Clock(100, updates=number)).metrics
+            assert all(np.isfinite(float(value)) for value in found.values())
+    assert fast.gradients.startswith("rules")
+    assert slow.gradients == "autograd: a module has a hook"
+    for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_learners_say_why_they_stay_with_autograd() -> None:

@@ -24,7 +24,7 @@ FACTORY = {"net.factory": OWN}
 CONTINUOUS = ("acer-continuous", "crossq", "ddpg", "sac", "td3", "tqc")
 ALGORITHMS = (
     "a2c", "a3c", "acer", "acktr", "appo", "c51", "dqn", "dueling-dqn", "impala", "iqn", "nstep-q", "ppo",
-    "ppo-recurrent", "qrdqn", "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa", *CONTINUOUS,
+    "ppo-recurrent", "qrdqn", "r2d2", "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa", *CONTINUOUS,
 )  # fmt: skip
 
 
@@ -81,6 +81,8 @@ def test_every_algorithm_learns_through_a_network_of_ones_own(
         options |= {"learning_starts": 50}
     if algorithm == "vpg":
         options |= {"n_steps": 20}
+    if algorithm == "r2d2":
+        options |= {"learning_starts": 64, "sequence_length": 6, "burn_in": 2, "n_step": 3, "batch_size": 4}
     if algorithm in ("appo", "impala", "ppo", "ppo-recurrent", "trpo"):
         options |= {"n_steps": 8}
     before = learner(algorithm, env(algorithm), **options)

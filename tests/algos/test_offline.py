@@ -129,8 +129,24 @@ def test_the_policy_of_cql_is_that_of_sac(learner: Callable[..., Any]) -> None:
     for part in ("policy", "critics", "temperature"):
         getattr(sac, part).load_state_dict(getattr(cql, part).state_dict())
     batch, noise = continuous(8), torch.randn(8, 1)
-    one, other = cql.policy_loss(batch, noise, cql.config)[0], sac.policy_loss(batch, noise, sac.config)[0]
+    one, other = cql.policy_loss(batch, noise, cql.config, False)[0], sac.policy_loss(batch, noise, sac.config)[0]
     torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_the_policy_of_cql_imitates_at_first(learner: Callable[..., Any]) -> None:
+    made = learner("cql", "Continuous", bc_steps=2, ent_coef=1e-12, autotune=False, **SMALL)
+    scatter(made)
+    made.temperature.log.zero_()
+    batch, noise = continuous(8), torch.randn(8, 1)
+    loss = made.policy_loss(batch, noise, made.config, imitates=True)[0]
+    torch.testing.assert_close(loss, -batch.mean(made.head.log_prob(made.policy(batch.obs), batch.action)))
+    with pytest.MonkeyPatch.context() as patch:
+        asked: list[bool] = []
+        policy_loss = made.policy_loss
+        patch.setattr(made, "policy_loss", lambda *a, imitates: asked.append(imitates) or policy_loss(*a, imitates))
+        for number in range(4):
+            made.update(batch, Clock(100, updates=number))
+    assert asked == [True, True, False, False]
 
 
 @pytest.fixture(scope="module")

@@ -262,6 +262,14 @@ def test_unsound_runner_is_refused_with_the_reason(learner: Callable[..., Any], 
         learner(algorithm, "Chain", runner="async")
 
 
+@pytest.mark.parametrize(
+    ("runner", "reason"), [("async", "eigenvectors that another one is writing"), ("decoupled", "its Fisher matrix is")]
+)
+def test_acktr_says_why_it_runs_alone(learner: Callable[..., Any], runner: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=rf"acktr does not run under '{runner}': .*{reason}.*; use --runner sync"):
+        learner("acktr", "Chain", runner=runner)
+
+
 def test_presets_belong_to_algorithms() -> None:
     files = {path.stem for path in PRESETS.glob("*")}
     assert {"a2c", "dqn", "ppo"} <= files <= ALGORITHMS.keys()

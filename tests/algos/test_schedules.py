@@ -58,6 +58,7 @@ FOLLOWING = {
     "vqn": ["learning_rate", "gamma", "max_grad_norm", "softmax_temperature"],
     "vsarsa": ["learning_rate"],
     "nstep-q": ["learning_rate", "gamma", "max_grad_norm", "replay_ratio"],
+    "r2d2": ["learning_rate", "tau", "gamma", "max_grad_norm", "priority_eta"],
     "ddpg": ["learning_rate", "critic_learning_rate", "tau", "gamma", "max_grad_norm", "noise_sigma", "noise_theta"],
     "td3": ["learning_rate", "critic_learning_rate", "tau", "gamma", "noise_sigma", "target_policy_noise"],
     "sac": ["learning_rate", "critic_learning_rate", "tau", "gamma", "max_grad_norm", "ent_coef", "target_entropy"],
@@ -71,7 +72,7 @@ SMALL: dict[str, Any] = {"num_envs": 2, "runner": "sync", "total_timesteps": 120
 OFF = {"learning_starts": 20, "batch_size": 8, "train_freq": 2}
 CONTINUOUS = ("ddpg", "td3", "sac", "tqc", "crossq", "cql")
 REPEATED = f"{Path(__file__).with_name('probes.py')}:Repeated"
-REPLAYED = ("dqn", "per-dqn", "sac-discrete", "iql", *CONTINUOUS)
+REPLAYED = ("dqn", "per-dqn", "r2d2", "sac-discrete", "iql", *CONTINUOUS)
 ACER = ("acer", "acer-continuous")
 ROLLOUTS = ("a2c", "a3c", "acktr", "appo", "impala", "nstep-q", "ppo", "trpo", "vpg", *ACER)
 #: With which the option is in use.
@@ -90,6 +91,9 @@ def options_of(algorithm: str) -> dict[str, Any]:
     more |= {"target_update_interval": 5} if algorithm.endswith("dqn") else {}
     more |= {"net.hidden": [8], "random_steps": 20} if algorithm in CONTINUOUS else {}
     more |= {"critic_net.hidden": [8]} if algorithm == "crossq" else {}
+    more |= (
+        {"sequence_length": 4, "burn_in": 1, "n_step": 2, "target_update_interval": 5} if algorithm == "r2d2" else {}
+    )
     return {**SMALL, **more, **({"learning_starts": 0} if algorithm in ACER else {})}
 
 

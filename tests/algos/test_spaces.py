@@ -16,8 +16,8 @@ PROBES = f"{Path(__file__).with_name('probes.py')}:"
 @pytest.mark.parametrize(
     "algorithm",
     [
-        "a2c", "a3c", "acer", "acktr", "appo", "dqn", "impala", "nstep-q", "ppo", "ppo-recurrent", "sac-discrete",
-        "trpo", "vac", "vpg", "vqn", "vsarsa",
+        "a2c", "a3c", "acer", "acktr", "appo", "dqn", "impala", "nstep-q", "ppo", "ppo-recurrent", "r2d2",
+        "sac-discrete", "trpo", "vac", "vpg", "vqn", "vsarsa",
     ],
 )  # fmt: skip
 def test_observations_that_begin_at_5(trained: Callable[..., Any], algorithm: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log, prod
+from math import log
 from typing import ClassVar
 
 import torch
@@ -26,12 +26,11 @@ class CQLConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     conservative_weight: rl.Scheduled[rl.NonNegative] = 5.0  # weight of the term that lowers values of other actions
     n_action_samples: rl.Count = 10  # actions drawn uniformly, and as many from the policy, to estimate that term
+    bc_steps: rl.Natural = 0  # updates at the beginning in which the policy imitates the data's actions
     soft_q_backup: bool = False  # count the entropy in the critics' targets too, as sac does
     ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
     autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
-    target_entropy: rl.Scheduled[float] | None = (
-        None  # that entropy in nats; none is minus the number of action dimensions
-    )
+    target_entropy: rl.Scheduled[float] | None = None  # that entropy in nats; none is minus the action's dimensions
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
     tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
@@ -91,14 +90,14 @@ class CQL(rl.Algorithm[rl.Transitions]):
         )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: CQLConfig, clock: rl.Clock) -> rl.Result:
-        size, dims, n = len(batch.action), prod(self.spec.action.shape or ()), now.n_action_samples
+        size, dims, n = len(batch.action), self.head.dims, now.n_action_samples
         noise, next_noise = rl.standard_normal(self.generator, (2, size, dims), self.device)
         others = rl.standard_normal(self.generator, (size, n, dims), self.device)
         uniform = 2 * torch.from_numpy(self.generator.random((size, n, dims), "float32")).to(self.device) - 1
         loss, metrics = self.critic_loss(batch, next_noise, others, uniform, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         with self.frozen_critics:
-            loss, further = self.policy_loss(batch, noise, now)
+            loss, further = self.policy_loss(batch, noise, now, imitates=clock.updates < now.bc_steps)
         metrics |= {**further, "loss/policy_gradient_norm": self.policy_optimizer.minimize(loss, clock)}
         self.target.move(now.tau)
         return rl.Result(metrics)
@@ -120,10 +119,9 @@ class CQL(rl.Algorithm[rl.Transitions]):
     def backup(self, batch: rl.Transitions, noise: Tensor, now: CQLConfig) -> Tensor:
         """r + discount * min Q_target(s', a'), a' drawn; with soft_q_backup less alpha * log pi(a' | s')."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
-        next_q: Tensor = self.target_critics(batch.next_obs, action).amin(0)
-        if now.soft_q_backup:
-            next_q = next_q - self.temperature(now.ent_coef) * log_prob
-        return batch.reward + batch.discount * next_q
+        next_q = self.target_critics.lowest(batch.next_obs, action)
+        bonus = self.temperature.weigh(log_prob, now.ent_coef) if now.soft_q_backup else 0.0
+        return batch.reward + batch.discount * (next_q - bonus)
 
     def log_sum_exp(self, batch: rl.Transitions, others: Tensor, uniform: Tensor) -> Tensor:
         """log of the integral of exp Q(s, a) over actions [critics, B], by importance sampling (appendix F).
@@ -132,8 +130,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
         """
         size, n, dims = uniform.shape
         with torch.no_grad():
-            outputs = self.policy(batch.obs).repeat_interleave(n, 0)
-            action, log_prob = self.head.draw(outputs, others.reshape(size * n, dims))
+            action, log_prob = self.head.draw(self.policy(batch.obs).repeat_interleave(n, 0), others.flatten(0, 1))
         actions = torch.cat([uniform, action.reshape(uniform.shape)], 1).reshape(-1, dims)
         obs = rl.tree_map(lambda rows: rows.repeat_interleave(2 * n, 0), batch.obs)
         density = torch.cat([torch.full_like(uniform[..., 0], -dims * log(2)), log_prob.reshape(size, n)], 1)
@@ -142,9 +139,12 @@ class CQL(rl.Algorithm[rl.Transitions]):
         return found
 
     @rl.pure
-    def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: CQLConfig) -> tuple[Tensor, dict[str, Tensor]]:
-        """alpha * log pi(a | s) - min Q(s, a), and the loss of alpha's logarithm: as in SAC."""
-        action, log_prob = self.head.draw(self.policy(batch.obs), noise)
-        q = self.critics(batch.obs, action).amin(0)
+    def policy_loss(
+        self, batch: rl.Transitions, noise: Tensor, now: CQLConfig, imitates: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """alpha * log pi(a | s) - min Q(s, a) as in SAC; at first log pi(a_data | s) for Q, as in the authors' code."""
+        outputs = self.policy(batch.obs)
+        action, log_prob = self.head.draw(outputs, noise)
+        q = self.head.log_prob(outputs, batch.action) if imitates else self.critics.lowest(batch.obs, action)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
         return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)

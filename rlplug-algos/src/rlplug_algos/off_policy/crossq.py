@@ -28,9 +28,7 @@ class CrossQConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
     autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
-    target_entropy: rl.Scheduled[float] | None = (
-        None  # that entropy in nats; none is minus the number of action dimensions
-    )
+    target_entropy: rl.Scheduled[float] | None = None  # that entropy in nats; none is minus the action's dimensions
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
     policy_delay: rl.Count = 3  # gradient steps of the critics for one of the policy
     renorm_warmup: rl.Natural = 100_000  # gradient steps with plain batch normalization at the beginning

@@ -56,6 +56,7 @@ class DDPG(rl.Algorithm[rl.Transitions]):
 
     Config = DDPGConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: DDPGConfig
 

@@ -28,9 +28,7 @@ class SACConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
     autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
-    target_entropy: rl.Scheduled[float] | None = (
-        None  # that entropy in nats; none is minus the number of action dimensions
-    )
+    target_entropy: rl.Scheduled[float] | None = None  # that entropy in nats; none is minus the action's dimensions
     n_critics: rl.Count = 2  # critics, of which the lowest value counts
     tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
     policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
@@ -56,6 +54,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     Config = SACConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: SACConfig
 
@@ -94,7 +93,10 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
-        noise, next_noise = rl.standard_normal(self.generator, shape, self.device)
+        draws = rl.standard_normal(self.generator, shape, self.device)
+        networks = self.policy.by_rules, self.critics, self.target_critics
+        batch = self.in_numpy(batch, *networks, most=rl.WORTH_RULES)
+        noise, next_noise = batch.alike(draws)
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
@@ -116,18 +118,14 @@ class SAC(rl.Algorithm[rl.Transitions]):
     def soft_target(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> Tensor:
         """r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' drawn (eq. 3 and 5)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
-        next_q: Tensor = self.target_critics(batch.next_obs, action).amin(0)
-        soft_value: Tensor = next_q - self.temperature(now.ent_coef) * log_prob
+        next_q = self.target_critics.lowest(batch.next_obs, action)
+        soft_value: Tensor = next_q - self.temperature.weigh(log_prob, now.ent_coef)
         return batch.reward + batch.discount * soft_value
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: SACConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """alpha * log pi(a | s) - min Q(s, a) (eq. 7), and the loss of alpha's logarithm (eq. 18)."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
-        q = self.critics(batch.obs, action).amin(0)
+        q = self.critics.lowest(batch.obs, action)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
-        alpha = self.temperature(now.ent_coef)
-        policy_loss = alpha * log_prob - q
-        loss = batch.mean(policy_loss + self.temperature.loss(log_prob, target_entropy))
-        metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
-        return loss, {**metrics, "loss/temperature": alpha.squeeze()}
+        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)

@@ -53,6 +53,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
 
     Config = SACDiscreteConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: SACDiscreteConfig
 

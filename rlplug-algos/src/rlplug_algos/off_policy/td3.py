@@ -59,6 +59,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
 
     Config = TD3Config
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: TD3Config
 
@@ -98,7 +99,9 @@ class TD3(rl.Algorithm[rl.Transitions]):
     def learn(self, batch: rl.Transitions, now: TD3Config, clock: rl.Clock) -> rl.Result:
         shape = (len(batch.action), prod(self.spec.action.shape or ()))
         noise = rl.standard_normal(self.generator, shape, self.device)
-        loss, metrics = self.critic_loss(batch, noise, now)
+        networks = self.policy, self.target_policy, self.critics, self.target_critics
+        batch = self.in_numpy(batch, *networks, most=rl.WORTH_RULES)
+        loss, metrics = self.critic_loss(batch, batch.alike(noise), now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
             with self.frozen_critics:
@@ -120,10 +123,9 @@ class TD3(rl.Algorithm[rl.Transitions]):
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions, noise: Tensor, now: TD3Config) -> Tensor:
         """r + discount * min Q_target(s', a'): a' is the target policy's action and clipped noise (section 5.3)."""
-        noise = (now.target_policy_noise * noise).clamp(-now.target_noise_clip, now.target_noise_clip)
-        action = (self.target_policy(batch.next_obs) + noise).clamp(-1, 1)
-        next_q: Tensor = self.target_critics(batch.next_obs, action).amin(0)
-        return batch.reward + batch.discount * next_q
+        noise = (now.target_policy_noise * noise).clip(-now.target_noise_clip, now.target_noise_clip)
+        action = (self.target_policy(batch.next_obs) + noise).clip(-1, 1)
+        return batch.reward + batch.discount * self.target_critics.lowest(batch.next_obs, action)
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions) -> Tensor:

@@ -28,9 +28,7 @@ class TQCConfig(rl.Config):
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     ent_coef: rl.Scheduled[rl.Positive] = 1.0  # weight of the entropy; with autotune its value at the beginning
     autotune: bool = True  # learn the weight of the entropy, so that the policy keeps the target entropy
-    target_entropy: rl.Scheduled[float] | None = (
-        None  # that entropy in nats; none is minus the number of action dimensions
-    )
+    target_entropy: rl.Scheduled[float] | None = None  # that entropy in nats; none is minus the action's dimensions
     n_critics: rl.Count = 2  # critics, whose quantiles are pooled
     n_quantiles: rl.Count = 25  # quantiles of the return that each critic estimates
     top_quantiles_to_drop_per_net: rl.Natural = 2  # largest quantiles per critic that the target leaves out
@@ -63,6 +61,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
 
     Config = TQCConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: TQCConfig
     fractions: Tensor

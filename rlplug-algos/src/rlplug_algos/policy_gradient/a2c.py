@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from torch import Tensor, nn
 
 import rlplug_core as rl
@@ -15,6 +16,9 @@ class A2CConfig(rl.Config):
     """Options of A2C."""
 
     n_steps: rl.Count = 5  # rollout length per environment
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0  # replayed rollouts per new one, on average (Poisson)
+    replay_only: bool = False  # learn from replayed rollouts alone, not from each once when it is new
+    buffer_size: rl.Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
     normalize_reward: bool = False  # divide rewards by the running deviation of the discounted return
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     gae_lambda: rl.Scheduled[rl.Fraction] = 1.0  # GAE lambda; 1 gives n-step returns
@@ -22,6 +26,8 @@ class A2CConfig(rl.Config):
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
+    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -37,6 +43,7 @@ class A2C(rl.Algorithm[rl.Rollout]):
 
     Config = A2CConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "async")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
     config: A2CConfig
 
@@ -47,36 +54,52 @@ class A2C(rl.Algorithm[rl.Rollout]):
                 f"popart does not run under '{self.context.runner}': it changes weights in place, beside the optimizer "
                 "that workers share; use --runner sync or leave popart at false"
             )
+        self.replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
+        if c.normalize_reward and self.replay.on:
+            raise rl.UsageError(
+                "normalize_reward takes rewards in the order in which they came, and replay brings old ones again; "
+                "leave one of normalize_reward and replay_ratio out"
+            )
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
-        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, c.noisy, c.noisy_sigma)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
         self.actor_critic_optimizer = self.optimizer(
             "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
             max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
         )  # fmt: skip
+        self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        seeds, backend, hold = self.agent_seeds(rank), self.inference_backend, self.config.n_steps
+        return rl.PolicyAgent(self.policy, seeds, backend, log_prob=self.replay.on, hold=hold)
 
-    def buffer(self) -> rl.RolloutBuffer:
-        return rl.RolloutBuffer(self.config.n_steps)
+    def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
+        seeds = self.seeds.child("buffer", self.context.rank)
+        return self.replay.buffer(self.config.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: A2CConfig, clock: rl.Clock) -> rl.Result:
         rollout = self.scale_reward(batch)
-        value, next_value = rollout.values(self.predict_value)
-        advantage, value_target = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
-        samples = rollout.samples(advantage, value_target, self.device)
+        samples = rollout.samples(*self.advantages(rollout, now), self.device)
+        samples = self.policy.with_noise(samples) if now.noisy else samples
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
         self.critic.absorb(samples)
         return rl.Result(metrics)
 
+    def advantages(self, rollout: rl.Rollout, now: A2CConfig) -> tuple[rl.Array, rl.Array]:
+        """GAE and its value targets; with replay those of V-trace, which weighs by how likely actions are today."""
+        value, next_value = rollout.values(self.predict_value)
+        if not self.replay.on:
+            return rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
+        ratio = np.exp(rl.log_probs(rollout, self.policy, self.predict_outputs) - rollout.extras["log_prob"])
+        return rl.vtrace(rollout, value, next_value, ratio, now.gamma, lam=now.gae_lambda)
+
     @rl.pure
     def loss(self, batch: rl.Samples, now: A2CConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Policy gradient, squared value error and entropy bonus (section 4)."""
-        outputs, value = self.networks(batch.obs)
+        outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         unit = self.critic.unit
         advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit

@@ -28,6 +28,8 @@ class ACERConfig(rl.Config):
     average_policy_decay: rl.Scheduled[rl.Fraction] = 0.99  # share of the average policy that stays in each update
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -44,13 +46,14 @@ class ACER(rl.Algorithm[rl.Rollout]):
     """Truncated importance weights with bias correction, Retrace targets, a trust region around an average policy."""
 
     Config = ACERConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: ACERConfig
 
     def build(self) -> None:
         c = self.config
         norm = rl.observation_norm(self.spec.obs, c.net)
-        self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm).to(self.device)
+        self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm, noisy=c.noisy, sigma=c.noisy_sigma).to(self.device)
         self.average_policy = rl.target_network(self.policy)
         self.q_network = rl.QNetwork(self.spec, replace(c.net, output_gain=None), norm=norm).to(self.device)
         self.actor_critic_optimizer = self.optimizer(
@@ -58,17 +61,17 @@ class ACER(rl.Algorithm[rl.Rollout]):
             max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
         )  # fmt: skip
         self.average = rl.Target(self.policy, self.average_policy)
-        self.predict_logits = rl.fast_forward(self.policy, self.inference_backend)
+        self.predict_logits = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_q = rl.fast_forward(self.q_network, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.BehaviorAgent:
-        return rl.BehaviorAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
+        hold = self.config.n_steps
+        return rl.BehaviorAgent(self.policy, self.agent_seeds(rank), self.inference_backend, hold=hold)
 
-    def buffer(self) -> rl.TrajectoryReplay:
-        c, rollout = self.config, self.config.n_steps * self.spec.num_envs
-        start, capacity = -(-c.learning_starts // rollout), max(1, c.buffer_size // rollout)
-        ratio, seeds = self.schedule("replay_ratio"), self.seeds.child("buffer")
-        return rl.TrajectoryReplay(c.n_steps, capacity, ratio, start, seeds)
+    def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
+        c, seeds = self.config, self.seeds.child("buffer", self.context.rank)
+        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, learning_starts=c.learning_starts)
+        return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: ACERConfig, clock: rl.Clock) -> rl.Result:
         samples = self.retrace_targets(batch, now)
@@ -79,24 +82,25 @@ class ACER(rl.Algorithm[rl.Rollout]):
 
     def retrace_targets(self, batch: rl.Rollout, now: ACERConfig) -> rl.Samples:
         """Return the rollout's samples with Retrace targets of action values (eq. 5), and advantages over V."""
-        value, next_value = batch.values(lambda obs: (self.predict_probs(obs) * self.predict_q(obs)).sum(-1))
+        noise = self.policy.fresh_noise(self.generator)
+        value, next_value = batch.values(lambda obs: (self.predict_probs(obs, noise) * self.predict_q(obs)).sum(-1))
         obs = rl.tree_map(lambda array: array[:-1].reshape(batch.reward.size, *array.shape[2:]), batch.obs)
         action = batch.action.reshape(-1, 1)
         then = np.take_along_axis(softmax(batch.extras["outputs"].reshape(len(action), -1)), action, 1)
-        today = np.take_along_axis(self.predict_probs(obs), action, 1)
+        today = np.take_along_axis(self.predict_probs(obs, noise), action, 1)
         q = np.take_along_axis(self.predict_q(obs), action, 1).reshape(value.shape)
         ratio = (today / np.maximum(then, TINY)).reshape(value.shape)
         target = rl.retrace(batch, value, next_value, chosen=q, ratio=ratio, gamma=now.gamma)
-        return batch.samples(target - value, target, self.device)
+        return self.policy.with_noise(batch.samples(target - value, target, self.device), noise)
 
-    def predict_probs(self, obs: rl.Obs) -> rl.Array:
+    def predict_probs(self, obs: rl.Obs, noise: rl.Array | None) -> rl.Array:
         """The present policy's probabilities [B, A], on the host."""
-        return softmax(self.predict_logits(obs))
+        return softmax(self.predict_logits(obs, noise))
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: ACERConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Section 3: policy gradient within the trust region (eq. 9 to 12), squared Retrace error, entropy bonus."""
-        log_probs, q = self.policy(batch.obs).log_softmax(-1), self.q_network(batch.obs)
+        log_probs, q = self.policy(*batch.inputs).log_softmax(-1), self.q_network(batch.obs)
         probs = log_probs.exp()
         ascent = self.ascent(batch, probs.detach(), q.detach(), now)
         policy_loss, entropy = -(ascent * probs).sum(-1), -(probs * log_probs).sum(-1)
@@ -114,7 +118,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         excess = (1 - now.max_importance_weight / ratio.clamp(min=TINY)).clamp(min=0)
         gain += excess * (q - (probs * q).sum(-1, keepdim=True)) * probs / safe
         with torch.no_grad():
-            away = -self.average_policy(batch.obs).softmax(-1) / safe
+            away = -self.average_policy(*batch.inputs).softmax(-1) / safe
         return rl.within(gain, away, now.trust_region_delta)
 
 

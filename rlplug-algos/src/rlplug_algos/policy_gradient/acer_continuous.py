@@ -47,6 +47,7 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
     """Trust region, replay and Retrace of ACER; the bias is corrected at one drawn action instead of over all."""
 
     Config = ContinuousACERConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync", "async", "decoupled")
     actions: ClassVar[tuple[str, ...]] = ("Box",)
     config: ContinuousACERConfig
 
@@ -70,11 +71,10 @@ class ContinuousACER(rl.Algorithm[rl.Rollout]):
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.BehaviorAgent:
         return rl.BehaviorAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
 
-    def buffer(self) -> rl.TrajectoryReplay:
-        c, rollout = self.config, self.config.n_steps * self.spec.num_envs
-        start, capacity = -(-c.learning_starts // rollout), max(1, c.buffer_size // rollout)
-        ratio, seeds = self.schedule("replay_ratio"), self.seeds.child("buffer")
-        return rl.TrajectoryReplay(c.n_steps, capacity, ratio, start, seeds)
+    def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
+        c, seeds = self.config, self.seeds.child("buffer", self.context.rank)
+        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, learning_starts=c.learning_starts)
+        return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: ContinuousACERConfig, clock: rl.Clock) -> rl.Result:
         samples = self.retrace_targets(batch, now)

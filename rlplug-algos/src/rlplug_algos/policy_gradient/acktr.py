@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,6 +45,12 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
     """One natural gradient step per rollout, preconditioned with K-FAC for policy and critic."""
 
     Config = ACKTRConfig
+    unsound: ClassVar[Mapping[str, str]] = {
+        "async": "its workers would step along eigenvectors that another one is writing, which nothing bounds, and a3c "
+        "has none",
+        "decoupled": "its Fisher matrix is that of the actions of the present policy, and its actors lag behind, which "
+        "impala and appo correct",
+    }
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
     config: ACKTRConfig
 

@@ -32,6 +32,8 @@ class APPOConfig(rl.Config):
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # let the learning rate fall to 0 over the run
@@ -56,7 +58,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
     def build(self) -> None:
         c = self.config
         rl.check_standardize(c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs))
-        self.networks = rl.PolicyAndCritic(self.spec, c.net)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net, noisy=c.noisy, sigma=c.noisy_sigma)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.actor_critic_optimizer = self.optimizer(
             "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
@@ -64,11 +66,12 @@ class APPO(rl.Algorithm[rl.Rollout]):
         )  # fmt: skip
         self.target_policy = rl.target_network(self.policy)
         self.target = rl.Target(self.policy, self.target_policy)
-        self.predict_outputs = rl.fast_forward(self.target_policy, self.inference_backend)
+        self.predict_outputs = rl.fast_noisy(self.target_policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
+        backend, hold = self.inference_backend, self.config.n_steps
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold)
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
@@ -76,29 +79,29 @@ class APPO(rl.Algorithm[rl.Rollout]):
     def learn(self, batch: rl.Rollout, now: APPOConfig, clock: rl.Clock) -> rl.Result:
         if rl.due(clock.updates - 1, clock.updates, now.target_update_interval):
             self.target.move()
-        samples, metrics = self.advantages(batch, now), dict[str, Tensor]()
+        samples, metrics = self.in_numpy(self.advantages(batch, now), self.networks), dict[str, Tensor]()
         for _ in range(now.n_epochs):
-            for minibatch in self.in_numpy(samples, self.networks).minibatches(now.batch_size, self.generator):
+            for minibatch in samples.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
         return rl.Result({**metrics, "loss/gradient_norm": norm})
 
     def advantages(self, rollout: rl.Rollout, now: APPOConfig) -> rl.Samples:
         """Return samples with V-trace's advantages and targets of the target policy, and its log-probabilities."""
-        log_prob = rl.log_probs(rollout, self.predict_outputs, self.policy.head)
+        log_prob = rl.log_probs(rollout, self.target_policy, self.predict_outputs)
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.vtrace(
             rollout, value, next_value, np.exp(log_prob - rollout.extras["log_prob"]), now.gamma,
             lam=now.vtrace_lambda, clip_delta=now.vtrace_clip_rho, clip_trace=now.vtrace_clip_c,
         )  # fmt: skip
-        samples = rollout.samples(advantage, value_target, self.device)
-        extras = {"log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device)}
+        samples = self.policy.with_noise(rollout.samples(advantage, value_target, self.device))
+        extras = {**samples.extras, "log_prob": torch.from_numpy(log_prob.reshape(-1)).to(self.device)}
         return replace(samples, extras=extras, share=samples.counts)
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: APPOConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """PPO's clipped surrogate from the target policy, squared error to V-trace's targets, entropy bonus."""
-        outputs, value = self.networks(batch.obs)
+        outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()

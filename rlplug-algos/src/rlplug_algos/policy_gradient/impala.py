@@ -16,6 +16,9 @@ class IMPALAConfig(rl.Config):
     """Options of IMPALA."""
 
     n_steps: rl.Count = 20  # rollout length per environment
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0  # replayed rollouts per new one, on average (Poisson)
+    replay_only: bool = False  # learn from replayed rollouts alone, not from each once when it is new
+    buffer_size: rl.Count = 10_000  # env steps kept for replay, in whole rollouts
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     vtrace_lambda: rl.Scheduled[rl.Fraction] = 1.0  # what each trace is multiplied by; 1 gives n-step targets
     vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0  # where the weights of TD errors and policy gradient are cut
@@ -23,6 +26,8 @@ class IMPALAConfig(rl.Config):
     normalize_advantage: bool = False  # scale the advantages of a batch to mean 0 and deviation 1
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.01  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
+    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 7e-4  # learning rate of the optimizer
     anneal_lr: bool = False  # let the learning rate fall to 0 over the run
@@ -38,35 +43,39 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
 
     Config = IMPALAConfig
     runners: ClassVar[tuple[str, ...]] = ("decoupled", "sync")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
     config: IMPALAConfig
 
     def build(self) -> None:
         c = self.config
         rl.check_standardize(c.normalize_advantage, c.n_steps * self.spec.num_envs)
-        self.networks = rl.PolicyAndCritic(self.spec, c.net)
+        self.networks = rl.PolicyAndCritic(self.spec, c.net, noisy=c.noisy, sigma=c.noisy_sigma)
         self.policy, self.critic = self.networks.policy, self.networks.critic
         self.actor_critic_optimizer = self.optimizer(
             "actor_critic", [self.policy, self.critic], learning_rate=self.schedule("learning_rate", c.anneal_lr),
             max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
         )  # fmt: skip
-        self.predict_outputs = rl.fast_forward(self.policy, self.inference_backend)
+        self.predict_outputs = rl.fast_noisy(self.policy, self.inference_backend)
         self.predict_value = rl.fast_forward(self.critic, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
-        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
+        backend, hold = self.inference_backend, self.config.n_steps
+        return rl.PolicyAgent(self.policy, self.agent_seeds(rank), backend, log_prob=True, hold=hold)
 
-    def buffer(self) -> rl.RolloutBuffer:
-        return rl.RolloutBuffer(self.config.n_steps)
+    def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
+        c = self.config
+        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
+        return replay.buffer(c.n_steps, self.spec.num_envs, self.seeds.child("buffer"))
 
     def learn(self, batch: rl.Rollout, now: IMPALAConfig, clock: rl.Clock) -> rl.Result:
-        ratio = np.exp(rl.log_probs(batch, self.predict_outputs, self.policy.head) - batch.extras["log_prob"])
+        ratio = np.exp(rl.log_probs(batch, self.policy, self.predict_outputs) - batch.extras["log_prob"])
         value, next_value = batch.values(self.predict_value)
         advantage, value_target = rl.vtrace(
             batch, value, next_value, ratio, now.gamma, lam=now.vtrace_lambda, clip_delta=now.vtrace_clip_rho,
             clip_trace=now.vtrace_clip_c,
         )  # fmt: skip
-        samples = batch.samples(advantage, value_target, self.device)
+        samples = self.policy.with_noise(batch.samples(advantage, value_target, self.device))
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)
         metrics["loss/gradient_norm"] = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
         return rl.Result(metrics)
@@ -74,7 +83,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
     @rl.pure
     def loss(self, batch: rl.Samples, now: IMPALAConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Section 4.2: the advantages hold the weights rho of the policy gradient, the targets are those of V-trace."""
-        outputs, value = self.networks(batch.obs)
+        outputs, value = self.networks(*batch.inputs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage
         policy_loss = -log_prob * advantage

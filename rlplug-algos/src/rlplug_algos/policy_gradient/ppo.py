@@ -29,6 +29,8 @@ class PPOConfig(rl.Config):
     popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)
     recurrent_cell: rl.CellName | None = None  # a recurrent layer behind the network, shared by policy and critic
     recurrent_hidden_size: rl.Count | None = None  # units of that layer; none is 64
+    noisy: rl.Noise | None = None  # explore by noise on the weights of the policy's last layer (Fortunato et al., 2018)
+    noisy_sigma: rl.Positive | None = None  # standard deviation of that noise at the beginning; none is the paper's
     net: rl.Net = rl.Net()
     learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the optimizer
     anneal_lr: bool = True  # let the learning rate fall to 0 over the run
@@ -47,6 +49,7 @@ class PPO(rl.Algorithm[rl.Rollout]):
 
     Config = PPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
     config: PPOConfig
 
@@ -56,9 +59,11 @@ class PPO(rl.Algorithm[rl.Rollout]):
         self.networks: rl.PolicyAndCritic | rl.RecurrentPolicyAndCritic
         if c.recurrent_cell is None:
             rl.check_no_units(c.recurrent_hidden_size)
-            self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart)
+            self.networks = rl.PolicyAndCritic(self.spec, c.net, c.popart, c.noisy, c.noisy_sigma)
         else:
             rl.check_whole_sequences(c.n_steps, c.batch_size)
+            if (c.noisy, c.noisy_sigma) != (None, None):
+                raise rl.UsageError("a policy with a memory has no noisy layers; leave noisy or recurrent_cell at none")
             size = c.recurrent_hidden_size or 64
             self.networks = rl.RecurrentPolicyAndCritic(self.spec, c.net, c.recurrent_cell, size, c.popart)
         self.policy, self.critic = self.networks.policy, self.networks.critic
@@ -73,16 +78,17 @@ class PPO(rl.Algorithm[rl.Rollout]):
         seeds, networks = self.agent_seeds(rank), self.networks
         if isinstance(networks, rl.RecurrentPolicyAndCritic):
             return rl.MemoryAgent(networks.policy, seeds, self.inference_backend, log_prob=True)
-        return rl.PolicyAgent(networks.policy, seeds, self.inference_backend, log_prob=True)
+        hold = self.config.n_steps
+        return rl.PolicyAgent(networks.policy, seeds, self.inference_backend, log_prob=True, hold=hold)
 
     def buffer(self) -> rl.RolloutBuffer:
         return rl.RolloutBuffer(self.config.n_steps)
 
     def learn(self, batch: rl.Rollout, now: PPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)
-        metrics: dict[str, Tensor] = {}
+        rollout, metrics = self.in_numpy(samples, self.networks), dict[str, Tensor]()
         for _ in range(now.n_epochs):
-            for minibatch in self.in_numpy(samples, self.networks).minibatches(now.batch_size, self.generator):
+            for minibatch in rollout.minibatches(now.batch_size, self.generator):
                 loss, metrics = self.loss(minibatch, now)
                 norm = self.actor_critic_optimizer.minimize(loss, clock, age=batch.weight.size)
             if now.target_kl is not None and rl.host(metrics["loss/kl"]) > now.target_kl:
@@ -96,7 +102,9 @@ class PPO(rl.Algorithm[rl.Rollout]):
             value, next_value = rl.recurrent_values(rollout, self.networks, self.device)
             return rl.sequences(rollout, *rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda), self.device)
         value, next_value = rollout.values(self.predict_value)
-        return rollout.samples(*rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda), self.device)
+        estimates = rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
+        samples = rollout.samples(*estimates, self.device)
+        return self.networks.policy.with_noise(samples) if now.noisy else samples
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: PPOConfig) -> tuple[Tensor, dict[str, Tensor]]:

@@ -63,6 +63,7 @@ class C51(rl.Algorithm[rl.Transitions]):
 
     Config = C51Config
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: C51Config
 

@@ -61,6 +61,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
 
     Config = DQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: DQNConfig
 

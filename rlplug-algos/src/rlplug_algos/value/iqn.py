@@ -65,6 +65,7 @@ class IQN(rl.Algorithm[rl.Transitions]):
 
     Config = IQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: IQNConfig
 

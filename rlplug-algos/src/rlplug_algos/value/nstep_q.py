@@ -16,7 +16,8 @@ class NStepQConfig(rl.Config):
     """Options of n-step Q-learning."""
 
     n_steps: rl.Count = 5  # rollout length per environment: the most rewards summed before bootstrapping
-    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0  # replayed rollouts per fresh one, on average (Poisson)
+    replay_ratio: rl.Scheduled[rl.NonNegative] = 0.0  # replayed rollouts per new one, on average (Poisson)
+    replay_only: bool = False  # learn from replayed rollouts alone, not from each once when it is new
     buffer_size: rl.Count = 10_000  # env steps that each worker keeps for replay, in whole rollouts
     random_steps: rl.Natural = 0  # env steps at the beginning that act at random
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
@@ -65,8 +66,8 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
             "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
             max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
         )  # fmt: skip
-        self.predict_q = rl.fast_q(self.q_network, self.inference_backend)
-        self.predict_target_q = rl.fast_q(self.target_network, self.inference_backend)
+        self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
+        self.predict_target_q = rl.fast_noisy(self.target_network, self.inference_backend)
         self.target = rl.Target(self.q_network, self.target_network)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
@@ -85,10 +86,8 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
 
     def buffer(self) -> rl.RolloutBuffer | rl.TrajectoryReplay:
         c, seeds = self.config, self.seeds.child("buffer", self.context.rank)
-        if "replay_ratio" not in c.schedules and not c.replay_ratio:
-            return rl.RolloutBuffer(c.n_steps)
-        capacity = max(1, c.buffer_size // (c.n_steps * self.spec.num_envs))
-        return rl.TrajectoryReplay(c.n_steps, capacity, self.schedule("replay_ratio"), 1, seeds)
+        replay = rl.RolloutReplay(self.schedule("replay_ratio"), c.buffer_size, c.replay_only)
+        return replay.buffer(c.n_steps, self.spec.num_envs, seeds)
 
     def learn(self, batch: rl.Rollout, now: NStepQConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.host_noise(self.generator, 2 + now.double)

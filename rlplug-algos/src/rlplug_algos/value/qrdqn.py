@@ -61,6 +61,7 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
     Config = QRDQNConfig
     runners: ClassVar[tuple[str, ...]] = ("sync", "decoupled")
+    data_parallel: ClassVar[bool] = True
     actions: ClassVar[tuple[str, ...]] = ("Discrete",)
     config: QRDQNConfig
 

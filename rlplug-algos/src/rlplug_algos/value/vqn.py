@@ -55,7 +55,7 @@ class VQN(rl.Algorithm[rl.Rollout]):
             "q_network", [self.q_network], learning_rate=self.schedule("learning_rate", c.anneal_lr),
             max_grad_norm=self.schedule("max_grad_norm"), rule=c.optimizer_kwargs.rule(c.optimizer),
         )  # fmt: skip
-        self.predict_q = rl.fast_q(self.q_network, self.inference_backend)
+        self.predict_q = rl.fast_noisy(self.q_network, self.inference_backend)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.EpsilonGreedy:
         c = self.config

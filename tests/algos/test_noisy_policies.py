@@ -1,0 +1,185 @@
+"""Policies with noisy layers: losses see them under the noise that acted, ACER under one for a whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical
+
+from rlplug_core.acting.policy_agent import PolicyAgent
+from rlplug_core.batches import Rollout
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.evaluate import evaluate
+from rlplug_core.testing.envs import Chain
+from tests.algos.test_learning import A2C, ACER, PPO
+
+#: What is noisy, with rollouts of 6 steps.
+NAMES: dict[str, dict[str, Any]] = {
+    "a2c": {}, "a3c": {}, "ppo": {}, "impala": {}, "appo": {}, "acer": {"replay_ratio": 0.0},
+}  # fmt: skip
+NOISY = {"noisy": "factorized", "noisy_sigma": 2.0, "n_steps": 6, "net.hidden": [8], "max_grad_norm": 100.0}
+
+
+def rollouts_of(made: Any, count: int, num_envs: int = 3) -> list[Rollout]:
+    """So many rollouts that the learner's own policy has acted, each as a buffer hands it out."""
+    buffer, found = made.buffer(), []
+    actor = Actor(Chain(num_envs), Lane(made, made.agent(), buffer), Clock(10_000))
+    actor.reset(3)
+    while True:
+        for _, step in actor.step():
+            buffer.add(step)
+        for rollout in buffer.batches(Clock(10_000)):
+            found.append(rollout)
+            if len(found) == count:
+                return found
+            break
+
+
+def under(made: Any, rollout: Rollout, step: int, row: int) -> Categorical:
+    """The policy of one row at one step, as it was when it acted."""
+    noise = torch.from_numpy(made.policy.draw(rollout.extras["noise"][step, row : row + 1]))
+    with torch.no_grad():
+        return Categorical(logits=made.policy(torch.from_numpy(rollout.obs[step, row : row + 1]), noise))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_is_held_for_a_rollout_and_each_environment_has_its_own(learner: Callable[..., Any], name: str) -> None:
+    made = learner(name, "Chain", **NOISY, **NAMES[name])
+    (rollout,) = rollouts_of(made, 1)
+    first = rollout.extras["noise"].copy()
+    assert (first == first[0]).all()
+    assert len(set(first[0])) == 3
+    _, second = rollouts_of(made, 2)
+    assert not {*first[0]} & {*second.extras["noise"][0]}
+
+
+@pytest.mark.parametrize("name", ["ppo", "impala", "appo"])
+def test_log_probs_are_those_under_the_noise_that_acted(learner: Callable[..., Any], name: str) -> None:
+    made = learner(name, "Chain", **NOISY)
+    (rollout,) = rollouts_of(made, 1)
+    for step, row in np.ndindex(6, 3):
+        over = under(made, rollout, step, row)
+        expected = float(over.log_prob(torch.tensor(rollout.action[step, row])))
+        assert float(rollout.extras["log_prob"][step, row]) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ppo", "appo"])
+def test_before_an_update_the_ratio_is_1(learner: Callable[..., Any], name: str) -> None:
+    """So is the divergence 0, in random minibatches of rows with noise of their own."""
+    made = learner(name, "Chain", **{**NOISY, "batch_size": 6, "n_epochs": 1, "learning_rate": 1e-12})
+    result = made.update(rollouts_of(made, 1)[0], Clock(100))
+    assert float(result.metrics["loss/kl"]) == pytest.approx(0, abs=1e-6)
+    assert made.gradients == "autograd: NoisyOutputs has no rule"
+
+
+@pytest.mark.parametrize("name", ["a2c", "impala"])
+def test_loss_and_gradient_equal_the_policy_gradient_row_by_row(learner: Callable[..., Any], name: str) -> None:
+    """The gradient of -log π(a | s, noise) A, row after row, in the means and in what multiplies the noise."""
+    options = {**NOISY, "ent_coef": 0.0, "vf_coef": 0.0, "learning_rate": 1e-12}
+    made = learner(name, "Chain", **options)
+    (rollout,) = rollouts_of(made, 1)
+    rollout.reward[:] = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
+    value, successor = rollout.values(made.predict_value)
+    wanted = torch.zeros(())
+    for step, row in np.ndindex(6, 3):
+        gain, t = 0.0, step
+        while True:  # rewards to the end of the episode or rollout
+            gain += 0.99 ** (t - step) * float(rollout.reward[t, row])
+            if rollout.terminated[t, row]:
+                break
+            if t == 5:
+                gain += 0.99 ** (t - step + 1) * float(successor[t, row])
+                break
+            t += 1
+        noise = torch.from_numpy(made.policy.draw(rollout.extras["noise"][step, row : row + 1]))
+        logits = made.policy(torch.from_numpy(rollout.obs[step, row : row + 1]), noise)
+        log_prob = Categorical(logits=logits).log_prob(torch.tensor(rollout.action[step, row]))
+        wanted = wanted - log_prob.squeeze() * (gain - float(value[step, row])) / 18
+    parameters = list(made.policy.parameters())
+    slow = torch.autograd.grad(wanted, parameters)
+    kept = {}
+    made.actor_critic_optimizer.rule.step = lambda flat, gradient, state, lr: kept.update(all=gradient.clone())
+    made.update(rollout, Clock(100))
+    found = kept["all"][: sum(one.numel() for one in parameters)]
+    torch.testing.assert_close(found, torch.cat([one.flatten() for one in slow]), rtol=1e-3, atol=1e-5)
+    sigma = dict(zip([key for key, _ in made.policy.named_parameters()], slow, strict=True))
+    assert float(sigma["outputs.layers.0.weight_sigma"].abs().sum()) > 0
+
+
+def test_acer_sees_one_noise_and_weighs_by_what_acted(learner: Callable[..., Any]) -> None:
+    """Policy and average policy are under the learner's own draw, and the ratio is that to the outputs that acted."""
+    made, again = (learner("acer", "Chain", **NOISY, learning_starts=0) for _ in range(2))
+    (rollout,) = rollouts_of(made, 1)
+    samples = made.retrace_targets(rollout, made.config)
+    noise = samples.extras["noise"]
+    assert (noise == noise[0]).all()
+    np.testing.assert_array_equal(again.policy.fresh_noise(again.generator), noise[0])
+    for step, row in np.ndindex(6, 3):
+        acted = torch.from_numpy(rollout.extras["outputs"][step, row])
+        torch.testing.assert_close(under(made, rollout, step, row).probs[0], acted.softmax(-1))
+    before = made.generator.bit_generator.state
+    losses = [float(made.loss(samples, made.config)[0].detach()) for _ in range(2)]
+    assert losses[0] == losses[1]
+    assert made.generator.bit_generator.state == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_greedy_agent_has_no_noise(learner: Callable[..., Any], name: str) -> None:
+    made = learner(name, "Chain", **NOISY, **NAMES[name])
+    agent, obs = made.agent(), np.eye(5, dtype=np.float32)
+    agent.initial(5)
+    before = agent.state_dict()["held"]["generator"]
+    first, memory = np.zeros(5, bool), None
+    greedy = agent.act(obs, first, memory, Clock(10), explore=False)
+    with torch.no_grad():
+        assert greedy.action.tolist() == made.policy(torch.from_numpy(obs)).argmax(1).tolist()
+    assert "noise" not in greedy.extras
+    assert agent.state_dict()["held"]["generator"] == before
+
+
+def test_an_agent_goes_on_with_its_noise(learner: Callable[..., Any]) -> None:
+    """In the middle of a rollout, and with the next draw."""
+    made = learner("a2c", "Chain", **NOISY)
+    obs, first = np.eye(5, dtype=np.float32)[:2], np.zeros(2, bool)
+
+    def steps(agent: PolicyAgent, count: int) -> list[Any]:
+        acts = [agent.act(obs, first, None, Clock(10)) for _ in range(count)]
+        return [(act.action.tolist(), act.extras["noise"].tolist()) for act in acts]
+
+    whole, other = made.agent(), made.agent()
+    for agent in (whole, other):
+        agent.initial(2)
+    steps(whole, 4)
+    other.load_state_dict(whole.state_dict())
+    expected = steps(whole, 10)
+    assert steps(other, 10) == expected
+    assert len({tuple(noise) for _, noise in expected}) == 3
+
+
+@pytest.mark.parametrize("name", ["a2c", "ppo", "acer"])
+def test_noisy_policies_learn_the_chain(trained: Callable[..., Any], name: str) -> None:
+    options = {"a2c": A2C, "ppo": PPO, "acer": ACER}[name]
+    runner = trained(name, "Chain", **options, noisy="factorized")
+    assert evaluate(runner.snapshot().agent(), Chain(50), 1, Clock(1)).mean == 1
+
+
+@pytest.mark.parametrize("kind", ["independent", "factorized"])
+def test_noise_on_a_gaussian_finds_the_best_action(trained: Callable[..., Any], kind: str) -> None:
+    learner = trained("a2c", "Continuous", **{**A2C, "total_timesteps": 20_000}, noisy=kind).snapshot()
+    seen = torch.linspace(-0.9, 0.9, 7).reshape(-1, 1)
+    with torch.no_grad():
+        mean, _ = learner.policy(seen).chunk(2, -1)
+    assert mean.ravel().tolist() == pytest.approx((seen.ravel() / 2).tolist(), abs=0.1)
+
+
+def test_what_noise_does_not_go_with_is_refused(learner: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="has no noisy layers; leave noisy or recurrent_cell at none"):
+        learner("ppo", "Chain", noisy="factorized", recurrent_cell="gru")
+    with pytest.raises(UsageError, match=r"leave net\.output_gain at none"):
+        learner("a2c", "Chain", noisy="factorized", **{"net.output_gain": 0.5})

@@ -1,0 +1,241 @@
+"""R2D2: its targets, its loss and its burn-in, against one row and one step at a time; what it recalls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rlplug_core.batches import Transitions
+from rlplug_core.clock import Clock
+from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.learning.losses import rescaled, sequence_priority, unscaled
+from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.evaluate import evaluate
+from rlplug_core.nets.recurrent import RecurrentQ, Remembered
+from rlplug_core.testing.envs import LongRecall
+from tests.reference.memory import Random, one_step
+
+RANDOM = f"{Random.__module__}:{Random.__name__}"
+SMALL: dict[str, Any] = {
+    "sequence_length": 5, "burn_in": 3, "n_step": 3, "batch_size": 6, "learning_starts": 60, "train_freq": 3,
+    "recurrent_hidden_size": 4, "net.hidden": [6, 5], "net.activation": "tanh", "max_grad_norm": 1e9, "gamma": 0.9,
+}  # fmt: skip
+
+
+@pytest.fixture(params=["gru", "lstm"])
+def memory(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def batches(made: Any, count: int, env: Any = None) -> list[Transitions]:
+    """So many of the learner's own, drawn while its agent acts at random between ends and absent rows."""
+    buffer, found = made.buffer(), []
+    actor = Actor(env or Random(3), Lane(made, made.agent(), buffer), Clock(10**6))
+    actor.reset(3)
+    while len(found) < count:
+        for _, step in actor.step():
+            buffer.add(step)
+        found += list(buffer.batches(actor.clock))
+    return found
+
+
+def moved(made: Any) -> Any:
+    """The learner with another target network than its own, as after updates."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for one in made.target_network.parameters():
+            one.add_(0.3 * torch.randn_like(one))
+    return made
+
+
+def remembered(network: RecurrentQ, batch: Transitions, column: int, burn_in: int = 0) -> list[Remembered]:
+    """What a sequence remembers after each step, by loops; the memory after `burn_in` steps is a constant."""
+    count = len(batch.index)
+    now, found = {part: one[column] for part, one in batch.recurrent_state.items()}, []
+    for place in range(column, len(batch.weight), count):
+        if len(found) == burn_in:
+            now = {part: one.detach() for part, one in now.items()}
+        if batch.extras["is_first"][place]:
+            now = {part: torch.zeros_like(one) for part, one in now.items()}
+        if batch.extras["valid"][place]:
+            now = one_step(network.memory, network.encoder(batch.obs[place : place + 1])[0], now)
+        found.append(now)
+    return found
+
+
+def q_of(network: RecurrentQ, memory: Remembered) -> Tensor:
+    """V + A - mean A, by the layers of both streams."""
+    streams = []
+    for stream in (network.q_network.advantage, network.q_network.value):
+        assert stream is not None
+        hidden = torch.tanh(stream.linears[0].weight @ memory["h"] + stream.linears[0].bias)
+        streams.append(stream.linears[1].weight @ hidden + stream.linears[1].bias)
+    return streams[1] + streams[0] - streams[0].mean()
+
+
+def targets(made: Any, batch: Transitions) -> dict[int, float]:
+    """The target of each place that is learned from."""
+    found, count = {}, len(batch.index)
+    with torch.no_grad():
+        for column in range(count):
+            online, target = (remembered(net, batch, column) for net in (made.q_network, made.target_network))
+            for place in range(column, len(batch.weight), count):
+                if batch.weight[place] == 0:
+                    continue
+                last = min(place // count + int(batch.extras["later"][place]), len(online) - 1)
+                seen = batch.next_obs[place : place + 1]
+                values = [
+                    q_of(net, one_step(net.memory, net.encoder(seen)[0], kept[last]))
+                    for net, kept in ((made.q_network, online), (made.target_network, target))
+                ]
+                following = float(values[1][values[0].argmax()])
+                sign, size, e = np.sign(following), abs(following), 1e-3
+                true = sign * (((np.sqrt(1 + 4 * e * (size + 1 + e)) - 1) / (2 * e)) ** 2 - 1)
+                total = float(batch.reward[place]) + float(batch.discount[place]) * true
+                found[place] = np.sign(total) * (np.sqrt(abs(total) + 1) - 1) + e * total
+    return found
+
+
+def reference(made: Any, batch: Transitions, target: dict[int, float]) -> Tensor:
+    """The loss, place by place."""
+    losses, count = [], len(batch.index)
+    for column in range(count):
+        kept = remembered(made.q_network, batch, column, made.config.burn_in)
+        for place in range(column, len(batch.weight), count):
+            if place in target:
+                q = q_of(made.q_network, kept[place // count])[int(batch.action[place])]
+                losses.append(0.5 * float(batch.weight[place]) * (target[place] - q) ** 2)
+    return torch.stack(losses).sum() / len(losses)
+
+
+def test_loss_and_gradient_equal_the_reference(learner: Callable[..., Any], memory: str) -> None:
+    """Ends, cuts and absent rows in the window; gradients stop where the burn-in ends."""
+    made = moved(learner("r2d2", RANDOM, recurrent_cell=memory, **SMALL))
+    seen = np.zeros(4)
+    for batch in batches(made, 4):
+        found, slow = made.td_target(batch, made.config), targets(made, batch)
+        places = sorted(slow)
+        np.testing.assert_allclose(found[places].numpy(), [slow[place] for place in places], rtol=1e-4, atol=1e-5)
+        loss, wanted = made.loss(batch, found, made.config)[0], reference(made, batch, slow)
+        torch.testing.assert_close(loss, wanted, rtol=1e-4, atol=1e-6)
+        parameters = list(made.q_network.parameters())
+        pairs = zip(*(torch.autograd.grad(one, parameters) for one in (loss, wanted)), strict=True)
+        for one, other in pairs:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+        counts = batch.weight > 0
+        seen += [
+            (batch.discount[counts] == 0).sum(), batch.extras["is_first"].sum(), (~batch.extras["valid"]).sum(),
+            (batch.recurrent_state["h"].abs().sum(1) > 0).sum(),
+        ]  # fmt: skip
+    assert (seen > 0).all()
+
+
+def test_nothing_is_learned_through_the_burn_in(learner: Callable[..., Any]) -> None:
+    """What was seen there changes the loss, and no gradient reaches it; behind it one does."""
+    made = learner("r2d2", RANDOM, **SMALL)
+    (batch,) = batches(made, 1, Random(3, absent=0.0))
+    batch.obs.requires_grad_()
+    target = made.td_target(batch, made.config)
+    loss = made.loss(batch, target, made.config)[0]
+    (slope,) = torch.autograd.grad(loss, batch.obs)
+    size = slope.view(10, 6, -1).abs().sum((1, 2))
+    assert (size[:3] == 0).all()
+    assert (size[3:8] > 0).all()
+    assert (size[8:] == 0).all()
+    with torch.no_grad():
+        other = batch.obs.clone()
+        other[: 3 * 6] += 1
+        batch.obs = other
+    assert made.loss(batch, target, made.config)[0].item() != loss.item()
+
+
+def test_sequences_begin_with_the_memory_of_the_actor(learner: Callable[..., Any]) -> None:
+    """As long as the weights are the same, unrolling from what was stored gives what the actor remembered later."""
+    made = learner("r2d2", RANDOM, **{**SMALL, "sequence_period": 1})
+    buffer = made.buffer()
+    actor = Actor(Random(3), Lane(made, made.agent(), buffer), Clock(10**6))
+    actor.reset(3)
+    kept = []
+    for _ in range(30):
+        for _, step in actor.step():
+            kept.append({part: one.copy() for part, one in step.recurrent_state.items()})
+            buffer.add(step)
+    batch = buffer.gather(np.arange(6, 18))
+    with torch.no_grad():
+        found = made.q_network.along(batch, 3)
+    for part in ("h", "c"):
+        for t in range(9):
+            expected = np.stack([kept[number // 3 + t + 1][part][number % 3] for number in range(6, 18)])
+            after = found[part].view(10, 12, -1)[t].numpy()
+            opens = np.stack([batch.extras["is_first"].view(10, 12)[t + 1].numpy()])
+            np.testing.assert_allclose(after[~opens[0]], expected[~opens[0]], rtol=1e-4, atol=1e-5)
+
+
+def test_priority_of_a_sequence_mixes_the_largest_and_the_mean_error() -> None:
+    error = torch.tensor([[9.0, 1.0, 7.0], [-3.0, 2.0, 7.0], [1.0, -6.0, 7.0]])
+    weight = torch.tensor([[0.0, 0.5, 0.0], [1.0, 0.5, 0.0], [1.0, 0.5, 0.0]])
+    expected = [0.9 * 3 + 0.1 * 2, 0.9 * 6 + 0.1 * 3, 0.0]
+    torch.testing.assert_close(sequence_priority(error, weight, 0.9), torch.tensor(expected))
+
+
+def test_an_update_reports_the_priorities_of_its_sequences(learner: Callable[..., Any]) -> None:
+    made = moved(learner("r2d2", RANDOM, **SMALL, priority_eta=0.6))
+    (batch,) = batches(made, 1)
+    slow = targets(made, batch)
+    errors: dict[int, list[float]] = {column: [] for column in range(6)}
+    with torch.no_grad():
+        for place, target in slow.items():
+            kept = remembered(made.q_network, batch, place % 6)
+            q = q_of(made.q_network, kept[place // 6])[int(batch.action[place])]
+            errors[place % 6].append(abs(target - float(q)))
+    expected = [0.6 * max(each) + 0.4 * float(np.mean(each)) if each else 0.0 for each in errors.values()]
+    priority = made.update(batch, Clock(100)).priority
+    np.testing.assert_allclose(priority.numpy(), expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 50.0, 1e4])
+def test_rescaling_and_its_inverse(size: float) -> None:
+    """By the formula, and there and back."""
+    for value in (size, -size):
+        scaled = rescaled(torch.tensor(value))
+        assert scaled.item() == pytest.approx(
+            np.sign(value) * (np.sqrt(abs(value) + 1) - 1) + 1e-3 * value, rel=1e-4, abs=1e-6
+        )
+        assert unscaled(scaled).item() == pytest.approx(value, rel=1e-3, abs=1e-4)
+
+
+def test_values_are_not_rescaled_on_request(learner: Callable[..., Any]) -> None:
+    made = moved(learner("r2d2", RANDOM, **SMALL, rescale_values=False))
+    (batch,) = batches(made, 1)
+    with torch.no_grad():
+        values = [net.after(batch, net.along(batch, 0)) for net in (made.q_network, made.target_network)]
+    next_q = values[1].gather(1, values[0].argmax(1, keepdim=True)).squeeze(1)
+    torch.testing.assert_close(made.td_target(batch, made.config), batch.reward + batch.discount * next_q)
+
+
+def test_what_an_absent_row_holds_changes_no_update(learner: Callable[..., Any]) -> None:
+    weights = []
+    for filling in (0.0, 9.0):
+        made = learner("r2d2", RANDOM, **SMALL)
+        for batch in batches(made, 3, Random(3, filling=filling)):
+            made.update(batch, Clock(100))
+        weights.append(made.q_optimizer.flat.clone())
+    assert torch.equal(*weights)
+
+
+def test_what_does_not_go_together_is_refused(learner: Callable[..., Any]) -> None:
+    with pytest.raises(BadConfig, match=r"leave priority\.eviction at oldest"):
+        learner("r2d2", "Chain", **{"priority.eviction": "sampled"})
+    with pytest.raises(UsageError, match=r"acting in numpy has no form of a memory; leave --inference-backend at auto"):
+        learner("r2d2", "Chain", inference_backend="numpy").agent()
+
+
+def test_it_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
+    options = {"total_timesteps": 16_000, "recurrent_cell": "gru", "recurrent_hidden_size": 32}
+    runner = trained("r2d2", LongRecall.__name__, **options)
+    assert evaluate(runner.snapshot().agent(), LongRecall(200), 1, Clock(1)).mean > 0.95

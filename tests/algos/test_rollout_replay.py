@@ -1,0 +1,99 @@
+"""A2C, A3C, IMPALA and n-step Q-learning with replay of rollouts: what becomes of old ones, and how many come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.learning.estimators import gae
+from rlplug_core.loop.evaluate import evaluate
+from rlplug_core.testing.envs import Chain
+from tests.algos.test_lag import rollout_of, slow_vtrace
+from tests.algos.test_learning import A2C
+
+SMALL = {"n_steps": 6, "net.hidden": [8], "replay_ratio": 2.0, "gae_lambda": 0.8}
+
+
+def test_a_new_rollout_has_the_advantages_of_a2c(learner: Callable[..., Any]) -> None:
+    """All ratios are 1, and with lambda 1 V-trace is GAE."""
+    made = learner("a2c", "Chain", **{**SMALL, "gae_lambda": 1.0})
+    rollout = rollout_of(made)
+    plain = gae(rollout, *rollout.values(made.predict_value), made.config.gamma, 1.0)
+    for found, expected in zip(made.advantages(rollout, made.config), plain, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_old_rollout_is_weighed_by_v_trace(learner: Callable[..., Any]) -> None:
+    made = learner("a2c", "Chain", **SMALL)
+    rollout = rollout_of(made)
+    shift = np.linspace(-1, 1, rollout.reward.size, dtype=np.float32).reshape(rollout.reward.shape)
+    rollout.extras["log_prob"] += shift
+    value, successor = rollout.values(made.predict_value)
+    advantage, _ = made.advantages(rollout, made.config)
+    config = SimpleNamespace(gamma=made.config.gamma, vtrace_lambda=0.8)
+    for row in range(rollout.reward.shape[1]):
+        expected = slow_vtrace(rollout, row, value, successor, np.exp(-shift), config)
+        assert advantage[:, row].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_without_replay_agents_send_no_more_than_before(learner: Callable[..., Any]) -> None:
+    assert rollout_of(learner("a2c", "Chain", n_steps=6)).extras == {}
+
+
+@pytest.mark.parametrize("name", ["a2c", "impala", "nstep-q"])
+def test_so_many_old_rollouts_come_with_a_new_one(trained: Callable[..., Any], name: str) -> None:
+    """400 new ones, and three times as many old ones, whose number is Poisson distributed."""
+    options = {"runner": "sync", "num_envs": 1, "n_steps": 5, "total_timesteps": 2_000, "net.hidden": [4]}
+    both = trained(name, "Chain", **options, replay_ratio=3.0).clock.updates
+    alone = trained(name, "Chain", **options, replay_ratio=3.0, replay_only=True).clock.updates
+    assert both == alone + 400
+    assert alone == pytest.approx(1_200, abs=5 * 1_200**0.5)
+
+
+@pytest.mark.parametrize("name", ["a2c", "impala", "nstep-q"])
+def test_nothing_to_learn_from_is_refused(learner: Callable[..., Any], name: str) -> None:
+    with pytest.raises(UsageError, match=r"replay_only leaves nothing to learn from .* give --replay-ratio 4 too"):
+        learner(name, "Chain", replay_only=True).buffer()
+
+
+def test_rewards_in_their_order_do_not_go_with_replay(learner: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="leave one of normalize_reward and replay_ratio out"):
+        learner("a2c", "Chain", replay_ratio=1.0, normalize_reward=True)
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_a3c_learns_the_chain_with_replay(trained: Callable[..., Any], only: bool) -> None:
+    options = {**A2C, "workers": 2, "num_envs": 4, "inline": True, "total_timesteps": 8_000, "buffer_size": 400}
+    runner = trained("a3c", "Chain", **options, replay_ratio=2.0, replay_only=only)
+    assert evaluate(runner.snapshot().agent(), Chain(50), 1, Clock(1)).mean == 1
+
+
+@pytest.mark.parametrize("name", ["a3c", "impala"])
+def test_workers_draw_other_rollouts(trained: Callable[..., Any], name: str) -> None:
+    """Each worker has a buffer of its own, drawn apart; actors share one."""
+    options = {"inline": True, "num_envs": 1, "n_steps": 4, "total_timesteps": 400, "replay_ratio": 2.0}
+    runner = trained(name, "Chain", **options, **({"workers": 2} if name == "a3c" else {"actors": 2}))
+    if name == "a3c":
+        states = [worker.actor.lane.buffer.state_dict()["generator"]["state"] for worker in runner.workers]
+        assert states[0] != states[1]
+    else:
+        assert set(runner.buffer.incoming) == {0, 1}
+        assert runner.buffer.count == 100 - 3  # as many chunks as the lag says wait
+
+
+def test_the_weight_of_an_old_action_reaches_the_gradient(learner: Callable[..., Any]) -> None:
+    """What is half as likely today counts half."""
+    made = learner("a2c", "Chain", **{**SMALL, "n_steps": 1, "gamma": 0.0, "ent_coef": 0.0, "vf_coef": 0.0})
+    rollout = rollout_of(made)
+    rollout.reward[:] = 1.0
+    plain = made.advantages(rollout, made.config)[0]
+    rollout.extras["log_prob"] += np.float32(np.log(2))
+    np.testing.assert_allclose(made.advantages(rollout, made.config)[0], 0.5 * plain, rtol=1e-4)
+    assert torch.isfinite(torch.from_numpy(plain)).all()
