@@ -13,17 +13,19 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_AUTH_MODE"] = "token"
 os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
+#: What docs/scale.md advises for the head of a cluster.
+CLOSE_LOOKS = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_timeout_ms": 500,
+               "health_check_failure_threshold": 4}  # fmt: skip
+
 
 @pytest.fixture
 def three_nodes() -> Iterator[object]:
     """A head without CPUs, and three nodes with one each."""
     from ray.cluster_utils import Cluster
 
-    from rlplug_core.loop.ray_cluster import HEALTH
-
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": HEALTH},
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": CLOSE_LOOKS},
     )
     try:
         for _ in range(3):

@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
+from tests.waiting import until
 
 pytest.importorskip("ray")
 PATIENCE = 240.0
@@ -22,21 +23,17 @@ TINY = ("--total-timesteps", "40000", "--log-every", "500", "--checkpoint-every"
         "--final-eval-episodes", "1", "--num-envs", "2", "--env-workers", "1")  # fmt: skip
 
 
-def sweep(place: Path, on: str) -> subprocess.Popen[str]:
-    words = ["sweep", "vpg", "CartPole-v1", "--seeds", "2", "--on", on, "--name", "s", *TINY]
+def sweep(place: Path, on: str, *more: str) -> subprocess.Popen[str]:
+    words = ["sweep", "vpg", "CartPole-v1", "--on", on, "--name", "s", *more, *TINY]
     command = [sys.executable, "-P", "-m", "rlplug_cli", *words]
     return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_runs_of_a_lost_node_go_on_elsewhere(three_nodes: Any, tmp_path: Path) -> None:
     """The node that has the first run is killed behind a checkpoint: Ray calls the task again, which resumes."""
-    process = sweep(tmp_path, f"ray://{three_nodes.address}")
+    process = sweep(tmp_path, f"ray://{three_nodes.address}", "--seeds", "2")
     run = tmp_path / "runs" / "s" / "vpg-CartPole-v1-s1"
-    deadline = time.monotonic() + PATIENCE
-    while not list((run / "checkpoints").glob("step-*")):
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: list((run / "checkpoints").glob("step-*")), process, PATIENCE)
     node = next(each for each in three_nodes.worker_nodes if carries(each, run.name))
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
     saved = max(int(path.name.split("-")[1]) for path in (run / "checkpoints").glob("step-*"))
@@ -46,9 +43,41 @@ def test_runs_of_a_lost_node_go_on_elsewhere(three_nodes: Any, tmp_path: Path) -
     said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert "2 of 2 finished" in said
-    first, *later = [record.step for record in read(run / "journal.jsonl", kinds=("start",))]
+    first, *later = starts(run)
     assert first == 0
     assert later[-1] >= saved
+
+
+def test_a_killed_sweep_typed_again_does_what_was_missing_and_nothing_twice(three_nodes: Any, tmp_path: Path) -> None:
+    """Killed when one run is finished, one behind a checkpoint, and one not begun."""
+    on, words = f"ray://{three_nodes.address}", ("--seeds", "3", "--jobs", "1")
+    done, half, missing = (tmp_path / "runs" / "s" / f"vpg-CartPole-v1-s{seed}" for seed in (1, 2, 3))
+    process = sweep(tmp_path, on, *words)
+    until(lambda: list((half / "checkpoints").glob("step-*000")), process, PATIENCE)
+    saved = max(int(path.name.split("-")[1]) for path in (half / "checkpoints").glob("step-*"))
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    until(lambda: RunDirectory.open(half).status() != "running", seconds=PATIENCE)
+    assert RunDirectory.open(half).status() == "interrupted", (
+        "Ray kills its guard; it still saves a checkpoint and ends"
+    )
+    assert RunDirectory.open(done).status() == "finished"
+    assert not missing.exists()
+    before = (done / "journal.jsonl").read_bytes()
+    again = sweep(tmp_path, on, *words)
+    said, _ = again.communicate(timeout=PATIENCE)
+    assert again.returncode == 0, said
+    assert "3 of 3 finished" in said
+    assert (done / "journal.jsonl").read_bytes() == before
+    assert starts(missing) == [0]
+    first, *later = starts(half)
+    assert first == 0
+    assert later[-1] >= saved
+
+
+def starts(run: Path) -> list[int]:
+    """The env steps at which a run was begun or gone on with."""
+    return [record.step for record in read(run / "journal.jsonl", kinds=("start",))]
 
 
 def carries(node: Any, name: str) -> bool:

@@ -31,7 +31,7 @@ RUNS = {
     ),
     "Evaluation": ("eval_*", "final_eval_*", "record_every"),
     "Checkpoints and logs": ("checkpoint_every", "keep_checkpoints", "log", "log_every"),
-    "Starting weights and data sets": ("init", "init_parts", "dataset", "offline"),
+    "Starting weights and data sets": ("init", "init_parts", "freeze", "dataset", "offline"),
     "Wrappers, processes and devices": ("*",),
 }  # fmt: skip
 

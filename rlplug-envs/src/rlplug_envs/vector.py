@@ -154,8 +154,8 @@ class SerialEnvs:
                 ended = ended or {}
                 ended[row] = bool(terminated)
         self._time += 1
-        for part, most in watch.parts:  # `watch.suspects()`, without two calls
-            if not part.dot(part) <= most:
+        for dot, part, most in watch.parts:  # `watch.suspects()`, without two calls
+            if not dot(part) <= most:
                 self._look(watch)
         if ended is None and self._time < self._deadline:
             return quiet
@@ -186,7 +186,7 @@ class SerialEnvs:
             self._settings.apply(row, self.envs[row])
             self._open(obs, row, *self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
-        check_numbers(final, episodes, self.spec.id)
+        check_returns(episodes, self.spec.id)  # the watch has looked at the observations
         self._look(watch)  # at what the resets gave
         return Timestep(
             obs=obs, final_obs=final, reward=reward, terminated=terminated, truncated=first & ~terminated,
@@ -272,15 +272,20 @@ class SerialEnvs:
             env.close()
 
 
-def check_numbers(final_obs: Obs, episodes: list[Episode], id: str) -> None:
-    """Raise BadEnv where an episode's return is not finite or its last observations are not numbers.
-
-    Looking at every step would cost as much as the rest of the step; a NaN stays in a state until its episode's end.
-    """
+def check_returns(episodes: list[Episode], id: str) -> None:
+    """Raise BadEnv where an episode's return is not finite."""
     for episode in episodes:
         if not isfinite(episode.total):
             whose = episode.agent or f"environment {episode.row}"
             raise BadEnv(f"{id}: the rewards of an episode of {whose} add up to {episode.total}")
+
+
+def check_numbers(final_obs: Obs, episodes: list[Episode], id: str) -> None:
+    """Raise BadEnv where an episode's return is not finite or its last observations are not numbers.
+
+    A last observation that comes apart from the others passes no watch.
+    """
+    check_returns(episodes, id)
     if has_nan(final_obs):
         raise BadEnv(f"{id}: an observation is not a number (NaN)")
 

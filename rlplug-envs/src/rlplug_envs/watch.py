@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, isfinite
 from typing import Any
 
@@ -25,7 +26,8 @@ class Watch:
 
     def __init__(self, space: Space, obs: Obs, id: str) -> None:
         self.id = id
-        self.parts: list[tuple[Array, float]] = []
+        #: Each part flat, behind its own method `dot`, whose look-up would cost a fifth of the product.
+        self.parts: list[tuple[Callable[[Array], Any], Array, float]] = []
         self._spaces: list[tuple[str, spaces.Box, Array]] = []
         self._add("", space, obs)
 
@@ -35,12 +37,13 @@ class Watch:
                 self._add(f"{name}{key}/", part, obs[key])
         elif isinstance(space, spaces.Box) and obs.dtype == np.float32:
             self._spaces.append((name, space, obs))
-            self.parts.append((obs.reshape(-1), _largest(space, len(obs))))
+            flat = obs.reshape(-1)
+            self.parts.append((flat.dot, flat, _largest(space, len(obs))))
 
     def suspects(self) -> bool:
         """Return whether a number is none, or far out."""
-        for part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
-            if not part.dot(part) <= most:
+        for dot, part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
+            if not dot(part) <= most:
                 return True
         return False
 
@@ -56,7 +59,7 @@ class Watch:
                 when = f"{self.id}, environment {row}, step {lengths[row]} of its episode"
                 raise BadEnv(f"{when}: an observation{where} is not a number (NaN)")
             self._say_far(where, space, obs, lengths)
-        self.parts = [(part, inf) for part, _ in self.parts]
+        self.parts = [(dot, part, inf) for dot, part, _ in self.parts]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
         with np.errstate(invalid="ignore"):  # an infinity beside no bound

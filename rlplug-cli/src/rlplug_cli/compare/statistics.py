@@ -120,16 +120,18 @@ def _counts(drawn: Indices, size: int) -> Floats:
 def _trimmed(curves: Floats, counts: Floats, cut: int) -> Floats:
     """The trimmed mean of every redraw at every point, `[reps, T]`, without a sort of what was redrawn.
 
-    In the order of their values, the runs of a redraw fill positions 0 to n; how many of a run's copies lie between
-    `cut` and `n - cut` follows from the running sum of the counts.
+    In the order of their values, the runs of a redraw fill positions 0 to n; how many of the copies of the first i runs
+    lie behind `cut` and before `n - cut` is F_i, from the running sum of the counts. What is kept of run i is
+    F_i - F_(i-1), so that the sum over runs is, by parts, F_n v_n - F_0 v_1 - sum F_i (v_(i+1) - v_i).
     """
     size = len(curves)
-    order = np.argsort(curves, axis=0)
+    order, by_run = np.argsort(curves, axis=0), np.ascontiguousarray(counts.T)
     found = np.empty((len(counts), curves.shape[1]))
     for point, by_value in enumerate(order.T):
-        filled = np.clip(np.cumsum(counts[:, by_value], axis=1), cut, size - cut)
-        kept = np.diff(filled, axis=1, prepend=float(cut))
-        found[:, point] = kept @ curves[by_value, point]
+        filled, values = by_run[by_value[:-1]], curves[by_value, point]
+        np.cumsum(filled, axis=0, out=filled)
+        np.clip(filled, cut, size - cut, out=filled)
+        found[:, point] = (size - cut) * values[-1] - cut * values[0] - np.diff(values) @ filled
     return found / (size - 2 * cut)
 
 

@@ -42,7 +42,7 @@ def cost(algorithm: str, values: Mapping[str, Any]) -> int:
     """Return how many cores a run keeps busy: its torch threads, in each of its processes that act or learn."""
     runner = values["runner"] if values["runner"] != "auto" else _usual_runner(algorithm)
     several = {"async": int(values["workers"]), "decoupled": int(values["actors"]) + 1}
-    return int(values["threads"]) * (1 if values["inline"] else several.get(runner, 1))
+    return int(values["threads"]) * (1 if values["inline"] else several.get(runner, int(values["learners"])))
 
 
 def _usual_runner(algorithm: str) -> str:
