@@ -125,7 +125,7 @@ def ecosystem(session: nox.Session) -> None:
 def scaffold(session: nox.Session) -> None:
     """Let a new plugin of each kind pass its own nox, with the wheels of this checkout (half an hour)."""
     install(session, PACKAGES, "nox>=2025.2.9", *PYTEST)
-    session.env |= {"RLPLUG_EXAMPLES": "none", "RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)}
+    session.env.update({"RLPLUG_EXAMPLES": "none", "RLPLUG_SCAFFOLD": "1", "RLPLUG_WHEELS": str(WHEELS)})
     with timed(session, checks):
         session.run("pytest", "tests/ecosystem/test_own_nox.py", *session.posargs)
 

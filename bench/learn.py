@@ -41,7 +41,8 @@ mean return of these over another 100 greedy episodes on fresh seeds. "To the ba
 evaluation that reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it.
 Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
 nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn
-noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1.
+noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1. The rows of
+`a2c-noisy` are `a2c --noisy factorized --ent-coef 0`, those of `acer-async` are `acer --runner async --workers 2`.
 
 {learning}
 
@@ -109,8 +110,9 @@ class Goal:
     """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps.
 
     Without a bar the preset is there to start from, and the table says how far it gets. `judge` makes one number of the
-    seeds' final returns, `options` are given on top of the presets, `part` is the table it belongs to. With `at_most`
-    no seed may pass the bar, which says what cannot be had.
+    seeds' final returns, `options` are given on top of the presets, and `variant` is a word for them where the
+    algorithm has another goal there; `part` is the table it belongs to. With `at_most` no seed may pass the bar, which
+    says what cannot be had.
     """
 
     algorithm: str
@@ -121,15 +123,29 @@ class Goal:
     options: tuple[tuple[str, Any], ...] = ()
     part: str = "learning"
     at_most: bool = False
+    variant: str = ""
+
+    @property
+    def called(self) -> str:
+        """The algorithm, with a word for what its options make of it."""
+        return "-".join(filter(None, (self.algorithm, self.variant)))
 
     @property
     def name(self) -> str:
         """As `--only` takes it."""
-        return f"{self.algorithm}/{self.env.rpartition(':')[2]}"
+        return f"{self.called}/{self.env.rpartition(':')[2]}"
 
 
 GOALS = (
     Goal("a2c", "CartPole-v1", 200_000, 475),
+    Goal(
+        "a2c",
+        "CartPole-v1",
+        200_000,
+        475,
+        options=(("noisy", "factorized"), ("ent_coef", 0.0)),
+        variant="noisy",
+    ),
     Goal("a3c", "CartPole-v1", 200_000, 475),
     Goal("impala", "CartPole-v1", 200_000, 475),
     Goal("appo", "CartPole-v1", 200_000, 475),
@@ -146,6 +162,7 @@ GOALS = (
     Goal("ppo", "LunarLander-v3", 1_000_000, 220, "median"),
     Goal("trpo", "CartPole-v1", 100_000, 475),
     Goal("acer", "CartPole-v1", 200_000, 475),
+    Goal("acer", "CartPole-v1", 200_000, 475, options=(("runner", "async"), ("workers", 2)), variant="async"),
     Goal("acktr", "CartPole-v1", 200_000, 475),
     Goal("sac-discrete", "CartPole-v1", 100_000, 475),
     Goal("vpg", "CartPole-v1", 300_000, 475),
@@ -168,8 +185,12 @@ GOALS = (
         Goal(name, "Pendulum-v1", 5_000, -165, options=FROM_DATA["Pendulum-v1"], part="offline")
         for name in ("iql", "cql")
     ),
-    Goal("iql", "HalfCheetah-v5", 10_000, 2_233, options=FROM_DATA["HalfCheetah-v5"], part="offline"),
+    *(
+        Goal(name, "HalfCheetah-v5", 10_000, 2_233, options=FROM_DATA["HalfCheetah-v5"], part="offline")
+        for name in ("iql", "cql")
+    ),
     Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
+    Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
     Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
 )
 
@@ -288,7 +309,7 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     reached = f"{statistics.median(steps):,.0f}" if len(steps) == len(found) else f"{len(steps)} of {len(found)}"
     seconds = statistics.median(outcome.seconds for outcome in found.values())
     beside = "" if goal.judge == "every seed" else f" ({goal.judge})"
-    what = [f"`{goal.algorithm}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
+    what = [f"`{goal.called}`", goal.env.rpartition(":")[2], f"{goal.steps:,}"]
     commits = sorted({outcome.revision for outcome in found.values()})
     by = ", ".join(commits) if len(commits) < 3 else "several"
     aim = ["-", "-", "-"]

@@ -9,6 +9,7 @@ Sides take turns, so that a slow minute of the machine hits both; ratios are tak
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -77,11 +78,30 @@ def logging(steps: int) -> tuple[float, float]:
     return logged, seconds(rlplug(*A3C, *total, "--log-every", NEVER))
 
 
+def training(steps: int) -> tuple[float, float]:
+    """The same two, from the record that a run begins to the one that it ends: without imports, and without the wait
+    for MLflow's sender at the end."""
+    total = ("--total-timesteps", str(steps))
+    logged = recorded(rlplug(*A3C, *total), {"MLFLOW_TRACKING_URI": ""})
+    return logged, recorded(rlplug(*A3C, *total, "--log-every", NEVER), QUIET)
+
+
+def recorded(words: Sequence[str], variables: Mapping[str, str]) -> float:
+    """How long a run takes by its journal."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        if started(words, variables, Path(place)).wait():
+            raise RuntimeError(f"{words} failed")
+        (journal,) = Path(place).glob("runs/*/journal.jsonl")
+        times = [json.loads(line)["time"] for line in journal.read_text(encoding="utf-8").splitlines()]
+    return float(times[-1] - times[0]) / 1000
+
+
 #: What is measured, the env steps of a run, and the bar: time may be so many times that of the other side.
 MEASURES: dict[str, tuple[Callable[[int], tuple[float, float]], int, float, str]] = {
     "first": (first, 1, 1.5, "first env step, to `import torch, gymnasium`"),
     "sweep": (sweep, 150_000, 1 / 0.95, "sweep of 8 runs on 2 cores, to the ideal"),
     "logging": (logging, 1_000_000, 1.01, "A3C with logging, to A3C without"),
+    "training": (training, 1_000_000, 1.01, "the same, between the first and the last record of a run"),
 }
 
 

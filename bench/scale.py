@@ -1,0 +1,319 @@
+"""Env steps per second beyond one process: what the link leaves of its actors' speed, and what more of them add.
+
+    python bench/scale.py --write
+    python bench/scale.py slow --seconds 2
+
+`slow` also draws `docs/pictures/scale.svg`; look at it before you commit it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from results import machine, revision, table, write_section
+
+from rlplug_core.clock import Clock
+from rlplug_core.loop.async_processes import Processes
+from rlplug_core.loop.build import build
+from rlplug_core.loop.decoupled import Decoupled
+from rlplug_core.loop.decoupled_processes import ActorProcesses
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.remote_actor import RemoteActor
+from rlplug_core.loop.shared_weights import SharedWeights
+from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.plugins.presets import resolve
+
+HERE = Path(__file__).parent
+PICTURE = HERE.parent / "docs" / "pictures" / "scale.svg"
+ENDLESS = 10**9
+#: Seconds before the clock runs, in which all actors have begun.
+WARM = 1.0
+#: The runs whose speed is measured with one and with two actors: what is typed, and what counts them.
+RUNS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a3c": ("CartPole-v1", {}, "workers"),
+    "impala": ("CartPole-v1", {}, "actors"),
+    "sac": ("Pendulum-v1", {"runner": "decoupled", "learning_starts": 500}, "actors"),
+}
+SLOW = {"1 ms": (f"{HERE}/slow.py:Millisecond", 1000), "10 ms": (f"{HERE}/slow.py:TenMilliseconds", 100)}
+ACTORS = (1, 2, 4, 8, 16, 32)
+
+
+def plan_of(algorithm: str, env: str, **values: Any) -> Plan:
+    return Plan.make(algorithm, env, resolve(algorithm, env, {"total_timesteps": ENDLESS, **values})[0])
+
+
+def speed(plan: Plan, seconds: float) -> float:
+    """Env steps per second of a whole run, learner included."""
+    runner = build(plan, Clock(ENDLESS))
+    marks: list[tuple[float, int]] = []
+
+    def poll() -> None:
+        now = time.perf_counter()
+        if not marks and runner.clock.updates and at_work(runner):
+            marks.append((now + WARM, 0))
+        elif len(marks) == 1 and now >= marks[0][0]:
+            marks.append((now, runner.clock.steps))
+        elif len(marks) == 2 and now >= marks[1][0] + seconds:
+            marks.append((now, runner.clock.steps))
+            runner.clock.stop = True
+
+    try:
+        runner.run(poll)
+    finally:
+        runner.close()
+    (_, _), (began, before), (ended, after) = marks
+    return (after - before) / (ended - began)
+
+
+def at_work(runner: object) -> bool:
+    """Whether every actor or worker of a run has come with its first steps."""
+    if isinstance(runner, Decoupled) and isinstance(runner.fleet, ActorProcesses):
+        return all(seat.delivered for seat in runner.fleet.seats)
+    assert isinstance(runner, Processes)
+    return bool((runner.slots > 0).all())
+
+
+def linked(plan: Plan, seconds: float) -> tuple[float, float]:
+    """Env steps per second that come over the process link to a learner which only publishes weights, and an actor's
+    processor time for each of them."""
+    runner = build(plan, Clock(ENDLESS))
+    assert isinstance(runner, Decoupled)
+    fleet, weights, seen = runner.fleet, runner.lane.agent.weights(), set[int]()
+    assert isinstance(fleet, ActorProcesses)
+    try:
+        while len(seen) < plan.options.actors:
+            seen |= {chunk.source for chunk in received(runner, weights)}
+        until(time.perf_counter() + WARM, lambda: received(runner, weights))
+        before, busy, began = runner.clock.steps, processor(fleet), time.perf_counter()
+        until(began + seconds, lambda: received(runner, weights))
+        steps, ended = runner.clock.steps - before, time.perf_counter()
+        return steps / (ended - began), (processor(fleet) - busy) / steps
+    finally:
+        fleet.close()
+
+
+def processor(fleet: ActorProcesses) -> float:
+    """Seconds of processor time that all actors have taken."""
+    spent = [psutil.Process(seat.remote.process.pid).cpu_times() for seat in fleet.seats]
+    return sum(each.user + each.system for each in spent)
+
+
+def received(runner: Decoupled, weights: Any) -> list[Any]:
+    """The next chunks, done with at once."""
+    chunks = runner.fleet.receive()
+    for _ in chunks:
+        runner.fleet.publish(weights)
+    return chunks
+
+
+def until(end: float, work: Callable[[], object]) -> None:
+    while time.perf_counter() < end:
+        work()
+
+
+def act_alone(words: tuple[str, str, dict[str, Any]], seconds: float, rank: int, pipe: Connection) -> None:
+    """An actor's process without a link."""
+    actor = RemoteActor(*words, rank)
+
+    def chunk() -> int:
+        count = actor.clock.steps
+        for _ in actor.steps(count, ENDLESS):
+            pass
+        return actor.end_chunk(count)[1]
+
+    chunk()
+    pipe.send("ready")
+    pipe.recv()
+    until(time.perf_counter() + WARM, chunk)
+    before, busy, began = actor.clock.steps, time.process_time(), time.perf_counter()
+    until(began + seconds, chunk)
+    steps, ended = actor.clock.steps - before, time.perf_counter()
+    pipe.send((steps / (ended - began), (time.process_time() - busy) / steps))
+
+
+def alone(plan: Plan, seconds: float) -> tuple[float, float]:
+    """The summed env steps per second of actors that run at once, each for itself; their processor time for a step."""
+    context, pipes, processes = multiprocessing.get_context("spawn"), [], []
+    words = (plan.algorithm, plan.env, plan.flat)
+    for rank in range(plan.options.actors):
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=act_alone, args=(words, seconds, rank, theirs), daemon=True))
+        processes[-1].start()
+        pipes.append(ours)
+    for pipe in pipes:
+        pipe.recv()
+    for pipe in pipes:
+        pipe.send("go")
+    speeds, costs = zip(*[pipe.recv() for pipe in pipes], strict=True)
+    for process in processes:
+        process.join()
+    return sum(speeds), statistics.mean(costs)
+
+
+def link(seconds: float, repeats: int) -> str:
+    """What the link leaves of the speed of actors alone; both sides take turns."""
+    rows = []
+    for actors in (1, 2):
+        plan = plan_of("impala", "CartPole-v1", actors=actors)
+        pairs = [(alone(plan, seconds), linked(plan, seconds)) for _ in range(repeats)]
+        one, other = (statistics.median(speed for speed, _ in side) for side in zip(*pairs, strict=True))
+        share = statistics.median(linked[0] / alone[0] for alone, linked in pairs)
+        costs = [1e6 * statistics.median(cost for _, cost in side) for side in zip(*pairs, strict=True)]
+        ideal = statistics.median(alone[1] / linked[1] for alone, linked in pairs)
+        rows.append((
+            actors, f"{one:,.0f}", f"{other:,.0f}", f"{100 * share:.0f} %", "≥ 90 %",
+            f"{costs[0]:.1f} and {costs[1]:.1f} µs", f"{100 * ideal:.0f} %",
+        ))  # fmt: skip
+    return table((
+        "actors", "alone, summed, steps/s", "over the link", "share (median of pairs)", "bar",
+        "an actor's processor time per step, alone and linked", "share by that",
+    ), rows)  # fmt: skip
+
+
+def runs(seconds: float, repeats: int) -> str:
+    """Whole runs with one and with two actors."""
+    rows = []
+    for name, (env, values, counts) in RUNS.items():
+        for several in (1, 2):
+            plan = plan_of(name, env, **values, **{counts: several})
+            found = [speed(plan, seconds) for _ in range(repeats)]
+            rows.append(
+                (name, env, several, f"{statistics.median(found):,.0f}", f"{min(found):,.0f} to {max(found):,.0f}")
+            )
+    return table(("algorithm", "environment", "actors or workers", "env steps/s (median)", "range"), rows)
+
+
+def slow(seconds: float, repeats: int) -> str:
+    """More actors for environments that take time; draws the picture."""
+    found: dict[str, list[float]] = {}
+    for name, (env, _) in SLOW.items():
+        for actors in ACTORS:
+            plan = plan_of("impala", env, actors=actors, num_envs=1, n_steps=20, threads=1)
+            found.setdefault(name, []).append(statistics.median(speed(plan, seconds) for _ in range(repeats)))
+    draw(found)
+    rows = [
+        (
+            actors,
+            *(
+                f"{speeds[at]:,.0f} ({100 * speeds[at] / (SLOW[name][1] * actors):.0f} %)"
+                for name, speeds in found.items()
+            ),
+        )
+        for at, actors in enumerate(ACTORS)
+    ]
+    return table(("actors", *(f"a step of {name}: env steps/s (of the most there can be)" for name in found)), rows)
+
+
+def draw(found: dict[str, list[float]]) -> None:
+    """Env steps per second over actors, beside what they would be without any cost."""
+    import matplotlib
+    from matplotlib import pyplot
+
+    matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "rlplug", "font.size": 9}
+    matplotlib.rcParams["font.sans-serif"] = ["DejaVu Sans"]
+    figure, axes = pyplot.subplots(figsize=(4.8, 3.0), layout="constrained")
+    for (name, speeds), color in zip(found.items(), ("C0", "C1"), strict=True):
+        axes.plot(ACTORS, speeds, "o-", color=color, label=f"a step of {name}")
+        axes.plot(ACTORS, [SLOW[name][1] * actors for actors in ACTORS], ":", color=color)
+    axes.set(xscale="log", yscale="log", xlabel="actors", ylabel="env steps/s", xticks=ACTORS)
+    axes.set_xticks(ACTORS, [str(actors) for actors in ACTORS])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(PICTURE, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def latency(seconds: float, repeats: int) -> str:
+    """How long weights take into another process, and what an env step costs in bytes and copies."""
+    plan = plan_of("impala", "CartPole-v1", actors=1)
+    runner = build(plan, Clock(ENDLESS))
+    assert isinstance(runner, Decoupled)
+    try:
+        while not (chunks := received(runner, runner.lane.agent.weights())):
+            pass
+        size = sum(array.nbytes for array in leaves(chunks[0].data))
+    finally:
+        runner.close()
+    weights = runner.lane.agent.weights()
+    shared = SharedWeights.like(weights)
+    seen = torch.zeros(1, dtype=torch.int64).share_memory_()
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=follow, args=(shared, dict(weights), seen), daemon=True)
+    process.start()
+    found = [one_way(shared, weights, seen, version) for version in range(1, 201)]
+    process.kill()
+    process.join()
+    steps = plan.chunk_steps * plan.options.num_envs
+    return table(("what", "measured"), [
+        ("weights from the learner into a process that waits", f"{1e6 * statistics.median(found[20:]):,.0f} µs"),
+        ("weights", f"{shared.memory.numel():,} bytes"),
+        ("a chunk", f"{steps} env steps, {size:,} bytes"),
+        ("bytes per env step in shared memory", f"{size / steps:.0f}"),
+        ("copies of an env step between the environment and the loss", "2: into the slot, into the rollout"),
+    ])  # fmt: skip
+
+
+def leaves(tree: Any) -> Iterable[Any]:
+    if isinstance(tree, dict):
+        return (leaf for part in tree.values() for leaf in leaves(part))
+    return [] if tree is None else [tree]
+
+
+def follow(shared: SharedWeights, weights: dict[str, Any], seen: torch.Tensor) -> None:
+    """Take over each version as soon as it is there, and say so."""
+    mark, versions = seen.numpy(), shared.versions.numpy()
+    while True:
+        if versions[1] != mark[0]:
+            mark[0] = shared.get(weights)
+
+
+def one_way(shared: SharedWeights, weights: Any, seen: torch.Tensor, version: int) -> float:
+    mark = seen.numpy()
+    time.sleep(0.001)
+    began = time.perf_counter()
+    shared.put(weights, version)
+    while mark[0] != version:
+        if time.perf_counter() > began + 60:
+            raise TimeoutError("nobody follows")
+    return time.perf_counter() - began
+
+
+PARTS: dict[str, tuple[str, Callable[[float, int], str]]] = {
+    "link": ("The process link beside actors alone", link),
+    "latency": ("What travels over the process link", latency),
+    "runs": ("One and two actors", runs),
+    "slow": ("More actors for slow environments", slow),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; all without")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long each measurement takes")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--note", default="", help="a sentence on the machine's state")
+    parser.add_argument("--write", action="store_true", help="into RESULTS.md")
+    chosen = parser.parse_args()
+    set_torch(1)
+    for name in chosen.parts or PARTS:
+        title, measure = PARTS[name]
+        command = f"`python bench/scale.py {name} --seconds {chosen.seconds:g} --repeats {chosen.repeats}`"
+        about = f"{machine()}; rlplug at {revision()}. {chosen.note}".strip()
+        text = f"## {title}\n\n{command}\n\n{measure(chosen.seconds, chosen.repeats)}\n\n{about}"
+        print(text, "\n", flush=True)
+        if chosen.write:
+            write_section(f"scale-{name}", text)
+
+
+if __name__ == "__main__":
+    main()

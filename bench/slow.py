@@ -1,0 +1,25 @@
+"""Environments whose step takes time and no processor, as simulators elsewhere do: what `scale.py` measures on."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar
+
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Array
+
+
+class Millisecond(Chain):
+    """A step of each environment takes a millisecond."""
+
+    seconds: ClassVar[float] = 0.001
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        time.sleep(self.seconds * self.num_envs)
+        return super().move(action)
+
+
+class TenMilliseconds(Millisecond):
+    """A step of each environment takes ten milliseconds."""
+
+    seconds: ClassVar[float] = 0.01
