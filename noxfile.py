@@ -95,11 +95,18 @@ def tests_envs(session: nox.Session) -> None:
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])
 def tests_cli(session: nox.Session) -> None:
     """Test rlplug-cli and what only all four packages together can show: films, ONNX, Optuna, TensorBoard among it."""
-    tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
-    envs, cli = "rlplug-envs[atari,minatar,minigrid,multiagent]", "rlplug-cli[video,onnx,tune,notebook,tensorboard]"
-    install(session, (*PACKAGES[:2], envs, cli), *tools, *PYTEST)
+    install_cli(session)
     with timed(session, checks):
         session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
+def pages(session: nox.Session) -> None:
+    """Run every command that a page shows, those of long pages too, which `tests-cli` leaves out (ten minutes)."""
+    install_cli(session)
+    session.env["RLPLUG_ALL_PAGES"] = "1"
+    with timed(session, checks):
+        session.run("pytest", "tests/cli/test_docs.py", *PARALLEL, *session.posargs)
 
 
 @nox.session(reuse_venv=False, requires=["build"])

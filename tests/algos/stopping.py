@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlplug_algos.many_agents import independent, mappo, self_play
 from rlplug_algos.off_policy import cql, crossq, ddpg, iql, sac, sac_discrete, td3, tqc
 from rlplug_algos.policy_gradient import a2c, acer, acer_continuous, acktr, appo, impala, ppo, trpo, vpg
 from rlplug_algos.value import c51, dqn, iqn, nstep_q, qrdqn, r2d2, vqn, vsarsa
@@ -29,7 +30,7 @@ from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.run import Run, plan_of, resume, train
-from rlplug_core.testing import envs, panels
+from rlplug_core.testing import envs, panels, worlds
 
 
 class Stop:
@@ -178,6 +179,24 @@ class R2D2(Counted, r2d2.R2D2):
     pass
 
 
+class MAPPO(Counted, mappo.MAPPO):
+    pass
+
+
+class Independent(independent.Independent):
+    def update(self, batch: Any, clock: Clock) -> Any:
+        result = super().update(batch, clock)
+        Stop.count("update")
+        return result
+
+
+class SelfPlay(self_play.SelfPlay):
+    def update(self, batch: Any, clock: Clock) -> Any:
+        result = super().update(batch, clock)
+        Stop.count("update")
+        return result
+
+
 #: Rows of evaluation, whose steps do not count; training uses fewer.
 EVALUATION = 6
 
@@ -186,7 +205,7 @@ class CountedSteps:
     """Counts its steps, unless it is the environment of the evaluation."""
 
     def step(self, action: Any) -> Any:
-        if self.spec.num_envs != EVALUATION:  # type: ignore[attr-defined]
+        if self.spec.num_envs not in (EVALUATION, 2 * EVALUATION):  # type: ignore[attr-defined]
             Stop.count("step")
         return super().step(action)  # type: ignore[misc]
 
@@ -212,6 +231,10 @@ class MaskedDials(CountedSteps, panels.MaskedDials):
 
 
 class Panel(CountedSteps, panels.Panel):
+    pass
+
+
+class Dilemma(CountedSteps, worlds.Dilemma):
     pass
 
 
@@ -435,6 +458,15 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "cql-offline": ("CQL", "Continuous", {**OFFLINE, "n_action_samples": 3}, [("update", 62)]),
     "iql-offline": ("IQL", "Continuous", {**OFFLINE, "net.normalize_obs": True}, [("update", 1), ("update", 62)]),
     "iql-warm": ("IQL", "Continuous", {**WITHOUT_RANDOM, "dataset": RECORDED}, [("update", 62)]),
+    "mappo": ("MAPPO", "Dilemma", {"num_envs": 2, "n_steps": 15, "net.hidden": [8]}, [("update", 7), ("step", 139)]),
+    "independent": (
+        "Independent", "Dilemma", {"num_envs": 2, "agent": ["row=dqn:learning_starts=32,batch_size=8", "column=ppo"]},
+        [("update", 62), ("step", 139)],
+    ),
+    "self-play": (
+        "SelfPlay", "Dilemma", {"num_envs": 4, "snapshot_every": 160, "swap_every": 96, "player": "ppo:n_steps=15"},
+        [("update", 7), ("step", 101)],
+    ),
     "per-dqn-offline": (
         "DQN", "Chain", {**OFFLINE, "priority.alpha": 0.6, "n_step": 3, "dataset": CHAIN}, [("update", 62)],
     ),

@@ -17,6 +17,7 @@ NAMES: dict[str, dict[str, object]] = {
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete"), SMALL),
     "iql": SMALL, "cql": {**SMALL, "n_action_samples": 2},
     "qrdqn": {**SMALL, "n_quantiles": 8},
+    "mappo": {"n_epochs": 3}, "independent": {}, "self-play": {},
     "r2d2": {**SMALL, "sequence_length": 6, "burn_in": 2, "recurrent_hidden_size": 8, "n_step": 3},
     "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 16, "n_steps": 32, "batch_size": 64, "n_epochs": 3},
 }  # fmt: skip

@@ -170,13 +170,15 @@ def test_a_resumed_run_has_the_same_levels_to_the_bit(
 @pytest.mark.parametrize("kind", PROCESSES)
 def test_workers_in_processes_get_them_and_keep_them(kind: str, tmp_path: Path) -> None:
     algorithm, options = PROCESSES[kind]
-    run = trained(tmp_path, algorithm, **options, controller=[f"{HERE}:Stages:episodes=40"])
-    found = run.episodes()
+    run, steps = trained(tmp_path, algorithm, **options, controller=[f"{HERE}:Stages:episodes=40"]), 2000
+    while (found := run.episodes())["info/level"].max() <= 3 and steps < 30_000:  # workers are told in their own time
+        steps += 600
+        resume(run, total_timesteps=steps, hooks=False)
     assert set(found["info/changes"]) == {0.0}
     reached = found["info/level"].max()
     assert reached > 3
     assert set(found["workers"][found["info/level"] > 2]) == {0, 1}
-    resume(run, total_timesteps=2600, hooks=False)
+    resume(run, total_timesteps=steps + 600, hooks=False)
     later = run.episodes()["info/level"][len(found["steps"]) + 4 :]  # those that ran are played to their end
     assert later.min() >= reached - 1
 

@@ -44,6 +44,11 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
 
+#: Pages whose commands take half a minute or more; `nox -s pages` has the time for them.
+LONG_PAGES = {"walk-through", "tune", "mlflow", "atari", "compare", "environments", "own-environment", "export"}
+#: Set where they are to be run too.
+ALL_PAGES = "RLPLUG_ALL_PAGES"
+
 #: The section of the README whose plugins are installed and run in `tests/ecosystem`, where an environment is to spare.
 PLUGINS = "## As a plugin"
 #: Commands that are not run here, and why.
@@ -225,6 +230,8 @@ def pattern_of(line: str) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_shows_runs(page: Path, warm: Path, with_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the README shows runs as its reader types it; the commands of the other pages in forks of one process."""
+    if page.stem in LONG_PAGES and ALL_PAGES not in os.environ:
+        pytest.skip("`nox -s pages` has the time for it")
     if page.stem != "README":
         monkeypatch.setenv(WARM, str(warm))
     if page.stem not in MIRRORED:

@@ -19,7 +19,7 @@ import pytest
 
 from rlplug_cli.mlflow import hook as tracking
 from rlplug_cli.mlflow.mirror import Mirror
-from rlplug_cli.mlflow.sender import Sender
+from rlplug_cli.mlflow.sender import NICE, Sender
 from rlplug_core.plugins import Hooks
 from rlplug_core.runs.directory import RunDirectory
 from tests.waiting import until
@@ -63,6 +63,9 @@ def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[.
     sender = tracking._senders[run.path]
     until(lambda: state(run.path).get("cursor") == 11)
     assert sender.process.poll() is None
+    assert psutil.Process(sender.process.pid).nice() == NICE
+    session = Path(f"/proc/{sender.process.pid}/autogroup")
+    assert not session.exists() or session.read_text().endswith(f" nice {NICE}\n")
     run.points(5, start=10)
     run.end()
     tracking.rlplug_run_end(hooks)

@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 
 from rlplug_core.acting.random_agent import RandomAgent
+from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.clock import Clock
-from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
+from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.evaluate import Evaluation, evaluate
+from rlplug_core.nets.actions import parts
 from rlplug_core.plugins.envs import make_env
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Step
 from rlplug_envs.agents import Agents
 from rlplug_envs.games import Parallel, Turns
+from rlplug_envs.vector import row_seed
+from rlplug_envs.wrappers.opponents import RandomOpponents
 from tests.envs.games import Dilemma, Leaving, in_turns
 
 WORLDS = ["mpe2.simple_spread", "classic.tictactoe", "classic.connect_four_v3", "classic.rps", "tests.envs.games"]
@@ -194,6 +198,72 @@ def test_wrong_names_are_answered_with_what_to_type() -> None:
         make_env("pettingzoo/tests.envs.games", 1, {"round": 3})
 
 
-def test_agents_with_other_spaces_are_refused_in_words() -> None:
-    with pytest.raises(BadEnv, match="listener_0"):
-        make_env("pettingzoo/mpe2.simple_speaker_listener", 1)
+def test_agents_with_different_spaces_have_a_part_of_their_own() -> None:
+    """A speaker that sees the goal and says a letter, a listener that hears it and moves: beside PettingZoo itself."""
+    from mpe2 import simple_speaker_listener_v4
+
+    env = make_env("pettingzoo/mpe2.simple_speaker_listener", 1)
+    assert env.spec.kinds == env.spec.agents == ("speaker_0", "listener_0")
+    assert parts(env.spec.action)[1].columns == slice(1, 2)
+    world = simple_speaker_listener_v4.parallel_env()
+    seen, _ = world.reset(seed=row_seed(7, 0))
+    now = env.reset(7)
+    for said, moved in [(0, 3), (2, 1), (1, 4), (0, 0)]:
+        for row, agent in enumerate(env.spec.agents):
+            assert np.array_equal(now.obs[agent][row], np.float32(seen[agent]))
+        # What a row says of the other's part is not asked for.
+        now = env.step(np.array([[said, 2], [1, moved]], np.float32))
+        seen, rewards, *_ = world.step({"speaker_0": said, "listener_0": moved})
+        assert now.reward.tolist() == [np.float32(rewards[agent]) for agent in env.spec.agents]
+
+
+def test_worlds_with_different_agents_go_on_to_the_same_bits() -> None:
+    env, other = (make_env("pettingzoo/mpe2.simple_speaker_listener", 2) for _ in range(2))
+    env.reset(4)
+    actions = np.random.default_rng(0).integers(0, 3, (40, 4, 2)).astype(np.float32)
+    for action in actions[:17]:
+        env.step(action)
+    other.load_state_dict(env.state_dict())
+    for action in actions[17:]:
+        now, then = env.step(action), other.step(action)
+        assert str(now.obs) == str(then.obs)
+        assert np.array_equal(now.reward, then.reward)
+        assert now.episodes == then.episodes
+
+
+def test_one_policy_for_different_agents_is_refused_with_the_way_out() -> None:
+    spec = make_env("pettingzoo/mpe2.simple_speaker_listener", 1).spec
+    with pytest.raises(UsageError, match=r"different spaces, and Algorithm takes all for one; use independent"):
+        Algorithm(spec, None, Context(Seeds(0)))
+
+
+def against_chance(worlds: int) -> RandomOpponents:
+    return RandomOpponents(make_env("pettingzoo/classic.connect_four", worlds))
+
+
+def test_opponents_take_every_seat_but_one_and_keep_to_the_rules() -> None:
+    env = against_chance(4)
+    assert (env.spec.num_envs, env.spec.agents) == (4, ())
+    found = evaluate(RandomAgent(env.spec.action, Seeds(0)), env, 1, Clock(1))
+    assert sorted(set(found.returns)) in ([-1.0, 1.0], [-1.0], [1.0])
+    assert min(found.lengths) >= 2
+    assert found.episodes == 4
+
+
+def test_a_game_against_opponents_goes_on_to_the_same_bits() -> None:
+    env, other, agent = against_chance(3), against_chance(3), RandomAgent(against_chance(3).spec.action, Seeds(0))
+    now, clock = env.reset(4), Clock(1)
+    for _ in range(13):
+        now = env.step(agent.act(now.obs, now.is_first, None, clock).action)
+    other.load_state_dict(env.state_dict())
+    for _ in range(40):
+        action = agent.act(now.obs, now.is_first, None, clock).action
+        now, then = env.step(action), other.step(action)
+        assert str(now.obs) == str(then.obs)
+        assert np.array_equal(now.reward, then.reward)
+        assert now.episodes == then.episodes
+
+
+def test_opponents_need_others() -> None:
+    with pytest.raises(UsageError, match="has not several agents with the same spaces"):
+        RandomOpponents(make_env("CartPole-v1", 1))

@@ -214,6 +214,11 @@ class Algorithm(nn.Module, Generic[B]):
                 )
 
     def _check_spaces(self) -> None:
+        if self.spec.kinds:
+            raise UsageError(
+                f"the agents of {self.spec.id} have different spaces, and {type(self).__name__} takes all for one; use "
+                "independent, which has an algorithm for each: 'rlplug info independent'"
+            )
         kind = type(self.spec.action).__name__
         if self.actions and kind not in self.actions:
             needed = ", ".join(self.actions[:-1]) + " or " * (len(self.actions) > 1) + self.actions[-1]

@@ -7,9 +7,10 @@ is gone before that, waits for its turn or has yet to come holds no transition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
@@ -27,6 +28,10 @@ Make: TypeAlias = Callable[[], Game]
 class Agents:
     """`num_envs` worlds with the same agents; `spec.num_envs` is the number of rows.
 
+    Agents may differ in their spaces. Then observations and actions are Dicts with a part for each kind of agent, named
+    after the first of that kind, and `spec.kinds` says which part is a row's own; of the others it is told nothing, and
+    whatever it does in them is not asked for.
+
     Args:
         make: builds one world; called once per world.
         num_envs: how many worlds.
@@ -34,7 +39,7 @@ class Agents:
         inexact: why its state cannot be captured, "" where it can; None finds out with `capture.self_test`.
 
     Raises:
-        BadEnv: the agents' spaces differ.
+        BadEnv: the agents' spaces differ, and their masks are in `info`.
     """
 
     def __init__(self, make: Make, num_envs: int, id: str, inexact: str | None = None) -> None:
@@ -44,14 +49,18 @@ class Agents:
         names = self._games[0].agents
         self.agents = names * num_envs
         opening = self._games[0].reset(0)
-        self.action_space, self._view = _view(self._games[0], opening, id)
+        self._kinds = _kinds(self._games[0])
+        self.action_space, self._view = _view(self._games[0], self._kinds, opening, id)
         view, rows = self._view, len(self.agents)
-        self.spec = Spec(view.obs, view.action, rows, id, inexact, agents=self.agents)
+        kinds = tuple(self._kinds[agent] for agent in self.agents) if self._kinds else ()
+        self.spec = Spec(view.obs, view.action, rows, id, inexact, agents=self.agents, kinds=kinds)
         self._rows = [{name: n * len(names) + place for place, name in enumerate(names)} for n in range(num_envs)]
         self._in_turns = not isinstance(self._games[0], Parallel)
         self._obs = allocate(view.obs, rows)
-        if MASK in (self._obs if isinstance(self._obs, dict) else ()):
-            self._obs[MASK][:] = 1  # of rows that have seen nothing yet
+        for agent in names:
+            own = self._own(self._obs, agent)
+            if isinstance(own, dict) and MASK in own:
+                own[MASK][:] = 1  # of rows that have seen nothing yet
         self._first, self._over = np.ones(rows, np.bool_), np.zeros(rows, np.bool_)
         self._totals, self._lengths = np.zeros(rows), np.zeros(rows, np.int64)
         self._show: Show | None = None
@@ -82,7 +91,7 @@ class Agents:
             valid=valid, episodes=episodes, ended=False, count=0,
         )  # fmt: skip
         for number, (game, at) in enumerate(zip(self._games, self._rows, strict=True)):
-            seen = game.step({agent: _plain(one_of(choices, at[agent])) for agent in game.turn})
+            seen = game.step({agent: _plain(one_of(self._own(choices, agent), at[agent])) for agent in game.turn})
             for agent, one in seen.items():
                 self._take(now, at[agent], one, episodes)
             self._see(number, False)
@@ -127,17 +136,23 @@ class Agents:
         self._first[rows], self._over[rows], self._totals[rows], self._lengths[rows] = True, False, 0.0, 0
         for agent, one in seen.items():
             row = self._rows[number][agent]
-            check_shape(self._view.body(tree_map(lambda part: part[:1], self._obs)), one.obs, self.spec.id)
+            own = tree_map(lambda part: part[:1], self._own(self._obs, agent))
+            check_shape(self._view.body(own), one.obs, self.spec.id)
             self._totals[row] += one.reward
             self._write(row, one, False)
         self._see(number, True)
 
     def _write(self, row: int, one: Seen, ended: bool) -> None:
-        write(self._view.body(self._obs), row, one.obs)
+        own = self._own(self._obs, self.agents[row])
+        write(self._view.body(own), row, one.obs)
         if self._view.masked:
-            self._obs[MASK][row] = self._view.mask(one.info, ended)
-        if isinstance(self._obs, dict) and MASK in self._obs and not self._obs[MASK][row].any():
-            self._obs[MASK][row] = 1  # nothing is left to be done: whatever is chosen is not asked for
+            own[MASK][row] = self._view.mask(one.info, ended)
+        if isinstance(own, dict) and MASK in own and not own[MASK][row].any():
+            own[MASK][row] = 1  # nothing is left to be done: whatever is chosen is not asked for
+
+    def _own(self, tree: Any, agent: str) -> Any:
+        """The part of observations or actions that is an agent's own."""
+        return tree[self._kinds[agent]] if self._kinds else tree
 
     def _turn(self) -> Array | None:
         """Return who acts next, [N]; None where all do."""
@@ -193,19 +208,34 @@ class Agents:
             game.env.close()
 
 
-def _view(game: Game, opening: dict[str, Seen], id: str) -> tuple[Space, View]:
-    """The action space that all agents share, and how they see the world.
+def _kinds(game: Game) -> dict[str, str]:
+    """The first agent that has the same spaces, by agent; empty where all have the same."""
+    found: dict[str, str] = {}
+    for agent in game.agents:
+        own = _spaces(game, agent)
+        found[agent] = next((kind for kind in found.values() if _spaces(game, kind) == own), agent)
+    return found if len(set(found.values())) > 1 else {}
+
+
+def _spaces(game: Game, agent: str) -> tuple[Space, Space]:
+    return game.env.observation_space(agent), game.env.action_space(agent)
+
+
+def _view(game: Game, kinds: Mapping[str, str], opening: dict[str, Seen], id: str) -> tuple[Space, View]:
+    """The action space, of all kinds side by side, and how agents see the world.
 
     Raises:
-        BadEnv: their spaces differ.
+        BadEnv: their spaces differ, and their masks are in `info`.
     """
-    first, *others = game.agents
-    own = game.env.observation_space(first), game.env.action_space(first)
-    for agent in others:
-        if (game.env.observation_space(agent), game.env.action_space(agent)) != own:
-            raise BadEnv(f"{id}: the spaces of '{agent}' are not those of '{first}', as those of all agents must be")
     info = next(iter(opening.values())).info
-    return own[1], View(*own, info, id)
+    if not kinds:
+        obs, action = _spaces(game, game.agents[0])
+        return action, View(obs, action, info, id)
+    if MASK in info:
+        raise BadEnv(f"{id}: its agents' spaces differ, so put '{MASK}' beside the observation, and not into info")
+    pairs = {kind: _spaces(game, kind) for kind in dict.fromkeys(kinds.values())}
+    actions = spaces.Dict([(kind, action) for kind, (_, action) in pairs.items()])
+    return actions, View(spaces.Dict({kind: obs for kind, (obs, _) in pairs.items()}), actions, {}, id)
 
 
 def _plain(action: object) -> object:

@@ -77,7 +77,7 @@ class Plan:
         """
         learner: type[Any] = find_algorithm(algorithm)
         names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
-        if clash := names & own:
+        if clash := (names | {"algorithm", "env"}) & own:
             raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")
         values, arguments, eval_arguments = parted(values)
         source = source_of(env, arguments)

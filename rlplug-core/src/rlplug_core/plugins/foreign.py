@@ -151,7 +151,9 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
     missing = [part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None]
     if missing:
         raise PluginError(f"'{name}' made no rlplug environment: it has no {', '.join(map(repr, missing))}")
+    agents = len(set(getattr(env.spec, "agents", ()))) or 1  # of many agents in one world each has a row
     found = getattr(env.spec, ROWS, num_envs)
+    found = found // agents if found else found
     if num_envs is not None and found != num_envs:
         raise UsageError(
             f"'{name}' made {found} environments where {num_envs} were asked for; give the function a parameter "

@@ -1,0 +1,1 @@
+"""Algorithms for many agents in one world."""

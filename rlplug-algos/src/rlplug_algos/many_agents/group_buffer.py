@@ -1,0 +1,54 @@
+"""The buffers of groups of agents behind one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import rlplug_core as rl
+from rlplug_algos.many_agents.groups import Group
+from rlplug_algos.many_agents.rows import step_of
+from rlplug_core.protocols import SupportsRestart
+
+
+class GroupsBuffer:
+    """Hands each group's buffer the rows of its agents; its batches are pairs of a group's name and its batch."""
+
+    def __init__(self, groups: tuple[Group, ...], buffers: dict[str, rl.Buffer[Any]]) -> None:
+        self.groups, self.buffers = groups, buffers
+
+    def add(self, step: rl.Step, source: int = 0) -> None:
+        for group in self.groups:
+            self.buffers[group.name].add(part_of(step, group), source)
+
+    def batches(self, clock: rl.Clock) -> Iterator[tuple[str, Any]]:
+        for name, buffer in self.buffers.items():
+            for batch in buffer.batches(clock):
+                yield name, batch
+
+    def feedback(self, batch: tuple[str, Any], result: rl.Result) -> None:
+        name, own = batch
+        self.buffers[name].feedback(own, result)
+
+    def restart(self) -> None:
+        for buffer in self.buffers.values():
+            if isinstance(buffer, SupportsRestart):
+                buffer.restart()
+
+    def state_dict(self) -> rl.State:
+        return {name: buffer.state_dict() for name, buffer in self.buffers.items()}
+
+    def load_state_dict(self, state: rl.State) -> None:
+        for name, buffer in self.buffers.items():
+            buffer.load_state_dict(state[name])
+
+
+def part_of(step: rl.Step, group: Group) -> rl.Step:
+    """The rows of a group's agents, as their algorithm knows them."""
+    own, prefix = step_of(step, group.rows(len(step.valid))), f"{group.name}/"
+    return replace(
+        own, obs=group.part(own.obs), action=group.own(own.action), next_obs=group.part(own.next_obs),
+        extras={key.removeprefix(prefix): one for key, one in own.extras.items() if key.startswith(prefix)},
+        recurrent_state=own.recurrent_state and own.recurrent_state[group.name],
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Groups of agents: which rows of a world belong to each, and what an algorithm gets to see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cache, cached_property
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+import rlplug_core as rl
+from rlplug_core.nets.actions import dtype_of, parts, shape_of
+
+
+@dataclass(frozen=True)
+class Group:
+    """Agents that share a learner.
+
+    Attributes:
+        name: what metrics call it.
+        algorithm: `NAME`, or `NAME:option=value,…`.
+        spec: the spaces of its agents; `num_envs` counts its rows.
+        places: which agents of a world belong to it, as their numbers.
+        agents: how many agents a world has.
+        kind: the part of observations and actions that is its agents' own; empty where all are alike.
+        action: the action space of all.
+    """
+
+    name: str
+    algorithm: str
+    spec: rl.Spec
+    places: tuple[int, ...]
+    agents: int
+    kind: str
+    action: Any
+
+    def rows(self, num_envs: int) -> rl.Array:
+        """The numbers of its rows among `num_envs`, worlds side by side."""
+        return _rows(self.places, self.agents, num_envs)
+
+    def part(self, obs: rl.Obs) -> rl.Obs:
+        """The part of observations that its agents see."""
+        return obs[self.kind] if self.kind else obs
+
+    def own(self, action: rl.Array) -> rl.Array:
+        """The part of actions [B, ...] that is its agents' own."""
+        if not self.kind:
+            return action
+        space = self.spec.action
+        return action[:, self._columns].reshape(len(action), *shape_of(space)).astype(dtype_of(space))
+
+    def put(self, action: rl.Array, rows: rl.Array, own: rl.Array) -> None:
+        """Write the actions of its rows among those of all."""
+        if self.kind:
+            action[rows, self._columns] = own.reshape(len(rows), -1)
+        else:
+            action[rows] = own
+
+    @cached_property
+    def _columns(self) -> slice:
+        columns = [part.columns for part in parts(self.action) if part.keys[0] == self.kind]
+        return slice(columns[0].start, columns[-1].stop)
+
+
+@cache
+def _rows(places: tuple[int, ...], agents: int, num_envs: int) -> rl.Array:
+    return np.flatnonzero(np.isin(np.arange(num_envs) % agents, places))
+
+
+def groups(spec: rl.Spec, words: Iterable[str], separate: bool) -> tuple[Group, ...]:
+    """The groups of a world's agents.
+
+    Args:
+        spec: of the environment; without many agents, all rows are one agent's.
+        words: `NAME=ALGORITHM[:option=value,…]`, also several with commas between; the first that fits an agent counts.
+        separate: whether each agent has a group of its own.
+
+    Raises:
+        UsageError: an agent has no algorithm, or a name fits no agent.
+    """
+    names = tuple(dict.fromkeys(spec.agents)) or ("agent",)
+    kinds = dict(zip(spec.agents, spec.kinds, strict=False))
+    rules = list(_rules(words, names))
+    members: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        found = next((rule for rule in rules if _fits(name, rule[0])), None)
+        if found is None:
+            raise rl.UsageError(f"agent '{name}' of {spec.id} has no algorithm; add --agent '{name}=ppo'")
+        members.setdefault((*found, kinds.get(name, ""), name if separate else ""), []).append(name)
+    return tuple(_group(spec, names, algorithm, kind, own) for (_, algorithm, kind, _), own in members.items())
+
+
+def _group(spec: rl.Spec, names: tuple[str, ...], algorithm: str, kind: str, own: list[str]) -> Group:
+    inner = replace(spec, obs=spec.obs[kind], action=spec.action[kind], kinds=()) if kind else spec  # type: ignore[index]
+    worlds = spec.num_envs // len(names)
+    inner = replace(inner, num_envs=worlds * len(own), agents=tuple(own) * worlds if spec.agents else ())
+    places = tuple(names.index(name) for name in own)
+    return Group(
+        name=_called(own, len(names)), algorithm=algorithm, spec=inner, places=places, agents=len(names), kind=kind,
+        action=spec.action,
+    )  # fmt: skip
+
+
+def _called(own: list[str], agents: int) -> str:
+    """The name of an agent, what the names of several begin with, or `all`."""
+    if len(own) == agents > 1:
+        return "all"
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*own, strict=False))
+    return own[0] if len(own) == 1 else "".join(letters[0] for letters in alike).rstrip("_") or "+".join(own)
+
+
+def _rules(words: Iterable[str], names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Pairs of an agent's name, perhaps with `*`, and what it learns by."""
+    found: list[list[str]] = []
+    for piece in ",".join(words).split(","):
+        name, equals, algorithm = piece.partition("=")
+        options = bool(found) and ":" in found[-1][1]
+        if equals and any(_fits(agent, name.strip()) for agent in names):
+            found.append([name.strip(), algorithm.strip()])
+        elif options or (found and not equals):
+            found[-1][1] += f",{piece}"
+        else:
+            raise rl.UsageError(f"--agent '{piece}' names no agent; there are {', '.join(names)}")
+    return ((name, algorithm) for name, algorithm in found)
+
+
+def _fits(agent: str, name: str) -> bool:
+    """Return whether a name means an agent: its own, a pattern, or its own without the number."""
+    return fnmatchcase(agent, name) or fnmatchcase(agent, f"{name}_*")

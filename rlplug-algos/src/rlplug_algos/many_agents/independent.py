@@ -1,0 +1,116 @@
+"""Independent learners (Tan, 1993): each agent, or each group of agents, learns by an algorithm of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+import rlplug_core as rl
+from rlplug_algos.many_agents.group_buffer import GroupsBuffer
+from rlplug_algos.many_agents.groups import Group, groups
+from rlplug_algos.many_agents.rows import some
+from rlplug_core.config.options import Repeated
+from rlplug_core.nets.actions import dtype_of, shape_of
+from rlplug_core.plugins.learners import learner_of
+from rlplug_core.protocols import SupportsFinish
+
+
+@dataclass(frozen=True)
+class IndependentConfig(rl.Config):
+    """Options of independent learners."""
+
+    agent: Repeated = ("*=ppo",)  # who learns by what, NAME=ALGORITHM[:option=value,…]; * stands for any letters
+    separate: bool = False  # weights for each agent, where a name stands for several
+
+
+class Independent:
+    """Several learners in one world; each sees the rows of its agents, and takes the others for a part of the world."""
+
+    Config = IndependentConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+
+    def __init__(self, spec: rl.Spec, config: IndependentConfig, context: rl.Context) -> None:
+        self.groups = groups(spec, config.agent, config.separate)
+        self.learners = {
+            group.name: learner_of(group.algorithm, group.spec, replace(context, seeds=context.seeds.child(group.name)))
+            for group in self.groups
+        }
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> GroupsAgent:
+        return GroupsAgent(self.groups, {name: one.agent(rank, ranks) for name, one in self.learners.items()})
+
+    def buffer(self) -> GroupsBuffer:
+        return GroupsBuffer(self.groups, {name: one.buffer() for name, one in self.learners.items()})
+
+    def update(self, batch: tuple[str, Any], clock: rl.Clock) -> rl.Result:
+        """Let a group's learner learn from its batch; the names of metrics end with the group's."""
+        name, own = batch
+        result = self.learners[name].update(own, clock)
+        return rl.Result({f"{metric}/{name}": value for metric, value in result.metrics.items()}, result.priority)
+
+    def finish(self, clock: rl.Clock) -> None:
+        for learner in self.learners.values():
+            if isinstance(learner, SupportsFinish):
+                learner.finish(clock)
+
+    def state_dict(self) -> rl.State:
+        return {name: learner.state_dict() for name, learner in self.learners.items()}
+
+    def load_state_dict(self, state: rl.State) -> None:
+        for name, learner in self.learners.items():
+            learner.load_state_dict(state[name])
+
+
+class GroupsAgent:
+    """Asks the agent of each group about its rows."""
+
+    def __init__(self, groups: tuple[Group, ...], agents: dict[str, rl.Agent]) -> None:
+        self.groups, self.agents = groups, agents
+
+    def weights(self) -> rl.State:
+        return {name: agent.weights() for name, agent in self.agents.items()}
+
+    def initial(self, num_envs: int) -> rl.RecurrentState:
+        memories = {group.name: self.agents[group.name].initial(len(group.rows(num_envs))) for group in self.groups}
+        return self._spread(memories, num_envs)
+
+    def act(
+        self, obs: rl.Obs, is_first: rl.Array, recurrent_state: rl.RecurrentState, clock: rl.Clock, explore: bool = True
+    ) -> rl.Act:
+        num_envs, memories, extras = len(is_first), dict[str, Any](), dict[str, rl.Array]()
+        space = self.groups[0].action
+        action = np.zeros((num_envs, *shape_of(space)), dtype_of(space))
+        for group in self.groups:
+            rows = group.rows(num_envs)
+            before = recurrent_state and some(recurrent_state[group.name], rows)
+            one = self.agents[group.name].act(some(group.part(obs), rows), is_first[rows], before, clock, explore)
+            group.put(action, rows, one.action)
+            memories[group.name] = one.recurrent_state
+            extras |= {f"{group.name}/{key}": _among(value, rows, num_envs) for key, value in one.extras.items()}
+        return rl.Act(action, self._spread(memories, num_envs), extras)
+
+    def _spread(self, memories: dict[str, Any], num_envs: int) -> rl.RecurrentState:
+        """Memories of groups, each with a row for everyone; None where none remembers anything."""
+        if all(memory is None for memory in memories.values()):
+            return None
+        rows = {group.name: group.rows(num_envs) for group in self.groups}
+        return {
+            name: rl.tree_map(lambda leaf, rows=rows[name]: _among(leaf, rows, num_envs), memory)
+            for name, memory in memories.items()
+        }
+
+    def state_dict(self) -> rl.State:
+        return {name: agent.state_dict() for name, agent in self.agents.items()}
+
+    def load_state_dict(self, state: rl.State) -> None:
+        for name, agent in self.agents.items():
+            agent.load_state_dict(state[name])
+
+
+def _among(value: rl.Array, rows: rl.Array, num_envs: int) -> rl.Array:
+    """Rows of a group among zeros for all others."""
+    found = np.zeros((num_envs, *value.shape[1:]), value.dtype)
+    found[rows] = value
+    return found

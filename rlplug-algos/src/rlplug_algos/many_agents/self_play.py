@@ -1,0 +1,107 @@
+"""Self-play against past versions of oneself (Bansal et al., 2018, arXiv:1710.03748), with an Elo rating (1978)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import rlplug_core as rl
+from rlplug_algos.many_agents.league import League
+from rlplug_algos.many_agents.seats import SeatBuffer, Seats
+from rlplug_core.plugins.learners import learner_of
+from rlplug_core.protocols import SupportsFinish
+from rlplug_core.types import tree_where
+
+
+@dataclass(frozen=True)
+class SelfPlayConfig(rl.Config):
+    """Options of self-play."""
+
+    player: str = "ppo"  # what it learns by, NAME or NAME:option=value,…
+    snapshot_every: rl.Count = 20_000  # env steps after which the present weights become a past version
+    swap_every: rl.Count = 4_000  # env steps that an opponent stays
+    window: rl.Count = 10  # how many past versions are kept
+    past: rl.Share = 0.5  # chance that an opponent is a past version, and not the present weights
+
+
+class SelfPlay:
+    """One learner in one seat of each world; all other seats are taken by an opponent, of which it does not learn.
+
+    World n is played from seat n, so that every seat is learned where there are as many worlds. The opponent is the
+    learner itself or one of its past versions. Each episode moves the learner's rating by Elo's rule; a past version
+    keeps the rating that it had.
+    """
+
+    Config = SelfPlayConfig
+    runners: ClassVar[tuple[str, ...]] = ("sync",)
+
+    def __init__(self, spec: rl.Spec, config: SelfPlayConfig, context: rl.Context) -> None:
+        self.seats = Seats(spec)
+        own = replace(spec, num_envs=len(self.seats.rows), agents=())
+        self.learner = learner_of(config.player, own, context)
+        self.opponent = learner_of(config.player, own, replace(context, seeds=context.seeds.child("opponent")))
+        self.league = League(config.window, config.past, context.seeds.child("league").generator())
+        self.config = config
+
+    def agent(self, rank: int = 0, ranks: int = 1) -> SelfPlayAgent:
+        return SelfPlayAgent(self, self.learner.agent(rank, ranks), self.opponent.agent(rank, ranks))
+
+    def buffer(self) -> SeatBuffer:
+        return SeatBuffer(self.seats, self.learner.buffer(), self.league)
+
+    def update(self, batch: Any, clock: rl.Clock) -> rl.Result:
+        result = self.learner.update(batch, clock)
+        return rl.Result({**result.metrics, "rating/elo": self.league.rating}, result.priority)
+
+    def finish(self, clock: rl.Clock) -> None:
+        if isinstance(self.learner, SupportsFinish):
+            self.learner.finish(clock)
+
+    def state_dict(self) -> rl.State:
+        return {"learner": self.learner.state_dict(), "league": self.league.state_dict()}
+
+    def load_state_dict(self, state: rl.State) -> None:
+        self.learner.load_state_dict(state["learner"])
+        self.league.load_state_dict(state["league"])
+
+
+class SelfPlayAgent:
+    """Acts for the learner in its seats and for the opponent in all others; evaluated, it has every seat."""
+
+    def __init__(self, learner: SelfPlay, own: rl.Agent, opponent: rl.Agent) -> None:
+        self.league, self.config, self.seats = learner.league, learner.config, learner.seats
+        self.own, self.opponent = own, opponent
+
+    def weights(self) -> rl.State:
+        return self.own.weights()
+
+    def initial(self, num_envs: int) -> rl.RecurrentState:
+        memory = self.own.initial(num_envs)
+        self.opponent.initial(num_envs)
+        return memory
+
+    def act(
+        self, obs: rl.Obs, is_first: rl.Array, recurrent_state: rl.RecurrentState, clock: rl.Clock, explore: bool = True
+    ) -> rl.Act:
+        if not explore or self.seats.agents == 1:
+            return self.own.act(obs, is_first, recurrent_state, clock, explore)
+        self.league.keep(self.own.weights(), clock.steps, self.config.snapshot_every)
+        self.league.choose(self.opponent.weights(), clock.steps, self.config.swap_every)
+        mine = self.own.act(obs, is_first, recurrent_state, clock)
+        if self.league.opponent is None:
+            return mine
+        theirs = self.opponent.act(obs, is_first, recurrent_state, clock)
+        chosen: Any = tree_where(self.seats.mine, _tree(mine), _tree(theirs))
+        return rl.Act(chosen["action"], chosen["memory"], mine.extras)
+
+    def state_dict(self) -> rl.State:
+        return {"own": self.own.state_dict(), "opponent": self.opponent.state_dict()}
+
+    def load_state_dict(self, state: rl.State) -> None:
+        self.own.load_state_dict(state["own"])
+        self.opponent.load_state_dict(state["opponent"])
+        self.league.seat(self.opponent.weights())
+
+
+def _tree(act: rl.Act) -> dict[str, Any]:
+    return {"action": act.action, "memory": act.recurrent_state}

@@ -1,0 +1,75 @@
+"""A world with many agents as an environment for one: the others choose at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlplug_core.errors import UsageError
+from rlplug_core.nets.actions import legal, sample
+from rlplug_core.nets.encoders import MASK
+from rlplug_core.plugins.transform import Transform
+from rlplug_core.protocols import Env
+from rlplug_core.types import Array, Episode, Obs, State, Timestep, tree_map
+
+
+class RandomOpponents(Transform):
+    """One agent of each world is seen; all others choose at random, or what may be done next to that.
+
+    World n is seen by agent n, so that every seat is there where there are as many worlds. Made to evaluate what was
+    trained by playing against itself: `--eval-wrap random-opponents`.
+    """
+
+    def __init__(self, env: Env, config: object = None) -> None:
+        super().__init__(env)
+        agents = len(dict.fromkeys(env.spec.agents))
+        if agents < 2 or env.spec.kinds:
+            raise UsageError(f"random-opponents: {env.spec.id} has not several agents with the same spaces")
+        worlds = env.spec.num_envs // agents
+        self._rows = np.arange(worlds) * agents + np.arange(worlds) % agents
+        self._place = {int(row): place for place, row in enumerate(self._rows)}
+        self.spec = replace(env.spec, num_envs=worlds, agents=())
+        self._choices = deepcopy(env.spec.action)  # whose generator is its own
+
+    def reset(self, seed: int) -> Timestep:
+        self._choices.seed(seed)
+        return self._seen(self.env.reset(seed))
+
+    def step(self, action: Array) -> Timestep:
+        every = sample(self._choices, self.env.spec.num_envs)
+        if isinstance(self._obs, dict) and MASK in self._obs:
+            every = legal(self._choices, every, self._obs[MASK])
+        every[self._rows] = action
+        return self._seen(self.env.step(every))
+
+    def _seen(self, now: Timestep) -> Timestep:
+        """The rows of the agents in the seats."""
+        self._obs = now.obs
+        obs = self._own(now.obs)
+        final_obs = obs if now.final_obs is now.obs else self._own(now.final_obs)
+        terminated, truncated, valid = now.terminated[self._rows], now.truncated[self._rows], now.valid[self._rows]
+        return Timestep(
+            obs=obs, final_obs=final_obs, reward=now.reward[self._rows], terminated=terminated, truncated=truncated,
+            is_first=now.is_first[self._rows], valid=valid, episodes=self._episodes(now.episodes),
+            ended=bool((terminated | truncated).any()), count=int(valid.sum()),
+            turn=None if now.turn is None else now.turn[self._rows],
+        )  # fmt: skip
+
+    def _own(self, obs: Obs) -> Any:
+        return tree_map(lambda leaf: leaf[self._rows], obs)
+
+    def _episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
+        return [replace(one, row=self._place[one.row], agent="") for one in episodes if one.row in self._place]
+
+    def state_dict(self) -> State:
+        own = {"obs": tree_map(np.copy, self._obs), "action": self._choices.np_random.bit_generator.state}
+        return super().state_dict() | own
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._obs = tree_map(np.array, state["obs"])
+        self._choices.np_random.bit_generator.state = state["action"]

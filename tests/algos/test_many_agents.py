@@ -1,0 +1,173 @@
+"""Many agents in one world: independent learners, self-play with ratings, a critic of the whole world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlplug_algos.many_agents.group_buffer import part_of
+from rlplug_algos.many_agents.groups import groups
+from rlplug_algos.many_agents.independent import GroupsAgent
+from rlplug_algos.many_agents.league import FIRST_RATING, League
+from rlplug_algos.many_agents.world_state import state_space, world_state
+from rlplug_core.batches import Rollout
+from rlplug_core.buffers.rollout import RolloutBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
+from rlplug_core.runs.run import train
+from rlplug_core.types import Act, Spec, Step
+
+WORLD = "rlplug_core.testing.worlds:Dilemma"
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+NAMES = ("wolf_0", "wolf_1", "sheep_0")
+#: Two worlds of two wolves, which move, and a sheep, which chooses.
+MIXED = Spec(
+    spaces.Dict({"wolf_0": BOX, "sheep_0": spaces.Discrete(5)}),
+    spaces.Dict([("wolf_0", BOX), ("sheep_0", spaces.Discrete(3))]), 6, "Field", agents=NAMES * 2,
+    kinds=("wolf_0", "wolf_0", "sheep_0") * 2,
+)  # fmt: skip
+ALIKE = Spec(BOX, spaces.Discrete(2), 6, "Field", agents=NAMES * 2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words", "separate", "found"),
+    [
+        (ALIKE, ("*=ppo",), False, {"all": ("ppo", (0, 1, 2))}),
+        (ALIKE, ("*=ppo",), True, {name: ("ppo", (place,)) for place, name in enumerate(NAMES)}),
+        (ALIKE, ("wolf=dqn,sheep=ppo",), False, {"wolf": ("dqn", (0, 1)), "sheep_0": ("ppo", (2,))}),
+        (ALIKE, ("wolf_1=a2c", "*=ppo"), False, {"wolf_0+sheep_0": ("ppo", (0, 2)), "wolf_1": ("a2c", (1,))}),
+        (MIXED, ("*=ppo",), False, {"wolf": ("ppo", (0, 1)), "sheep_0": ("ppo", (2,))}),
+        (
+            ALIKE, ("wolf=ppo:net.hidden=8,8,n_steps=4,sheep=dqn:gamma=0.9",), False,
+            {"wolf": ("ppo:net.hidden=8,8,n_steps=4", (0, 1)), "sheep_0": ("dqn:gamma=0.9", (2,))},
+        ),
+    ],
+)  # fmt: skip
+def test_each_agent_has_the_algorithm_that_fits_it_first(spec: Any, words: Any, separate: bool, found: Any) -> None:
+    made = groups(spec, words, separate)
+    assert {one.name: (one.algorithm, one.places) for one in made} == found
+    for group in made:
+        assert group.spec.num_envs == 2 * len(group.places)
+        assert group.spec.agents == tuple(NAMES[place] for place in group.places) * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("wolf=ppo",), "'sheep_0' of Field has no algorithm; add --agent 'sheep_0=ppo'"),
+     (("cow=ppo",), "'cow=ppo' names no agent; there are wolf_0, wolf_1, sheep_0")],
+)  # fmt: skip
+def test_agents_without_an_algorithm_are_named(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        groups(ALIKE, words, False)
+
+
+class Numbered:
+    """Says who was asked: actions and what it remembers are a number plus the rows."""
+
+    def __init__(self, number: int, space: spaces.Space[Any]) -> None:
+        self.number, self.space = number, space
+
+    def initial(self, num_envs: int) -> Any:
+        return np.zeros((num_envs, 1)) if self.number else None
+
+    def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
+        rows = np.arange(len(is_first))
+        action = rows % 3 if isinstance(self.space, spaces.Discrete) else np.stack([rows, -rows], 1).astype(np.float32)
+        memory = None if recurrent_state is None else recurrent_state + 1
+        return Act(action, memory, {"seen": np.asarray(obs, np.float32).reshape(len(rows), -1)[:, 0]})
+
+
+def test_each_group_sees_the_rows_of_its_agents_and_no_others() -> None:
+    """Beside a walk through the rows, one by one."""
+    made = groups(MIXED, ("*=ppo",), False)
+    agent = GroupsAgent(made, {one.name: Numbered(n, one.spec.action) for n, one in enumerate(made)})  # type: ignore[misc]
+    obs = {"wolf_0": np.arange(12, dtype=np.float32).reshape(6, 2), "sheep_0": np.arange(6)}
+    first, memory = np.array([1, 0, 0, 0, 1, 0], np.bool_), agent.initial(6)
+    act = agent.act(obs, first, memory, Clock(1))
+    assert act.action.shape == (6, 3)
+    ends = np.array([0, 0, 1, 0, 0, 0], np.bool_)
+    step = Step(
+        obs=obs, action=act.action, reward=np.arange(6, dtype=np.float32), next_obs=obs, terminated=ends,
+        truncated=np.zeros(6, np.bool_), is_first=first, valid=np.array([1, 1, 1, 0, 1, 1], np.bool_), ended=True,
+        extras=act.extras, recurrent_state=act.recurrent_state,
+    )  # fmt: skip
+    wolves, sheep = (part_of(step, one) for one in made)
+    for at, row in enumerate((0, 1, 3, 4)):
+        assert wolves.obs[at].tolist() == obs["wolf_0"][row].tolist()
+        assert wolves.action[at].tolist() == [at, -at]
+        assert (wolves.reward[at], wolves.is_first[at], wolves.valid[at]) == (row, first[row], step.valid[row])
+        assert wolves.extras["seen"][at] == obs["wolf_0"][row, 0]
+    assert wolves.recurrent_state is None
+    assert not wolves.ended
+    assert sheep.action.dtype == np.int64
+    assert (sheep.action.tolist(), sheep.obs.tolist(), sheep.ended) == ([0, 1], [2, 5], True)
+    assert sheep.recurrent_state.tolist() == [[1], [1]]
+
+
+SHORT = {"net.hidden": "16", "learning_rate": "0.01", "n_steps": "16", "batch_size": "64"}
+WORDS = "ppo:" + ",".join(f"{name}={value}" for name, value in SHORT.items())
+
+
+def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> None:
+    options = {"agent": [f"*={WORDS}"], "separate": True, "num_envs": 8, "total_timesteps": 12_000, "seed": 1}
+    run = train("independent", WORLD, {**options, "eval_episodes": 4}, out=tmp_path, hooks=False)
+    assert run.evaluate(episodes=8, checkpoint="final").by_agent == {"row": 4.0, "column": 4.0}
+
+
+def rollout_of(steps: int, cut: bool) -> Rollout:
+    """A rollout of two worlds of three agents, whose worlds are cut in the step before the last if `cut`."""
+    buffer, generator = RolloutBuffer(steps), np.random.default_rng(3)
+    never = np.zeros(6, np.bool_)
+    for at in range(steps):
+        ends = np.full(6, cut and at == steps - 2)
+        buffer.add(
+            Step(
+                obs=np.full((6, 2), 10 * at, np.float32) + np.arange(6, dtype=np.float32)[:, None],
+                action=np.zeros(6, np.int64), reward=generator.normal(size=6).astype(np.float32),
+                next_obs=np.full((6, 2), (99 if ends.any() else 10 * (at + 1)), np.float32)
+                + np.arange(6, dtype=np.float32)[:, None],
+                terminated=never, truncated=ends, is_first=never, valid=~never, ended=bool(ends.any()), extras={},
+                recurrent_state=None,
+            )
+        )  # fmt: skip
+    (found,) = buffer.batches(Clock(1))
+    return found
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: bool) -> None:
+    """Beside a walk through steps and rows; a cut episode's successor is the one it really had."""
+    steps = 4
+    states, after = world_state(rollout_of(steps, cut), 3)
+    assert states.shape[-1] == state_space(BOX, 3).shape[0]  # type: ignore[index]
+    for t in range(steps):
+        for row in range(6):
+            first, later = row - row % 3, 99 if cut and t == steps - 2 else 10 * (t + 1)
+            who = [float(row % 3 == one) for one in range(3)]
+            seen = [float(10 * t + first + one) for one in range(3) for _ in range(2)]
+            assert states[t, row].tolist() == seen + who
+            assert after[t, row].tolist() == [float(later + first + one) for one in range(3) for _ in range(2)] + who
+
+
+def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:
+    league, weights = League(2, 1.0, np.random.default_rng(0)), {}
+    league.keep(weights, 0, 10)
+    league.choose(weights, 0, 10)
+    assert league.opponent == 0
+    league.played(1.0)
+    assert league.rating == FIRST_RATING + 8  # 16 * (1 - 0.5) between equals
+    league.keep(weights, 10, 10)
+    expected = 1 / (1 + 10 ** ((FIRST_RATING - league.rating) / 400))
+    league.opponent, before = 0, league.rating
+    league.played(0.0)
+    assert league.rating == pytest.approx(before - 16 * expected)
+    assert [one["rating"] for one in league.snapshots] == [FIRST_RATING, FIRST_RATING + 8]
+    league.keep(weights, 20, 10)
+    assert len(league.snapshots) == 2, "the oldest gives way"
+    league.opponent = None
+    league.played(1.0)
+    assert league.rating == pytest.approx(before - 16 * expected), "against itself nothing is won"
