@@ -235,6 +235,13 @@ def run_tests(session: nox.Session, folder: str, *packages: str, tools: tuple[st
         session.run("pytest", folder, *PARALLEL, *session.posargs)
 
 
+def install_cli(session: nox.Session) -> None:
+    """Install all packages, and what the tests of films, ONNX, Optuna and notebooks need."""
+    tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
+    envs, cli = "rlplug-envs[atari,minatar,minigrid,multiagent]", "rlplug-cli[video,onnx,tune,notebook,tensorboard]"
+    install(session, (*PACKAGES[:2], envs, cli), *tools, *PYTEST)
+
+
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
     """Fill the environment in one pip command; byte code is left to the first import, which halves the time.
 
