@@ -79,8 +79,8 @@ remembers gets 1, who does not 0.5 in the mean. Without memory the bar is a boun
 ## Many agents
 
 `simple_spread_v3` of mpe2: three agents that work together; random actions give -27.0 to each, and the bar is 30 %
-above. Connect four against an opponent who chooses at random, half of the games moving first: 0.8 is 90 % won. Steps are
-steps of single agents. `independent` has weights for each agent.
+above. `independent` has weights for each agent. Connect four against an opponent who chooses at random, half of the
+games moving first: 0.8 is 90 % won. Steps are steps of single agents.
 
 {agents}
 
