@@ -22,9 +22,10 @@ from rlplug_envs.adapter import Adapter
 from rlplug_envs.capture import self_test
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
-from rlplug_envs.wrappers.actions import StickyActions
+from rlplug_envs.wrappers.actions import ActionRepeat, ActionRepeatConfig, StickyActions
 from rlplug_envs.wrappers.flatten import Flatten
 from rlplug_envs.wrappers.frames import FrameStack
+from rlplug_envs.wrappers.observations import NormalizeObs, NormalizeObsConfig
 from rlplug_envs.wrappers.rewards import ClipReward, ScaleReward
 from rlplug_envs.wrappers.time import TimeFeature, TimeLimit
 from tests.envs.walks import Rich, Walk, environments, reference, story
@@ -32,8 +33,9 @@ from tests.envs.walks import Rich, Walk, environments, reference, story
 WAYS = list(environments())
 #: Every wrapper as one would type it, by class; a type checker holds the classes to the protocol here.
 WRAPPERS: dict[str, Wrapper] = {
-    "clip-reward": ClipReward, "flatten": Flatten, "frame-stack": FrameStack, "scale-reward": ScaleReward,
-    "sticky-actions": StickyActions, "time-feature": TimeFeature, "time-limit": TimeLimit,
+    "clip-reward": ClipReward, "flatten": Flatten, "frame-stack": FrameStack, "normalize-obs": NormalizeObs,
+    "scale-reward": ScaleReward, "sticky-actions": StickyActions, "time-feature": TimeFeature,
+    "time-limit": TimeLimit,
 }  # fmt: skip
 FLAGS = ("terminated", "truncated", "is_first", "valid")
 
@@ -403,6 +405,60 @@ def test_a_batch_is_no_history() -> None:
     assert flat.observe(np.zeros((4, 2, 3, 4), np.uint8), np.ones(1, np.bool_)).shape == (4, 24)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_observations_are_scaled_by_the_moments_of_all_that_was_seen(way: str) -> None:
+    """Beside numpy over all of it; successors of episodes' ends by the moments of their step, and learned by nobody."""
+    make = lambda: environments(Walk, 3)[way]  # noqa: E731
+    env = NormalizeObs(make(), NormalizeObsConfig(clip=1.5))
+    bare, seen = list(played(make(), 2, actions_of(0, num_envs=3))), []
+    for below, above in zip(bare, played(env, 2, actions_of(0, num_envs=3)), strict=True):
+        seen.append(below.obs)
+        every = np.concatenate(seen).astype(np.float64)
+        scale = lambda obs, every=every: np.clip(  # noqa: E731
+            (obs - every.mean(0)) / np.sqrt(every.var(0) + 1e-8), -1.5, 1.5
+        )
+        np.testing.assert_allclose(above.obs, scale(below.obs), atol=2e-4)
+        np.testing.assert_allclose(above.final_obs, scale(below.final_obs), atol=2e-4)
+        assert env.spec.obs.contains(above.obs[0])
+
+
+def test_evaluation_sees_the_moments_of_training_and_moves_them_no_more() -> None:
+    trained, fresh = (NormalizeObs(SerialEnvs(Walk, 2, inexact=""), NormalizeObsConfig()) for _ in range(2))
+    list(played(trained, 1, actions_of(0)))
+    fresh.freeze(trained.learned())
+    bare = np.linspace(-3, 3, 6, dtype=np.float32).reshape(2, 3)
+    before = fresh.observe(bare, np.zeros(2, np.bool_))
+    np.testing.assert_array_equal(before, trained.observe(bare, np.zeros(2, np.bool_)))
+    list(played(fresh, 2, actions_of(1)))
+    np.testing.assert_array_equal(before, fresh.observe(bare, np.zeros(2, np.bool_)))
+
+
+def test_a_repeated_action_stops_where_its_episode_ends() -> None:
+    """Beside the same environment, whose actions are given several times by hand."""
+    env, bare = ActionRepeat(SerialEnvs(Walk, 1, inexact=""), ActionRepeatConfig(3)), SerialEnvs(Walk, 1, inexact="")
+    env.reset(4)
+    bare.reset(4)
+    ends = 0
+    for action in actions_of(0, num_envs=1):
+        now, total = env.step(action), np.float32(0)
+        for _ in range(3):
+            then = bare.step(action)
+            total += then.reward[0]
+            if then.ended:
+                break
+        ends += then.ended
+        assert now.reward[0] == pytest.approx(total, rel=1e-6)
+        assert (now.terminated[0], now.truncated[0]) == (then.terminated[0], then.truncated[0])
+        np.testing.assert_array_equal(now.obs, then.obs)
+        assert [one.total for one in now.episodes] == pytest.approx([one.total for one in then.episodes])
+    assert ends > 2
+
+
+def test_a_repeated_action_is_of_single_environments() -> None:
+    with pytest.raises(UsageError, match=r"goes around each environment of .* put it first"):
+        ActionRepeat(over(SerialEnvs(Walk, 1, inexact=""), "clip-reward"), ActionRepeatConfig())
+
+
 def test_actions_are_translated_through_wrappers() -> None:
     for env in (Gymnasium().make("Pendulum-v1", 2), over(Gymnasium().make("Pendulum-v1", 2), "flatten", "clip-reward")):
         assert isinstance(env, SupportsTranslate)
@@ -414,6 +470,7 @@ def test_actions_are_translated_through_wrappers() -> None:
     [
         ("clip-reward:low=2", BadConfig, "low is 2, which is not below high, 1"),
         ("time-feature", UsageError, "no vectors of floats; put flatten before it"),
+        ("normalize-obs", UsageError, "no floats; put flatten before it"),
         ("frame-stack", UsageError, "hold a Discrete; put flatten before it"),
     ],
 )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
+import gymnasium
 import numpy as np
 
-from rlplug_core.config.options import Config, Fraction
+from rlplug_core.config.options import Config, Fraction, Several
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, legal, shape_of
 from rlplug_core.plugins.transform import Transform
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import Env, SupportsInside
 from rlplug_core.seeds import Draws, Seeds
-from rlplug_core.types import Array, State, Timestep
+from rlplug_core.types import Array, GymEnv, State, Timestep
 from rlplug_envs.spaces import MASK
 
 
@@ -72,3 +76,39 @@ class StickyActions(Transform):
         self._taken, self._first = np.array(state["taken"]), np.array(state["first"])
         self._mask = None if state["mask"] is None else np.array(state["mask"])
         self._draws.load_state_dict(state["draws"])
+
+
+@dataclass(frozen=True)
+class ActionRepeatConfig(Config):
+    times: Several = 2  # how often each action is taken
+
+
+class ActionRepeat(Transform):
+    """Each action is taken several times, at most until the episode ends; their rewards are summed.
+
+    Steps and lengths of episodes count what the agent chose.
+    """
+
+    Config = ActionRepeatConfig
+
+    def __init__(self, env: Env, config: ActionRepeatConfig) -> None:
+        if not isinstance(env, SupportsInside):
+            raise UsageError(f"action-repeat goes around each environment of {env.spec.id} itself: put it first")
+        super().__init__(env.inside(partial(Repeated, times=config.times)))
+
+
+class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """One environment whose actions are taken `times` times."""
+
+    def __init__(self, env: GymEnv, times: int) -> None:
+        super().__init__(env)
+        self.times = times
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(self.times):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return obs, total, terminated, truncated, info

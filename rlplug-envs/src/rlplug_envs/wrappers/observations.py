@@ -1,0 +1,101 @@
+"""A wrapper that puts observations on one scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from gymnasium import spaces
+
+from rlplug_core.config.options import Config, Positive
+from rlplug_core.errors import UsageError
+from rlplug_core.plugins.transform import Transform, with_obs
+from rlplug_core.protocols import Env
+from rlplug_core.types import Array, Obs, State, Timestep
+
+
+@dataclass(frozen=True)
+class NormalizeObsConfig(Config):
+    clip: Positive = 10.0  # how many deviations from the mean an observation is at most
+
+
+class NormalizeObs(Transform):
+    """Observations less their running mean, over their running deviation, as Stable-Baselines3's VecNormalize has it.
+
+    What a buffer keeps was scaled when it was seen; with `--net.normalize-obs` the network scales it when it is used,
+    which suits replay better. Evaluations and loaded policies use the moments of training, and move them no more.
+    Moments are merged by Chan, Golub and LeVeque (1979).
+    """
+
+    Config = NormalizeObsConfig
+
+    def __init__(self, env: Env, config: NormalizeObsConfig) -> None:
+        super().__init__(env)
+        space = env.spec.obs
+        if not isinstance(space, spaces.Box) or space.dtype != np.float32:
+            raise UsageError(
+                f"normalize-obs: the observations of {env.spec.id} are no floats; put flatten before it: "
+                "--wrap flatten --wrap normalize-obs"
+            )
+        self._clip, self._frozen = config.clip, False
+        self._mean, self._squares, self._count = np.zeros(space.shape), np.zeros(space.shape), 0
+        self._measure()
+        self.spec = replace(env.spec, obs=spaces.Box(-config.clip, config.clip, space.shape, np.float32))
+
+    def reset(self, seed: int) -> Timestep:
+        now = self.env.reset(seed)
+        self._absorb(now.obs)
+        obs = self._scaled(now.obs)
+        return with_obs(now, obs, obs)
+
+    def step(self, action: Array) -> Timestep:
+        now = self.env.step(action)
+        self._absorb(now.obs)
+        obs = self._scaled(now.obs)
+        return with_obs(now, obs, obs if now.final_obs is now.obs else self._scaled(now.final_obs))
+
+    def observe(self, obs: Obs, is_first: Array) -> Obs:
+        return self._scaled(super().observe(obs, is_first))
+
+    def _absorb(self, obs: Array) -> None:
+        """Merge the moments of [N, ...] into the running ones."""
+        if self._frozen:
+            return
+        count, mean = len(obs), obs.mean(0, np.float64)
+        away, total = mean - self._mean, self._count + count
+        self._squares += np.square(obs - mean).sum(0) + np.square(away) * (self._count * count / total)
+        self._mean, self._count = self._mean + away * (count / total), total
+        self._measure()
+
+    def _measure(self) -> None:
+        """The moments as what is subtracted and multiplied."""
+        deviation = np.sqrt(self._squares / max(1, self._count) + 1e-8)
+        self._center, self._scale = self._mean.astype(np.float32), (1 / deviation).astype(np.float32)
+
+    def _scaled(self, obs: Array) -> Array:
+        scaled = (obs - self._center) * self._scale
+        found: Array = np.clip(scaled, -self._clip, self._clip, out=scaled)
+        return found
+
+    def learned(self) -> State:
+        return super().learned() | self._moments()
+
+    def freeze(self, state: State) -> None:
+        super().freeze(state)
+        self._take(state)
+        self._frozen = True
+
+    def state_dict(self) -> State:
+        return super().state_dict() | self._moments()
+
+    def load_state_dict(self, state: State) -> None:
+        super().load_state_dict(state)
+        self._take(state)
+
+    def _moments(self) -> State:
+        return {"mean": self._mean.copy(), "squares": self._squares.copy(), "count": self._count}
+
+    def _take(self, state: State) -> None:
+        self._mean, self._squares = np.array(state["mean"]), np.array(state["squares"])
+        self._count = state["count"]
+        self._measure()
