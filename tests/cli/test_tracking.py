@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -64,8 +65,8 @@ def test_a_run_is_mirrored_while_it_goes_on(with_store: str, written: Callable[.
     until(lambda: state(run.path).get("cursor") == 11)
     assert sender.process.poll() is None
     assert psutil.Process(sender.process.pid).nice() == NICE
-    session = Path(f"/proc/{sender.process.pid}/autogroup")
-    assert not session.exists() or session.read_text().endswith(f" nice {NICE}\n")
+    assert os.getsid(sender.process.pid) == os.getsid(0), "Linux weighs processes by their niceness within a session"
+    assert os.getpgid(sender.process.pid) != os.getpgid(0), "Ctrl-C is meant for the run"
     run.points(5, start=10)
     run.end()
     tracking.rlplug_run_end(hooks)

@@ -40,12 +40,13 @@ class Sender:
 
     def __init__(self, run: Path) -> None:
         self.seconds = float(os.environ.get(DRAIN, "30"))
-        # -P: the working directory is the user's and not a place to import from. A session of its own keeps the signals
-        # of a terminal or a batch system away; the pipe's end tells it that this process is gone.
+        # -P: the working directory is the user's and not a place to import from. A process group of its own keeps the
+        # signals of a terminal away; the pipe's end tells it that this process is gone. The session is the run's, since
+        # Linux weighs processes by their niceness within a session alone.
         words = [sys.executable, "-P", "-m", "rlplug_cli.mlflow.sender", str(run), str(self.seconds)]
         self.process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            start_new_session=True,
+            process_group=0,
         )  # fmt: skip
         self._relay = threading.Thread(target=self._say_what_it_says, name="rlplug-mlflow", daemon=True)
         self._relay.start()

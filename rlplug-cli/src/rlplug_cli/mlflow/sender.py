@@ -21,18 +21,15 @@ from rlplug_core.runs.directory import RunDirectory
 
 #: Seconds between two looks at the journal, and the longest wait after a failure.
 EVERY, LONGEST = 1.0, 60.0
-#: How much of the processor is left to those who train: on a busy one it takes a sixtieth.
-NICE = 19
-#: Linux weighs sessions against each other by this, and processes by their niceness only within one; this process is a
-#: session of its own.
-SESSION = Path("/proc/self/autogroup")
+#: How much of the processor is left to those who train: of one that they keep busy it takes a tenth.
+NICE = 10
 
 
 def main(run: Path, seconds: float) -> int:
     """Send until stdin ends, then the rest for at most `seconds`; 0 if all was sent."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)  # meant for the run, which ends this process
-    _give_way()
+    os.nice(NICE)
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
     try:
@@ -40,12 +37,6 @@ def main(run: Path, seconds: float) -> int:
     except Exception as error:  # noqa: BLE001 - a terminal is no place for this process's traceback
         _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
         return 1
-
-
-def _give_way() -> None:
-    os.nice(NICE)
-    with contextlib.suppress(OSError):  # not every system has it
-        SESSION.write_text(str(NICE))
 
 
 def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:

@@ -6,13 +6,13 @@ from rlplug_core.plugins.records import Group
 
 _ALGORITHMS = (
     "a2c", "a3c", "acer", "acer-continuous", "acktr", "apex", "appo", "c51", "cql", "crossq", "ddpg", "ddqn", "dqn",
-    "dueling-dqn", "impala", "iql", "iqn", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn", "ppo", "ppo-recurrent",
-    "qrdqn", "r2d2", "rainbow", "rainbow-iqn", "sac", "sac-discrete", "td3", "tqc", "trpo", "vac", "vpg", "vqn",
-    "vsarsa",
+    "dueling-dqn", "impala", "independent", "iql", "iqn", "mappo", "noisy-dqn", "nstep-dqn", "nstep-q", "per-dqn",
+    "ppo", "ppo-recurrent", "qrdqn", "r2d2", "rainbow", "rainbow-iqn", "sac", "sac-discrete", "self-play", "td3", "tqc",
+    "trpo", "vac", "vpg", "vqn", "vsarsa",
 )  # fmt: skip
 _WRAPPERS = (
-    "atari", "clip-reward", "episodic-life", "flatten", "frame-stack", "scale-reward", "sticky-actions", "time-feature",
-    "time-limit",
+    "action-repeat", "atari", "clip-reward", "episodic-life", "flatten", "frame-stack", "normalize-obs",
+    "random-opponents", "scale-reward", "sticky-actions", "time-feature", "time-limit",
 )  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
