@@ -89,7 +89,7 @@ def tests_algos(session: nox.Session) -> None:
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
 def tests_envs(session: nox.Session) -> None:
     """Test rlplug-envs with rlplug-core, on the families of its extras too."""
-    run_tests(session, "tests/envs", "rlplug-core", "rlplug-envs[mujoco,atari,minatar,minigrid,multiagent]")
+    run_tests(session, "tests/envs", "rlplug-core", "rlplug-envs[box2d,mujoco,atari,minatar,minigrid,multiagent]")
 
 
 @nox.session(name="tests-cli", reuse_venv=False, requires=["build"])

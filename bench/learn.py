@@ -106,7 +106,8 @@ RECORDERS: dict[str, dict[str, Any]] = {
 RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
 PARTS = ("learning", "classic", "pixels", "offline", "memory", "agents")
-SPREAD, FOR_SPREAD = "pettingzoo/mpe2.simple_spread_v3", (("total_timesteps", 600_000),)
+SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
+SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
 BRICKS: dict[str, dict[str, Any]] = {
     "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
@@ -202,8 +203,10 @@ GOALS = (
     Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
     Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
     Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
-    *(Goal(name, SPREAD, 600_000, -18.9, options=FOR_SPREAD, part="agents") for name in ("ppo", "mappo")),
-    Goal("independent", SPREAD, 600_000, -18.9, options=(*FOR_SPREAD, ("separate", True)), part="agents"),
+    *(
+        Goal(name, SPREAD, 600_000, -18.9, "interquartile mean", options=options, part="agents")
+        for name, options in SPREADING.items()
+    ),
     Goal(
         "self-play",
         "pettingzoo/classic.connect_four",

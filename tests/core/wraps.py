@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -164,3 +166,22 @@ class Foggy(Chain):
 
     def load_state_dict(self, state: State) -> None:
         raise AssertionError("nothing was captured")
+
+
+#: In how many steps `Leaving` sends a signal to its own process; it counts them down there, for all of its modules.
+LEAVE_IN = "RLPLUG_TEST_LEAVE_IN"
+
+
+class Leaving(Foggy):
+    """Begins at a random place; sends SIGTERM to its own process in a step that an environment variable names."""
+
+    def open(self, rows: Array) -> None:
+        super().open(rows)
+        self.state["place"][rows] = self.generator.integers(1, 4, int(rows.sum()))
+
+    def step(self, action: Array) -> Timestep:
+        if left := int(os.environ.get(LEAVE_IN, "0")):
+            os.environ[LEAVE_IN] = str(left - 1)
+            if left == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return super().step(action)

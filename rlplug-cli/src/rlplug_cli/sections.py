@@ -30,7 +30,7 @@ RUNS = {
         "seed", "max_episodes", "max_seconds", "target_return", "early_stopping_*", "lr_*", "min_delta", "controller",
     ),
     "Evaluation": ("eval_*", "final_eval_*", "record_every"),
-    "Checkpoints and logs": ("checkpoint_every", "keep_checkpoints", "log", "log_every"),
+    "Checkpoints and logs": ("checkpoint_every", "resume_exact", "keep_checkpoints", "log", "log_every"),
     "Starting weights and data sets": ("init", "init_parts", "freeze", "dataset", "offline"),
     "Wrappers, processes and devices": ("*",),
 }  # fmt: skip

@@ -47,6 +47,7 @@ class RunOptions(Config):
         None  # greedy episodes of the last and of the best weights at the end; none is 100, fewer if slow; 0 for none
     )
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
+    resume_exact: bool = False  # begin episodes anew at checkpoints, for exact resumes where no state can be saved
     keep_checkpoints: Count = 3  # number of periodic checkpoints to keep, besides the best and the final one
     log: tuple[str, ...] = ()  # also log with these: csv, tensorboard, wandb
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total

@@ -31,8 +31,11 @@ class Actor:
         self.episodes: list[tuple[int, Episode]] = []
 
     def reset(self, seed: int) -> None:
-        """Begin every environment anew."""
+        """Begin every environment for the first time, by the run's seed of environments."""
         self.seed = seed
+        self._open(seed)
+
+    def _open(self, seed: int) -> None:
         now = self.env.reset(seed)
         self.obs, self.is_first, self.turn = now.obs, now.is_first, now.turn
         self.held: Act | None = None
@@ -96,7 +99,7 @@ class Actor:
         """
         if learned(self.env):
             self.env.load_state_dict(env)
-        self.reset(self.seed + self.clock.steps)
+        self._open(self.seed + self.clock.steps)
         if isinstance(self.lane.buffer, SupportsRestart):
             self.lane.buffer.restart()
 

@@ -39,7 +39,8 @@ def build(plan: Plan, clock: Clock) -> Trainable:
         return _decoupled(plan, clock, env, learner)
     actor = Actor(env, Lane(learner, learner.agent(), _buffer(plan, learner, env)), clock)
     actor.reset(plan.seeds().child("env").integer())
-    return Sync(actor, clock)
+    anew = plan.options.resume_exact and env.spec.inexact
+    return Sync(actor, clock, (lambda: training_env(plan)) if anew else None)
 
 
 def _buffer(plan: Plan, learner: Learner[Any], env: Env) -> Buffer[Any]:

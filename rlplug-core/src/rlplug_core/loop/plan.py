@@ -166,6 +166,11 @@ class Plan:
             raise UsageError("async workers share parameters in host memory; use --device cpu")
         if self.options.learners > 1:
             check_learners(self.algorithm, self.learner, self.runner, self.options, self.flat)
+        if self.options.resume_exact and (self.runner != "sync" or self.source.is_object):
+            raise UsageError(
+                "--resume-exact makes environments anew, which needs --runner sync and environments that are no "
+                "objects; leave it out"
+            )
         self._check_place()
         self._check_dataset()
         self._check_source()

@@ -11,7 +11,7 @@ import torch
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.plugins.transform import configure
-from rlplug_core.protocols import Learner
+from rlplug_core.protocols import Env, Learner
 from rlplug_core.seeds import global_state, load_global_state
 from rlplug_core.types import Episode, Result, State
 
@@ -100,10 +100,11 @@ class Sync:
 
     name = "sync"
 
-    def __init__(self, actor: Actor, clock: Clock) -> None:
-        self.actor, self.clock = actor, clock
+    def __init__(self, actor: Actor, clock: Clock, make_env: Callable[[], Env] | None = None) -> None:
+        """`make_env` makes the environments anew at each checkpoint, where their state is not in it."""
+        self.actor, self.clock, self.make_env = actor, clock, make_env
         self.learner: Learner[Any] = actor.lane.learner
-        self.inexact = actor.env.spec.inexact
+        self.inexact = "" if make_env else actor.env.spec.inexact
         self.meter = Meter()
 
     def run(self, poll: Callable[[], None]) -> None:
@@ -121,6 +122,22 @@ class Sync:
 
     def snapshot(self) -> Learner[Any]:
         return self.learner
+
+    def saved(self, settings: Mapping[str, object]) -> None:
+        """Do what a resumed process does with what was saved just now: go on with new environments.
+
+        `settings` are those that the environments have now.
+        """
+        if self.make_env is None:
+            return
+        state, kept = self.actor.state_dict(), global_state()
+        self.actor.env.close()
+        self.actor.env = self.make_env()
+        self.actor.env.reset(self.actor.seed)  # as it is done before a state is loaded: some keep a trace of each reset
+        if settings:
+            self.configure(settings)
+        self.actor.load_state_dict(state)
+        load_global_state(kept)
 
     def state_dict(self) -> State:
         return {"clock": self.clock.state_dict(), **state_of(self.actor, self.meter)}

@@ -97,9 +97,10 @@ class Session:
                 self._final_evaluation(self.clock.steps)
         if self.status == "interrupted":
             name = signal.Signals(self.signal).name
+            where = "from the last checkpoint, as --resume-exact asks" if self._anew else ""
             raise Interrupted(
-                f"stopped by {name} at step {self.clock.steps}, checkpoint saved; "
-                f"'rlplug resume {self.run.path}' goes on",
+                f"stopped by {name} at step {self.clock.steps}{'' if self._anew else ', checkpoint saved'}; "
+                f"'rlplug resume {self.run.path}' goes on{where and ' ' + where}",
                 self.signal,
             )
 
@@ -206,7 +207,8 @@ class Session:
     def _finish(self) -> None:
         """Write down what was trained; a signal that comes from here on stops nothing any more."""
         if self.signal:
-            self.events.checkpoint("step", "interrupted")
+            if not self._anew:  # or its environments would begin anew here, as those of no other run do
+                self.events.checkpoint("step", "interrupted")
             self.status = "interrupted"
             return
         learner = self.runner.snapshot()
@@ -317,6 +319,11 @@ class Session:
     def _allowance(self) -> Allowance:
         return Allowance.recorded(self.directory.path) or Allowance()
 
+    @property
+    def _anew(self) -> bool:
+        """Return whether environments begin anew at each checkpoint."""
+        return isinstance(self.runner, Sync) and self.runner.make_env is not None
+
     def _learned(self) -> State:
         """Return what the wrappers of the training environment have learned so far."""
         return learned(self.runner.actor.env) if isinstance(self.runner, Sync) else {}
@@ -333,6 +340,8 @@ class Session:
         saved = self.checkpoints.save(kind, step, components, about)
         self.record("checkpoint", step, {"name": saved.path.name, "reason": reason})
         self.hooks.run_checkpoint(self.run, saved.path, reason)
+        if kind == "step" and isinstance(self.runner, Sync):
+            self.runner.saved(self.events.crew.settings)
 
     def watch(self, progress: Progress) -> None:
         self._check_place()
