@@ -14,11 +14,14 @@ from rlplug_algos.many_agents.groups import groups
 from rlplug_algos.many_agents.independent import GroupsAgent
 from rlplug_algos.many_agents.league import FIRST_RATING, League
 from rlplug_algos.many_agents.world_state import state_space, world_state
+from rlplug_core.algorithm import Context
 from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
-from rlplug_core.runs.run import train
+from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.plugins.learners import learner_of
+from rlplug_core.runs.run import load, train
+from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Spec, Step
 
 WORLD = "rlplug_core.testing.worlds:Dilemma"
@@ -63,6 +66,19 @@ def test_each_agent_has_the_algorithm_that_fits_it_first(spec: Any, words: Any, 
 def test_agents_without_an_algorithm_are_named(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         groups(ALIKE, words, False)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        ("./file.py:Class", "'./file.py:Class' is no installed algorithm, as each algorithm of several must be"),
+        ("ppo:steps=3", "algorithm ppo has no option 'steps'"),
+        ("pppo", "'pppo'.* did you mean 'ppo'"),
+    ],
+)  # fmt: skip
+def test_an_algorithm_that_cannot_take_part_is_refused_in_a_sentence(algorithm: str, said: str) -> None:
+    with pytest.raises(RlplugError, match=said):
+        learner_of(algorithm, ALIKE, Context(Seeds(1)))
 
 
 class Numbered:
@@ -116,6 +132,9 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
     options = {"agent": [f"*={WORDS}"], "separate": True, "num_envs": 8, "total_timesteps": 12_000, "seed": 1}
     run = train("independent", WORLD, {**options, "eval_episodes": 4}, out=tmp_path, hooks=False)
     assert run.evaluate(episodes=8, checkpoint="final").by_agent == {"row": 4.0, "column": 4.0}
+    policy, seen = load(run, checkpoint="final"), np.eye(2, dtype=np.float32)
+    assert policy(seen).tolist() == [1, 1]  # a world of both
+    assert policy(seen[1]) == 1  # and the first agent alone
 
 
 def rollout_of(steps: int, cut: bool) -> Rollout:

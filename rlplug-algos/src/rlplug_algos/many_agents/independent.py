@@ -11,6 +11,7 @@ import rlplug_core as rl
 from rlplug_algos.many_agents.group_buffer import GroupsBuffer
 from rlplug_algos.many_agents.groups import Group, groups
 from rlplug_algos.many_agents.rows import some
+from rlplug_core.batches import rows_of
 from rlplug_core.config.options import Repeated
 from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.plugins.learners import learner_of
@@ -79,13 +80,14 @@ class GroupsAgent:
     def act(
         self, obs: rl.Obs, is_first: rl.Array, recurrent_state: rl.RecurrentState, clock: rl.Clock, explore: bool = True
     ) -> rl.Act:
-        num_envs, memories, extras = len(is_first), dict[str, Any](), dict[str, rl.Array]()
+        num_envs, memories, extras = rows_of(obs), dict[str, Any](), dict[str, rl.Array]()
+        first = np.broadcast_to(is_first, num_envs)  # a loaded policy has one flag for all rows
         space = self.groups[0].action
         action = np.zeros((num_envs, *shape_of(space)), dtype_of(space))
         for group in self.groups:
             rows = group.rows(num_envs)
             before = recurrent_state and some(recurrent_state[group.name], rows)
-            one = self.agents[group.name].act(some(group.part(obs), rows), is_first[rows], before, clock, explore)
+            one = self.agents[group.name].act(some(group.part(obs), rows), first[rows], before, clock, explore)
             group.put(action, rows, one.action)
             memories[group.name] = one.recurrent_state
             extras |= {f"{group.name}/{key}": _among(value, rows, num_envs) for key, value in one.extras.items()}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.parse import convert
 from rlplug_core.config.schema import schema
+from rlplug_core.config.targets import is_target
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins import algorithm
 from rlplug_core.plugins.kinds import kind_of
@@ -19,13 +20,17 @@ if TYPE_CHECKING:
 
 
 def learner_of(words: str, spec: Spec, context: Context) -> Learner[Any]:
-    """The learner of `ppo`, `ppo:learning_rate=1e-3,net.hidden=64,64`, `./file.py:Class`, with its presets.
+    """The learner of `ppo`, or of `ppo:learning_rate=1e-3,net.hidden=64,64`, with its presets.
+
+    Only installed algorithms have names here: a run's own record would otherwise say which file is executed.
 
     Raises:
         UsageError: there is no such algorithm, it is not sound under the runner, or it does not suit the spaces.
         BadConfig: an option is wrong. PluginError: the plugin is unusable.
     """
     name, text = split(words)
+    if is_target(name):
+        raise UsageError(f"'{name}' is no installed algorithm, as each algorithm of several must be; make it a plugin")
     learner: type[Any] = algorithm(name)
     if context.runner not in learner.runners:
         raise UsageError(f"{name} does not run under '{context.runner}', as one algorithm of several does")
