@@ -33,7 +33,8 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("kind", "form"), MADE)
 def test_a_new_plugin_passes_its_own_nox(kind: str, form: str, tmp_path: Path, environments: Path) -> None:
     root, _ = scaffold.generate(kind, f"own-{form or kind}", tmp_path, form)
-    told = {"PIP_FIND_LINKS": os.environ[WHEELS], "PIP_CONSTRAINT": str(CONSTRAINTS), "NOX_ENVDIR": str(environments)}
+    links = f"{os.environ[WHEELS]} {os.environ.get('PIP_FIND_LINKS', '')}"  # where pip looked before, it still looks
+    told = {"PIP_FIND_LINKS": links.strip(), "PIP_CONSTRAINT": str(CONSTRAINTS), "NOX_ENVDIR": str(environments)}
     # `--reuse-venv=yes` installs the plugin anew, into environments that have what it needs.
     words = (sys.executable, "-m", "nox", "--reuse-venv=yes", "--error-on-missing-interpreters")
     done = subprocess.run(
