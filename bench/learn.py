@@ -42,7 +42,9 @@ evaluation that reaches it, the median of the seeds. The bar holds for every see
 Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
 nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn
 noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1. The rows of
-`a2c-noisy` are `a2c --noisy factorized --ent-coef 0`, those of `acer-async` are `acer --runner async --workers 2`.
+`a2c-noisy` are `a2c --noisy factorized --ent-coef 0`, those of `acer-async` are `acer --runner async --workers 2`, those
+of `sac-actors` are `sac --runner decoupled --actors 2`; `-inline` and `-ray` say where two actors are: `--inline`,
+`--on ray`.
 
 {learning}
 
@@ -108,6 +110,8 @@ RECALL = "rlplug_core.testing.envs:LongRecall"
 PARTS = ("learning", "classic", "pixels", "offline", "memory", "agents")
 SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
+#: Where the actors of the decoupled runner are, if not in processes.
+ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True),), "ray": (("on", "ray"),)}
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
 BRICKS: dict[str, dict[str, Any]] = {
     "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
@@ -160,6 +164,11 @@ GOALS = (
     Goal("a3c", "CartPole-v1", 200_000, 475),
     Goal("impala", "CartPole-v1", 400_000, 475),
     Goal("appo", "CartPole-v1", 400_000, 475),
+    *(
+        Goal(name, "CartPole-v1", 400_000, 475, options=options, variant=variant)
+        for name in ("impala", "appo")
+        for variant, options in ELSEWHERE.items()
+    ),
     Goal("apex", "CartPole-v1", 100_000, 475),
     Goal("ppo", "CartPole-v1", 100_000, 475),
     Goal("vqn", "CartPole-v1", 300_000, 400),
@@ -182,6 +191,7 @@ GOALS = (
     Goal("ddpg", "Pendulum-v1", 20_000, -170),
     Goal("td3", "Pendulum-v1", 20_000, -170),
     Goal("sac", "Pendulum-v1", 20_000, -170),
+    Goal("sac", "Pendulum-v1", 20_000, -170, options=(("runner", "decoupled"), ("actors", 2)), variant="actors"),
     Goal("tqc", "Pendulum-v1", 20_000, -170),
     Goal("crossq", "Pendulum-v1", 20_000, -170),
     Goal("trpo", "Pendulum-v1", 100_000, -200),
@@ -212,6 +222,7 @@ GOALS = (
         "pettingzoo/classic.connect_four",
         200_000,
         0.8,
+        "interquartile mean",
         options=(("total_timesteps", 200_000),),
         part="agents",
     ),

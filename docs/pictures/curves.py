@@ -27,7 +27,8 @@ RECORD = HERE.parent.parent / "bench" / "learning.jsonl"
 SHARED = {
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
     "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
-    "a2c-noisy": "a2c", "acer-async": "acer",
+    "a2c-noisy": "a2c", "acer-async": "acer", "sac-actors": "sac",
+    **{f"{name}-{where}": name for name in ("appo", "impala") for where in ("inline", "ray")},
 }  # fmt: skip
 #: Algorithms that learned from data, whose steps are updates.
 OFFLINE = ("cql", "iql")
