@@ -43,8 +43,8 @@ Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, 
 nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn
 noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1. The rows of
 `a2c-noisy` are `a2c --noisy factorized --ent-coef 0`, those of `acer-async` are `acer --runner async --workers 2`, and
-those of `sac-actors` are `sac --runner decoupled --actors 2`; `-inline` and `-ray` say where two actors are: `--inline`,
-`--on ray`.
+those of `sac-actors` are `sac --runner decoupled --actors 2`; `-inline` and `-ray` say where two actors are:
+`--inline`, `--on ray`.
 
 {learning}
 
