@@ -31,6 +31,7 @@ class Independent:
 
     Config = IndependentConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
+    actions: ClassVar[tuple[str, ...]] = rl.SPACES
 
     def __init__(self, spec: rl.Spec, config: IndependentConfig, context: rl.Context) -> None:
         self.groups = groups(spec, config.agent, config.separate)

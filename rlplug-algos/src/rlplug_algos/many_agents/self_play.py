@@ -34,6 +34,7 @@ class SelfPlay:
 
     Config = SelfPlayConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
+    actions: ClassVar[tuple[str, ...]] = rl.SPACES
 
     def __init__(self, spec: rl.Spec, config: SelfPlayConfig, context: rl.Context) -> None:
         self.seats = Seats(spec)
