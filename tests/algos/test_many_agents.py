@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,12 @@ ALIKE = Spec(BOX, spaces.Discrete(2), 6, "Field", agents=NAMES * 2)
         (ALIKE, ("*=ppo",), False, {"all": ("ppo", (0, 1, 2))}),
         (ALIKE, ("*=ppo",), True, {name: ("ppo", (place,)) for place, name in enumerate(NAMES)}),
         (ALIKE, ("wolf=dqn,sheep=ppo",), False, {"wolf": ("dqn", (0, 1)), "sheep_0": ("ppo", (2,))}),
-        (ALIKE, ("wolf_1=a2c", "*=ppo"), False, {"wolf_0+sheep_0": ("ppo", (0, 2)), "wolf_1": ("a2c", (1,))}),
+        (ALIKE, ("wolf_1=a2c", "*=ppo"), False, {"wolf_0-sheep_0": ("ppo", (0, 2)), "wolf_1": ("a2c", (1,))}),
+        (
+            replace(ALIKE, agents=("wolf_0", "wolf_1", "wolf_2", "wolf_3") * 2, num_envs=8),
+            ("wolf_0=ppo", "wolf_1=ppo", "*=dqn"), False,
+            {"wolf_0": ("ppo", (0,)), "wolf_1": ("ppo", (1,)), "wolf_2-wolf_3": ("dqn", (2, 3))},
+        ),
         (MIXED, ("*=ppo",), False, {"wolf": ("ppo", (0, 1)), "sheep_0": ("ppo", (2,))}),
         (
             ALIKE, ("wolf=ppo:net.hidden=8,8,n_steps=4,sheep=dqn:gamma=0.9",), False,
@@ -55,7 +61,7 @@ def test_each_agent_has_the_algorithm_that_fits_it_first(spec: Any, words: Any, 
     assert {one.name: (one.algorithm, one.places) for one in made} == found
     for group in made:
         assert group.spec.num_envs == 2 * len(group.places)
-        assert group.spec.agents == tuple(NAMES[place] for place in group.places) * 2
+        assert group.spec.agents == tuple(spec.agents[place] for place in group.places) * 2
 
 
 @pytest.mark.parametrize(

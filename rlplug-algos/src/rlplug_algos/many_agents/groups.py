@@ -99,17 +99,19 @@ def _group(spec: rl.Spec, names: tuple[str, ...], algorithm: str, kind: str, own
     inner = replace(inner, num_envs=worlds * len(own), agents=tuple(own) * worlds if spec.agents else ())
     places = tuple(names.index(name) for name in own)
     return Group(
-        name=_called(own, len(names)), algorithm=algorithm, spec=inner, places=places, agents=len(names), kind=kind,
+        name=_called(own, names), algorithm=algorithm, spec=inner, places=places, agents=len(names), kind=kind,
         action=spec.action,
     )  # fmt: skip
 
 
-def _called(own: list[str], agents: int) -> str:
-    """The name of an agent, what the names of several begin with, or `all`."""
-    if len(own) == agents > 1:
-        return "all"
+def _called(own: list[str], names: tuple[str, ...]) -> str:
+    """The name of an agent, `all`, what only the names of several begin with, or these names."""
+    if len(own) == 1 or len(own) == len(names):
+        return own[0] if len(own) == 1 else "all"
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*own, strict=False))
-    return own[0] if len(own) == 1 else "".join(letters[0] for letters in alike).rstrip("_") or "+".join(own)
+    beginning = "".join(letters[0] for letters in alike).rstrip("_")
+    theirs = [name for name in names if name.startswith(beginning)]
+    return beginning if beginning and theirs == own else "-".join(own)
 
 
 def _rules(words: Iterable[str], names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
