@@ -75,7 +75,7 @@ def text(found: Found) -> str:
         "limit": f"at most {limit:,} steps" if limit else "no time limit known",
         "rewards": f"from {rewards['low']:g} to {rewards['high']:g} in {rewards['steps']:,} random steps",
         "speed": f"{found['steps_per_second']:,.0f} steps/s here, one environment by itself",
-        "resumes": "exactly" if found["exact"] else f"with new episodes: {found['inexact']}",
+        "resumes": "exactly" if found["exact"] else f"exactly with --resume-exact alone: {found['inexact']}",
         "wrappers": " ".join(found["wrap"]),
         "frame": found["frame"] or "",
         **{_PRESETS[which].format(kind=found["kind"]): ", ".join(names) for which, names in by.items()},
