@@ -409,7 +409,7 @@ def test_a_batch_is_no_history() -> None:
 def test_observations_are_scaled_by_the_moments_of_all_that_was_seen(way: str) -> None:
     """Beside numpy over all of it; successors of episodes' ends by the moments of their step, and learned by nobody."""
     make = lambda: environments(Walk, 3)[way]  # noqa: E731
-    env = NormalizeObs(make(), NormalizeObsConfig(clip=1.5))
+    env = NormalizeObs(make(), NormalizeObsConfig(clip_obs=1.5))
     bare, seen = list(played(make(), 2, actions_of(0, num_envs=3))), []
     for below, above in zip(bare, played(env, 2, actions_of(0, num_envs=3)), strict=True):
         seen.append(below.obs)

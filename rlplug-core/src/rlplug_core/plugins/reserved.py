@@ -8,7 +8,7 @@ RUN_OPTIONS = frozenset({
     "early_stopping_patience", "env_workers", "eval_env", "eval_episodes", "eval_every", "eval_wrap",
     "final_eval_episodes", "freeze", "gpus", "inference_backend", "init", "init_parts", "inline", "keep_checkpoints",
     "learners", "log", "log_every", "lr_factor", "lr_patience", "max_episodes", "max_lag", "max_seconds", "min_delta",
-    "num_envs", "offline", "on", "record_every", "runner", "seed", "target_return", "threads", "total_timesteps",
+    "num_envs", "offline", "on", "record_every", "resume_exact", "runner", "seed", "target_return", "threads", "total_timesteps",
     "worker_timeout", "workers", "wrap",
 })  # fmt: skip
 #: What `rlplug run` itself understands beside them.

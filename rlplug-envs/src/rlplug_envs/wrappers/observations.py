@@ -16,7 +16,7 @@ from rlplug_core.types import Array, Obs, State, Timestep
 
 @dataclass(frozen=True)
 class NormalizeObsConfig(Config):
-    clip: Positive = 10.0  # how many deviations from the mean an observation is at most
+    clip_obs: Positive = 10.0  # how many deviations from the mean an observation is at most
 
 
 class NormalizeObs(Transform):
@@ -37,10 +37,10 @@ class NormalizeObs(Transform):
                 f"normalize-obs: the observations of {env.spec.id} are no floats; put flatten before it: "
                 "--wrap flatten --wrap normalize-obs"
             )
-        self._clip, self._frozen = config.clip, False
+        self._clip, self._frozen = config.clip_obs, False
         self._mean, self._squares, self._count = np.zeros(space.shape), np.zeros(space.shape), 0
         self._measure()
-        self.spec = replace(env.spec, obs=spaces.Box(-config.clip, config.clip, space.shape, np.float32))
+        self.spec = replace(env.spec, obs=spaces.Box(-config.clip_obs, config.clip_obs, space.shape, np.float32))
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
