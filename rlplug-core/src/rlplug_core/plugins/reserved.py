@@ -8,11 +8,12 @@ RUN_OPTIONS = frozenset({
     "early_stopping_patience", "env_workers", "eval_env", "eval_episodes", "eval_every", "eval_wrap",
     "final_eval_episodes", "freeze", "gpus", "inference_backend", "init", "init_parts", "inline", "keep_checkpoints",
     "learners", "log", "log_every", "lr_factor", "lr_patience", "max_episodes", "max_lag", "max_seconds", "min_delta",
-    "num_envs", "offline", "on", "record_every", "resume_exact", "runner", "seed", "target_return", "threads", "total_timesteps",
-    "worker_timeout", "workers", "wrap",
+    "num_envs", "offline", "on", "record_every", "resume_exact", "runner", "seed", "target_return", "threads",
+    "total_timesteps", "worker_timeout", "workers", "wrap",
 })  # fmt: skip
 #: What `rlplug run` itself understands beside them.
 COMMAND_LINE = frozenset({
-    "config", "env", "help", "jobs", "json", "name", "net", "out", "print_config", "quiet", "seeds", "set", "traceback",
+    "algorithm", "config", "env", "help", "jobs", "json", "name", "net", "out", "print_config", "quiet", "seeds", "set",
+    "traceback",
 })  # fmt: skip
 RESERVED = RUN_OPTIONS | COMMAND_LINE
