@@ -15,7 +15,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from tests.algos.halves import learned
-from tests.algos.test_options import CLASSES
+from tests.algos.test_options import CLASSES, SIMPLE
 
 CHAIN, CONTINUOUS = "rlplug_core.testing.envs:Chain", "rlplug_core.testing.envs:Continuous"
 SMALL = {"buffer_size": 400, "learning_starts": 20, "batch_size": 8}
@@ -47,7 +47,7 @@ def test_two_learners_are_one_with_the_batches_of_both(name: str, tmp_path: Path
         assert np.abs(whole - before.flat.numpy()).max() > 1e-4, "it has to have learned"
 
 
-DECLARED = {name: cls for name, cls in CLASSES.items() if cls.data_parallel}
+DECLARED = {name: CLASSES[name] for name in SIMPLE if CLASSES[name].data_parallel}
 
 
 @pytest.mark.parametrize("name", DECLARED)

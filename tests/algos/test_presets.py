@@ -72,7 +72,8 @@ def tables() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("algorithm", "env"), sorted(set(tables())))
 def test_every_table_makes_a_learner_with_its_agent_and_buffer(algorithm: str, env: str) -> None:
-    plan = Plan.make(algorithm, env, resolve(algorithm, env, {}, kind=env if env in KINDS else "")[0])
+    bare = {"eval_wrap": []}  # a wrapper may be of another package
+    plan = Plan.make(algorithm, env, resolve(algorithm, env, bare, kind=env if env in KINDS else "")[0])
     seen, acted = spaces_of(env, plan.learner)
     goals = Goals(lambda achieved, desired: -np.ones(len(desired), np.float32))
     learner = plan.make_learner(Spec(seen, acted, plan.options.num_envs, env, goals=goals))
