@@ -32,6 +32,8 @@ SHARED = {
 }  # fmt: skip
 #: Algorithms that learned from data, whose steps are updates.
 OFFLINE = ("cql", "iql")
+#: Panels side by side that a page's width still shows in full size.
+COLUMNS = 3
 #: Text stays text, and the same runs give the same file.
 matplotlib.rcParams["svg.fonttype"] = "none"
 matplotlib.rcParams["svg.hashsalt"] = "rlplug"
@@ -58,10 +60,14 @@ def curves() -> dict[str, Curve]:
 
 def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
     """One picture: a panel for each environment, in it a line for each algorithm."""
+    columns = min(len(panels), COLUMNS)
+    rows = -(-len(panels) // columns)
     figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(4.6 * len(panels), 2.6), squeeze=False, layout="constrained"
+        rows, columns, figsize=(4.6 * columns, 2.6 * rows), squeeze=False, layout="constrained"
     )
-    for axis, (env, algorithms) in zip(axes[0], sorted(panels.items()), strict=True):
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    for axis, (env, algorithms) in zip(axes.flat, sorted(panels.items()), strict=False):
         for algorithm, (steps, seeds) in sorted(algorithms.items(), key=lambda item: (item[0] != name, item[0])):
             returns = np.array(seeds)
             count = f" ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
@@ -75,13 +81,15 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
     path = HERE / f"curves-{name}.svg"
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
-    path.write_text(re.sub(r' d="[^"]+"', coarser, path.read_text(encoding="utf-8")), encoding="utf-8")
+    text = re.sub(r"(?m)^ +", "", path.read_text(encoding="utf-8"))
+    path.write_text(re.sub(r' d="[^"]+"', coarser, text), encoding="utf-8")
     return path
 
 
 def coarser(path: re.Match[str]) -> str:
-    """An outline in tenths of a pixel, which are as fine as a screen shows and half the file."""
-    return re.sub(r"\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", path[0])
+    """An outline in tenths of a pixel, which are as fine as a screen shows, without spaces: a third of the file."""
+    tenths = re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[0])
+    return re.sub(r"\s*\b([MLQCz])\s*", r"\1", tenths)
 
 
 def main() -> None:
