@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,18 +39,27 @@ class SharedWeights:
 
     def put(self, weights: Mapping[str, object], version: int) -> None:
         """Make `weights` the version that others get."""
-        self.versions[BEGUN] = version
-        tree_map(lambda there, tensor: there.copy_(tensor.detach()), self._tensors(), weights)
-        self.versions[DONE] = version
+        self._marks[BEGUN] = version
+        tree_map(lambda there, tensor: there.copy_(tensor.detach()), self._tensors, weights)
+        self._marks[DONE] = version
 
     def get(self, weights: Mapping[str, object]) -> int:
         """Copy the newest version into `weights`, in place, and return which it is."""
         while True:
-            version = int(self.versions[DONE])
-            tree_map(lambda there, tensor: tensor.copy_(there), self._tensors(), weights)
-            if int(self.versions[BEGUN]) == version:
+            version = int(self._marks[DONE])
+            tree_map(lambda there, tensor: tensor.copy_(there), self._tensors, weights)
+            if int(self._marks[BEGUN]) == version:
                 return version
 
+    def __getstate__(self) -> State:
+        """Views of the memory stay behind: they would travel as memory of their own."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
     def _tensors(self) -> object:
         memory = self.memory.numpy()
         return tree_map(lambda place: torch.from_numpy(place.view(memory)), self.places)
+
+    @cached_property
+    def _marks(self) -> Any:
+        return self.versions.numpy()
