@@ -71,6 +71,22 @@ def test_actors_feed_one_learner_within_the_bound(max_lag: int | None) -> None:
     assert not any(map(alive, left))
 
 
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu:0",
+        pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")),
+    ],
+)
+def test_actors_compute_where_they_are_told(device: str) -> None:
+    runner = processes(actor_device=device, total_timesteps=200)
+    try:
+        assert runner.fleet.task.values["device"] == device
+        assert len(lags_of(runner)) == 25
+    finally:
+        runner.close()
+
+
 def test_a_replay_learns_from_several_actors() -> None:
     runner = processes(algorithm=TINY_Q, chunk_steps=5, total_timesteps=100_000)
 

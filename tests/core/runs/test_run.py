@@ -392,6 +392,9 @@ REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
     ),
     ({"device": "cuda"}, UsageError, "device 'cuda' is not available to this torch; use --device cpu"),
     ({"device": "abacus"}, UsageError, "no device 'abacus'; use cpu or cuda"),
+    ({"actor_device": "abacus"}, UsageError, "no device 'abacus'; use cpu or cuda"),
+    ({"actor_device": "cuda"}, UsageError, "device 'cuda' is not available to this torch; use --actor-device cpu"),
+    ({"actor_device": "cpu:0"}, UsageError, "those of the runner 'decoupled' without --inline and --on; leave it out"),
     (
         {"inference_backend": "numpy", "env": f"{ENVS}:Recall"},
         UsageError,

@@ -29,6 +29,7 @@ class RunOptions(Config):
     actors: Count = 2  # number of actor processes of the decoupled runner
     max_lag: Natural | None = None  # versions of the weights an actor may be behind; none is 2 * actors - 1
     chunk_steps: Count | None = None  # steps of each environment an actor sends at once; none is n_steps, or 16
+    actor_device: str = "cpu"  # device on which decoupled actors compute actions: cpu, cuda, cuda:1
     on: str = "local"  # where decoupled actors are: local, ray, or ray://HOST:PORT with a Ray cluster's address
     cpus_per_actor: Positive = 1.0  # CPUs that Ray keeps for each actor
     gpus: Natural = 0  # GPUs of the learner's machine that Ray keeps for it

@@ -64,8 +64,8 @@ class ActorProcesses:
         slots = torch.zeros(len(self.permits.free), places.size, dtype=torch.uint8).share_memory_()
         self.slots = [tree_map(lambda place, m=memory: place.view(m), layout) for memory in slots.numpy()]
         self.task = ActorTask(
-            algorithm=plan.algorithm, env=plan.env, values={**plan.flat, "device": "cpu"}, rank=0, places=layout,
-            slots=slots, weights=SharedWeights.like(self.weights),
+            algorithm=plan.algorithm, env=plan.env, values={**plan.flat, "device": plan.options.actor_device}, rank=0,
+            places=layout, slots=slots, weights=SharedWeights.like(self.weights),
             paused=torch.zeros(1, dtype=torch.int64).share_memory_(),
         )  # fmt: skip
         self.published, self.checked = False, time.monotonic()

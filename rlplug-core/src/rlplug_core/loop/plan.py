@@ -22,6 +22,7 @@ from rlplug_core.loop.freezing import freeze
 from rlplug_core.loop.learner_checks import check_learners
 from rlplug_core.loop.places import LOCAL, address_of
 from rlplug_core.loop.sizes import check_sizes
+from rlplug_core.loop.torch_settings import usable_device
 from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.controlling import Controlling
@@ -156,13 +157,7 @@ class Plan:
                 f"workers of the runner '{self.runner}' step environments of their own; leave out --env-workers, or "
                 "use --runner sync"
             )
-        try:
-            device = torch.device(self.options.device)
-        except RuntimeError as error:
-            raise UsageError(f"no device '{self.options.device}'; use cpu or cuda") from error
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise UsageError("device 'cuda' is not available to this torch; use --device cpu")
-        if device.type != "cpu" and self.runner == "async":
+        if usable_device(self.options.device, "--device").type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
         if self.options.learners > 1:
             check_learners(self.algorithm, self.learner, self.runner, self.options, self.flat)
@@ -190,6 +185,12 @@ class Plan:
 
     def _check_place(self) -> None:
         o = self.options
+        usable_device(o.actor_device, "--actor-device")
+        if o.actor_device != "cpu" and (self.runner != "decoupled" or o.inline or o.on != LOCAL):
+            raise UsageError(
+                "--actor-device is where actor processes on this machine compute, those of the runner 'decoupled' "
+                "without --inline and --on; leave it out"
+            )
         if o.on == LOCAL:
             if o.gpus:
                 raise UsageError("--gpus is what Ray keeps for the learner; it goes with --on ray")

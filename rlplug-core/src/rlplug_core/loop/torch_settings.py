@@ -1,4 +1,4 @@
-"""The settings of a process that trains, in one place: threads and denormal numbers."""
+"""The settings of a process that trains, in one place: its device, threads and denormal numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+from rlplug_core.errors import UsageError
+
+
+def usable_device(name: str, option: str) -> torch.device:
+    """Return the device `name`, which `option` of the command line has named.
+
+    Raises:
+        UsageError: there is no such device, or this torch cannot use it.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"no device '{name}'; use cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device 'cuda' is not available to this torch; use {option} cpu")
+    return device
 
 
 def set_torch(threads: int) -> None:
