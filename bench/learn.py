@@ -244,7 +244,8 @@ class Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", default=[goal.name for goal in GOALS])
+    names = [goal.name for goal in GOALS]
+    parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", choices=names, default=names)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "learn", help="where the run directories are")
     parser.add_argument("--report", action="store_true", help="train nothing")

@@ -37,6 +37,8 @@ OWN: dict[str, tuple[str, ...]] = {
     "sac": (*REPLAY, "tau"),
     "td3": (*REPLAY, "tau", "noise_sigma", "policy_delay"),
 }
+OWN["impala"] = (*ROLLOUT, "actors")
+OWN["appo"] = (*OWN["impala"], "batch_size", "n_epochs", "clip_range")
 OWN["qrdqn"] = (*OWN["dqn"], "n_quantiles")
 #: What the other side does besides its settings, said in rlplug's options, so that no preset decides it.
 FIXED: dict[str, dict[str, Any]] = {
@@ -48,6 +50,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "ppo": {"normalize_advantage": True, "net.activation": "tanh", "runner": "sync"},
     "dqn": {"net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync"},
 }  # fmt: skip
+FIXED["impala"] = FIXED["appo"] = {"optimizer": "adam", "net.activation": "tanh", "runner": "decoupled"}
 FIXED["qrdqn"] = FIXED["dqn"]
 FIXED["sac"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "policy_delay": 1, "runner": "sync"}
 FIXED["td3"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "action_noise": "gaussian", "runner": "sync"}

@@ -1,4 +1,4 @@
-"""Steps per second beside Stable-Baselines3 and PFRL: same machine and settings, runs in turn, one markdown table.
+"""Steps per second beside Stable-Baselines3, PFRL and RLlib: same machine and settings, runs in turn, one table.
 
     python bench/peers.py                       # everything, five pairs each: about an hour on two cores
     python bench/peers.py --only a2c,ppo        # some; the table takes the others' rows from peers/rows.json
@@ -48,6 +48,7 @@ class Pair:
     threads: int = 1  # of torch, in each process
 
 
+ACTORS = "2 actors x 8 environments x 20 steps, a step of Adam for each 160, 64-64 tanh"
 REPLAYING = "HalfCheetah-v5, a gradient step per env step, batch 256, 256-256 ReLU, 2 threads"
 PAIRS = [
     Pair(
@@ -71,6 +72,8 @@ PAIRS = [
         "ppo-halfcheetah", "sb3", "SB3 PPO", "sb3_ppo.py", bar=1.5,
         what="HalfCheetah-v5, 1 environment x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
     ),
+    Pair("impala", "rllib", "RLlib IMPALA", "rllib_impala.py", bar=3.0, what=ACTORS),
+    Pair("appo", "rllib", "RLlib APPO", "rllib_impala.py", bar=3.0, what=ACTORS),
     Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", bar=1.3, what=REPLAYING, threads=2),
     Pair("td3", "sb3", "SB3 TD3", "sb3_td3.py", bar=1.3, what=REPLAYING, threads=2),
 ]  # fmt: skip

@@ -1,0 +1,71 @@
+"""IMPALA and APPO of RLlib, on its new API stack: two env runners, one learner in the driver's process."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import measure
+import ray
+from ray.rllib.algorithms.appo import APPOConfig
+from ray.rllib.algorithms.impala import IMPALAConfig
+
+#: What is logical in Ray: two env runners, the aggregator and the driver share the machine's cores.
+CPUS = 6
+
+
+def configured(setting: dict[str, Any]) -> Any:
+    """The algorithm of the pair with its settings."""
+    config = IMPALAConfig()
+    if setting["pair"] == "appo":  # a batch is learned from once, as on the other side
+        config = APPOConfig()
+        config.training(clip_param=setting["clip_range"], circular_buffer_num_batches=1)
+        config.training(circular_buffer_iterations_per_batch=1, num_epochs=1)
+    config.environment(setting["env"])
+    config.env_runners(
+        num_env_runners=setting["actors"],
+        num_envs_per_env_runner=setting["num_envs"],
+        rollout_fragment_length=setting["n_steps"],
+    )
+    config.training(
+        train_batch_size_per_learner=setting["num_envs"] * setting["n_steps"],
+        lr=setting["learning_rate"],
+        gamma=setting["gamma"],
+        entropy_coeff=setting["ent_coef"],
+        vf_loss_coeff=setting["vf_coef"],
+        grad_clip=setting["max_grad_norm"],
+    )
+    config.rl_module(model_config={"fcnet_hiddens": setting["hidden"], "fcnet_activation": "tanh"})
+    config.evaluation(
+        evaluation_interval=None, evaluation_num_env_runners=1, evaluation_duration=setting["episodes"],
+        evaluation_config={"explore": False},
+    )  # fmt: skip
+    config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=1000)
+    config.debugging(seed=setting["seed"], log_level="ERROR")
+    return config
+
+
+def sampled(result: dict[str, Any]) -> int:
+    return int(result["env_runners"]["num_env_steps_sampled_lifetime"])
+
+
+def main() -> None:
+    setting = measure.settings("impala")
+    ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    algorithm = configured(setting).build_algo()
+    try:
+        while (begun := sampled(algorithm.train())) < setting["warmup"]:
+            pass
+        began = time.perf_counter()
+        while (steps := sampled(algorithm.train())) < begun + setting["steps"]:
+            pass
+        seconds = time.perf_counter() - began
+        after = algorithm.evaluate()["env_runners"]["episode_return_mean"]
+    finally:
+        algorithm.stop()
+        ray.shutdown()
+    measure.report(setting["pair"], "rllib", steps - begun, seconds, after, ["ray", "gymnasium", "torch", "numpy"])
+
+
+if __name__ == "__main__":
+    main()
