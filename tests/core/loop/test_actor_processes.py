@@ -87,6 +87,34 @@ def test_actors_compute_where_they_are_told(device: str) -> None:
         runner.close()
 
 
+def own_memory(pid: int) -> float:
+    """MiB of a process that no file stands for; what others share counts in part."""
+    lines = (Path("/proc") / str(pid) / "smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no smaps_rollup here")
+def test_memory_stays_flat_while_the_learner_is_slow() -> None:
+    """Over a million env steps, of which each would take some 30 bytes where chunks waited without a bound."""
+    runner = processes(num_envs=64, n_steps=64, total_timesteps=10**6)
+    tree, sizes = [os.getpid(), *pids(runner)], list[float]()
+
+    def look() -> None:
+        """What is read here takes milliseconds, in which the actors come to their bound."""
+        runner.episodes()
+        runner.metrics()
+        sizes.append(sum(map(own_memory, tree)))
+
+    try:
+        lags_of(runner, look)
+        assert runner.clock.steps >= 10**6
+    finally:
+        runner.close()
+    settled = len(sizes) // 4
+    assert settled > 25
+    assert max(sizes[settled:]) - max(sizes[:settled]) < 4, [round(size) for size in sizes]
+
+
 def test_a_replay_learns_from_several_actors() -> None:
     runner = processes(algorithm=TINY_Q, chunk_steps=5, total_timesteps=100_000)
 

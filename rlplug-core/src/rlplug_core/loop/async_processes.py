@@ -87,7 +87,7 @@ class Remote:
 def fork_server() -> multiprocessing.context.ForkServerContext:
     """Start the server that processes come from, once; it has torch loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rlplug_core.loop.preload", "rlplug_core.loop.worker"])
+    context.set_forkserver_preload(["rlplug_core.loop.preload"])
     with safe_path():
         resource_tracker.ensure_running()  # which lets signals through, so not in the next block
     with safe_path(), held_back():
