@@ -41,18 +41,24 @@ def descendants(name: str) -> list[psutil.Process]:
 
 
 def test_actors_feed_one_learner_within_the_bound_over_loopback_alone() -> None:
-    runner = on_ray(total_timesteps=1000, max_lag=1)
+    runner = on_ray(total_timesteps=100_000, max_lag=1)
+    heard: set[int] = set()
+
+    def poll() -> None:
+        """One actor may be there long before the other."""
+        heard.update(rank for _, rank, _ in runner.episodes())
+        runner.clock.stop = runner.clock.steps >= 1000 and heard == {0, 1}
+
     try:
         import ray
         from ray.experimental.internal_kv import _internal_kv_list
 
         before = runner.snapshot().policy.outputs.weight.clone()
-        lags = lags_of(runner)
+        lags = lags_of(runner, poll)
         assert (runner.snapshot().policy.outputs.weight != before).any()
-        assert 1000 <= runner.clock.steps < 1000 + 8
-        assert len(lags) == runner.clock.updates == 125
+        assert len(lags) == runner.clock.updates == runner.clock.steps // 8 >= 125
         assert max(lags) <= 1
-        assert {rank for _, rank, _ in runner.episodes()} == {0, 1}
+        assert heard == {0, 1}
         family = [one.pid for one in psutil.Process().children(recursive=True)]
         listening = {c.laddr.ip for c in psutil.net_connections("tcp") if c.pid in family and c.status == "LISTEN"}
         assert {ip.removeprefix("::ffff:") for ip in listening} <= {"127.0.0.1", "::1"}
