@@ -125,6 +125,33 @@ def test_a_runner_that_ends_on_the_grid_without_a_last_look_is_evaluated() -> No
     assert sink.steps("evaluation") == [40]
 
 
+def test_the_log_says_what_share_of_the_time_evaluations_and_checkpoints_take() -> None:
+    """Here an evaluation takes three seconds, and a checkpoint of the whole run one."""
+    watch, options = Watch(), {"total_timesteps": 200, "num_envs": 1, "runner": "sync"}
+
+    class Slow(Recorder):
+        def evaluate(self, learner: Any) -> Evaluation:
+            watch.time += 3.0
+            return super().evaluate(learner)
+
+        def checkpoint(self, kind: str, step: int, components: Mapping[str, Any], reason: str) -> None:
+            watch.time += kind == "step"
+            super().checkpoint(kind, step, components, reason)
+
+    def poll() -> None:
+        watch.time += 0.1
+        events.poll()
+
+    sink, runner = Slow(), make_runner(TINY, **options)
+    events = Events(runner, RunOptions(**options, log_every=50, eval_every=50, checkpoint_every=50), sink, (), watch)
+    runner.run(poll)
+    first, *_, last = [data for kind, _, data in sink.records if kind == "metrics"]
+    assert first["perf/evaluation_share"] == 0.0
+    assert last["perf/evaluation_share"] == pytest.approx(9.0 / last["perf/wall_s"])  # at 50, 100 and 150 steps
+    assert last["perf/checkpoint_share"] == pytest.approx(4.0 / last["perf/wall_s"])  # and at the beginning
+    assert last["perf/wall_s"] == pytest.approx(33.0, abs=0.2)
+
+
 def test_only_a_better_evaluation_is_kept() -> None:
     sink = Recorder([5.0, 4.0, 5.0, 7.0])
     run(sink, eval_every=50)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -120,7 +121,9 @@ class Events:
         self.recent = Recent()
         self.pending: list[tuple[int, int, Episode]] = []
         self.losses: dict[str, float] = {}
-        self.began = self.wake = now()
+        self.began = self.opened = self.wake = now()
+        #: Seconds that this process has spent beside training.
+        self.aside = {"evaluation": 0.0, "checkpoint": 0.0}
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         #: The first look saves, so that a run can be resumed from its first step on.
         self.next, self.saved = self.steps, False
@@ -138,9 +141,11 @@ class Events:
             if due(before, steps, self.log_every):
                 self.log()
             if due(before, steps, self.eval_every):
-                self.evaluate()
+                with self._aside("evaluation"):
+                    self.evaluate()
             if (due(before, steps, self.checkpoint_every) or not self.saved) and not self.clock.done:
-                self.checkpoint("step", "periodic" if self.saved else "begin")
+                with self._aside("checkpoint"):
+                    self.checkpoint("step", "periodic" if self.saved else "begin")
         if self.now() >= self.wake:
             self.wake = self.now() + TICK
             self._spent()
@@ -167,6 +172,8 @@ class Events:
         metrics["perf/env_steps_per_s"] = self.speed()
         metrics["perf/wall_s"] = self.now() - self.began
         metrics["perf/updates"] = float(self.clock.updates)
+        since = self.now() - self.opened or 1.0
+        metrics |= {f"perf/{name}_share": seconds / since for name, seconds in self.aside.items()}
         self.sink.record("metrics", step, metrics)
 
     def evaluate(self, at_end: bool = False) -> None:
@@ -243,6 +250,13 @@ class Events:
         self.limits.load_state_dict(state["limits"])
         self.ended, self.saved = state["ended"], True
         self._schedule()
+
+    @contextmanager
+    def _aside(self, name: str) -> Iterator[None]:
+        """Count the time of what is done beside training."""
+        began = self.now()
+        yield
+        self.aside[name] += self.now() - began
 
     def _spent(self) -> None:
         self._collect()
