@@ -6,7 +6,13 @@
 `slow` also draws `docs/pictures/scale.svg`; look at it before you commit it.
 """
 
+# ruff: noqa: E402  # threads are set before numpy is imported
 from __future__ import annotations
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[variable] = "1"  # as the command line has it
 
 import argparse
 import multiprocessing

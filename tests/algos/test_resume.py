@@ -22,6 +22,8 @@ from rlplug_core.runs.journal import read
 from tests.algos.test_options import ALGORITHMS
 
 SCRIPT = Path(__file__).with_name("stopping.py")
+#: Metrics that no two runs share.
+TIMES = {"perf/wall_s", "perf/env_steps_per_s", "perf/evaluation_share", "perf/checkpoint_share"}
 
 
 def _script() -> ModuleType:
@@ -106,11 +108,7 @@ def final_state(path: Path) -> dict[str, Any]:
 def journal(path: Path, *kinds: str) -> list[tuple[str, int, dict[str, Any]]]:
     """The records of these kinds, without measurements of time."""
     return [
-        (
-            record.kind,
-            record.step,
-            {k: v for k, v in record.data.items() if k not in ("perf/wall_s", "perf/env_steps_per_s")},
-        )
+        (record.kind, record.step, {key: value for key, value in record.data.items() if key not in TIMES})
         for record in read(path / "journal.jsonl")
         if record.kind in kinds
     ]
