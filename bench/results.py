@@ -14,7 +14,9 @@ import numpy.typing as npt
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
 #: What measuring writes into the repository.
-RECORDS = ("bench/RESULTS.md", "bench/LEARNING.md", "bench/learning.jsonl", "bench/peers/rows.json")
+RECORDS = (
+    "bench/RESULTS.md", "bench/LEARNING.md", "bench/learning.jsonl", "bench/defaults.jsonl", "bench/peers/rows.json",
+)  # fmt: skip
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -34,10 +34,10 @@ def judged(model: BaseAlgorithm, env: str, episodes: int, seed: int) -> float:
 class Best(BaseCallback):
     """Evaluates every so many env steps and keeps the best weights."""
 
-    def __init__(self, setting: dict[str, Any]) -> None:
+    def __init__(self, env: str, every: int, episodes: int, seed: int) -> None:
         super().__init__()
-        self.every, self.env, self.episodes = setting["steps"] // 20, setting["env"], setting["episodes"]
-        self.seed, self.means, self.weights = 1_000_000 * setting["seed"], list[float](), dict[str, Any]()
+        self.env, self.every, self.episodes = env, every, episodes
+        self.seed, self.means, self.weights = 1_000_000 * seed, list[float](), dict[str, Any]()
 
     def _on_step(self) -> bool:
         if self.num_timesteps % self.every == 0:
@@ -51,7 +51,7 @@ class Best(BaseCallback):
 if __name__ == "__main__":
     setting = measure.settings("sac")
     model: BaseAlgorithm = MAKE[setting["pair"]](setting)
-    best = Best(setting)
+    best = Best(setting["env"], setting["steps"] // 20, setting["episodes"], setting["seed"])
     model.learn(setting["steps"], callback=best, log_interval=None)
     model.policy.load_state_dict(best.weights)
     final = judged(model, setting["env"], setting["final"], 1_000_000 * setting["seed"] + 999_999)

@@ -1,0 +1,149 @@
+"""Does rlplug learn as well as Stable-Baselines3 where nobody sets an option? Writes into RESULTS.md.
+
+    python bench/defaults.py                              # every goal, seeds 1 to 5 on both sides: some hours
+    python bench/defaults.py --only ppo/Hopper-v5         # some of it
+    python bench/defaults.py --report                     # train nothing, write the table
+
+Each finished run is a line of defaults.jsonl and is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+for library in ("OMP", "OPENBLAS"):  # read once, when numpy is imported
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+
+import numpy as np
+import numpy.typing as npt
+from halfcheetah import finished, resampled
+from peers import HERE, measured, peer_python
+from results import ROOT, interquartile_mean, machine, revision, table, write_section
+
+from rlplug_core.runs.journal import read
+from rlplug_core.runs.run import train
+
+RECORDS = Path(__file__).with_name("defaults.jsonl")
+SIDES = ("Stable-Baselines3", "rlplug")
+SEEDS = (1, 2, 3, 4, 5)
+#: Evaluations on the way, their episodes, and those of the final evaluation; greedy ones all.
+EVALUATIONS, EPISODES, FINAL = 10, 5, 30
+NOTE = """`python bench/defaults.py`: `rlplug run ALGO ENV` beside `ALGO("MlpPolicy", ENV)` of Stable-Baselines3 2.9.2, at
+equal env steps, without any option that decides how it learns. {evaluations} evaluations of {episodes} greedy episodes
+find the best weights; returns are means of {final} greedy episodes on fresh seeds. Interquartile means over the seeds,
+with percentile bootstrap intervals (95 %). {machine}; rlplug at {revisions}."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One comparison, and how long both sides learn."""
+
+    algorithm: str
+    env: str
+    steps: int
+
+    @property
+    def name(self) -> str:
+        """As `--only` takes it."""
+        return f"{self.algorithm}/{self.env}"
+
+
+GOALS = (
+    Goal("ppo", "InvertedPendulum-v5", 50_000),
+    Goal("ppo", "Hopper-v5", 100_000),
+    Goal("ppo", "BipedalWalker-v3", 100_000),
+    Goal("ppo", "Taxi-v4", 100_000),
+    Goal("a2c", "InvertedPendulum-v5", 50_000),
+    Goal("a2c", "Hopper-v5", 100_000),
+    Goal("dqn", "MountainCar-v0", 100_000),
+    Goal("dqn", "FrozenLake-v1", 50_000),
+    Goal("sac", "Reacher-v5", 10_000),
+    Goal("sac", "Hopper-v5", 30_000),
+    Goal("td3", "Reacher-v5", 10_000),
+    Goal("td3", "Hopper-v5", 30_000),
+)
+
+
+def ours(goal: Goal, seed: int) -> dict[str, Any]:
+    """Train as it comes; what is set says how it is judged."""
+    judging = {
+        "eval_every": goal.steps // EVALUATIONS, "eval_episodes": EPISODES, "final_eval_episodes": FINAL,
+    }  # fmt: skip
+    options = {"seed": seed, "total_timesteps": goal.steps, "threads": 1, **judging}
+    with tempfile.TemporaryDirectory() as directory:
+        records = list(read(train(goal.algorithm, goal.env, options, out=directory, hooks=False).journal))
+    means = [record.data["eval/return_mean"] for record in records if record.kind == "evaluation"]
+    (final,) = [record.data for record in records if record.kind == "final_eval"]
+    return {"best": final["return_mean"], "last": final["last_return_mean"], "evaluations": means}
+
+
+def theirs(goal: Goal, seed: int, cache: Path) -> dict[str, Any]:
+    """The other side, in an environment of its own."""
+    script = [peer_python("sb3", cache), str(HERE / "peers" / "sb3_defaults.py"), goal.algorithm, goal.env]
+    numbers = {
+        "seed": seed, "steps": goal.steps, "evaluations": EVALUATIONS, "episodes": EPISODES, "final": FINAL,
+    }  # fmt: skip
+    words = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
+    return measured(script + words, threads=1)
+
+
+def section(records: list[dict[str, Any]]) -> str:
+    """The text for RESULTS.md."""
+    lines = [line for goal in GOALS for line in rows(goal, records)]
+    header = ["algorithm", "environment", "env steps", "side", "seeds", "last weights", "best weights", "seconds"]
+    revisions = ", ".join(sorted({record["revision"] for record in records if record["side"] == "rlplug"}))
+    about = NOTE.format(evaluations=EVALUATIONS, episodes=EPISODES, final=FINAL, machine=machine(), revisions=revisions)
+    return f"## Without any option, beside Stable-Baselines3\n\n{about}\n\n{table(header, lines)}"
+
+
+def rows(goal: Goal, records: list[dict[str, Any]]) -> Iterator[list[str]]:
+    for side in SIDES:
+        found = [r for r in records if (r["goal"], r["steps"], r["side"]) == (goal.name, goal.steps, side)]
+        if found:
+            means = [middle(np.array([record[which] for record in found])) for which in ("last", "best")]
+            seconds = f"{np.median([record['seconds'] for record in found]):.0f}"
+            yield [f"`{goal.algorithm}`", goal.env, f"{goal.steps:,}", side, str(len(found)), *means, seconds]
+
+
+def middle(scores: npt.NDArray[np.float64]) -> str:
+    """The interquartile mean of some seeds, with its interval."""
+    mean = float(interquartile_mean(scores))
+    digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 2 else 2
+    low, high = np.percentile(resampled(scores, 0), [2.5, 97.5])
+    return f"**{mean:,.{digits}f}** ({low:,.{digits}f} to {high:,.{digits}f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [goal.name for goal in GOALS]
+    parser.add_argument("--only", nargs="+", metavar="ALGO/ENV", choices=names, default=names)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for the other side")
+    parser.add_argument("--report", action="store_true", help="train nothing")
+    given = parser.parse_args()
+    wanted = [goal for goal in GOALS if goal.name in given.only and not given.report]
+    for goal, seed, side in [(goal, seed, side) for goal in wanted for seed in given.seeds for side in given.sides]:
+        key = {"goal": goal.name, "steps": goal.steps, "side": side, "seed": seed}
+        if any(key.items() <= record.items() for record in finished(RECORDS)):
+            continue
+        started = time.monotonic()
+        result = ours(goal, seed) if side == "rlplug" else theirs(goal, seed, given.cache)
+        line = {**key, **result, "seconds": round(time.monotonic() - started), "revision": revision()}
+        with RECORDS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(f"{key}: {result['last']:.1f}, {result['best']:.1f}", file=sys.stderr, flush=True)
+    write_section("defaults", section(finished(RECORDS)))
+
+
+if __name__ == "__main__":
+    main()
