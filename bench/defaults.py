@@ -7,11 +7,16 @@
 Each finished run is a line of defaults.jsonl and is not trained again.
 """
 
+# ruff: noqa: E402  # threads are set before numpy is imported
 from __future__ import annotations
+
+import os
+
+for library in ("OMP", "OPENBLAS"):
+    os.environ[f"{library}_NUM_THREADS"] = "1"  # as the command line has it
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -19,9 +24,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-for library in ("OMP", "OPENBLAS"):  # read once, when numpy is imported
-    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 import numpy as np
 import numpy.typing as npt
@@ -37,10 +39,10 @@ SIDES = ("Stable-Baselines3", "rlplug")
 SEEDS = (1, 2, 3, 4, 5)
 #: Evaluations on the way, their episodes, and those of the final evaluation; greedy ones all.
 EVALUATIONS, EPISODES, FINAL = 10, 5, 30
-NOTE = """`python bench/defaults.py`: `rlplug run ALGO ENV` beside `ALGO("MlpPolicy", ENV)` of Stable-Baselines3 2.9.2, at
-equal env steps, without any option that decides how it learns. {evaluations} evaluations of {episodes} greedy episodes
-find the best weights; returns are means of {final} greedy episodes on fresh seeds. Interquartile means over the seeds,
-with percentile bootstrap intervals (95 %). {machine}; rlplug at {revisions}."""
+NOTE = """`python bench/defaults.py`: `rlplug run ALGO ENV` beside `ALGO("MlpPolicy", ENV)` of Stable-Baselines3,
+at equal env steps, without any option that decides how it learns. {evaluations} evaluations of {episodes} greedy
+episodes find the best weights; returns are means of {final} greedy episodes on fresh seeds. Interquartile means over
+the seeds, with percentile bootstrap intervals (95 %). {machine}; rlplug at {revisions}."""
 
 
 @dataclass(frozen=True)
