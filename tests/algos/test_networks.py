@@ -111,11 +111,21 @@ def test_a_deviation_of_the_state_is_heeded_or_refused(learner: Callable[..., An
             learner(algorithm, where, **{"net.std": "state"})
 
 
-@pytest.mark.parametrize("option", ["std=state", "squash=true"])
-def test_what_is_a_gaussians_is_refused_where_actions_are_no_box(learner: Callable[..., Any], option: str) -> None:
-    name, value = f"net.{option}".split("=")
-    with pytest.raises(UsageError, match=rf"{name} .* leave {name} at its default"):
-        learner("ppo", "Chain", **{name: value if value == "state" else True})
+@pytest.mark.parametrize(("option", "value"), [("std", "state"), ("squash", True), ("log_std_init", -1.0)])
+def test_what_is_a_gaussians_is_refused_where_actions_are_no_box(
+    learner: Callable[..., Any], option: str, value: object
+) -> None:
+    with pytest.raises(UsageError, match=rf"net.{option} .* leave net.{option} at its default"):
+        learner("ppo", "Chain", **{f"net.{option}": value})
+
+
+def test_a_deviation_begins_where_it_is_put(learner: Callable[..., Any]) -> None:
+    """Every policy's draws from the first on; what has no such parameter refuses it."""
+    policy = learner("ppo", "Continuous", **{"net.log_std_init": -1.5}).policy
+    (log_std,) = [one for name, one in policy.named_parameters() if "log_std" in name]
+    assert log_std.tolist() == [-1.5] * len(log_std)
+    with pytest.raises(UsageError, match="a parameter that std state does not have; leave it at 0"):
+        learner("ppo", "Continuous", **{"net.log_std_init": -1.0, "net.std": "state"})
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

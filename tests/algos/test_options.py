@@ -150,8 +150,8 @@ def norms(learner: Any) -> dict[str, float]:
     ("algorithm", "options", "sentence"),
     [
         ("noisy-dqn", {"net.output_gain": 0.5}, r"noisy layers begin as .* leave net.output_gain at none"),
-        ("crossq", {"critic_net.std": "state"}, r"leave critic_net.std at free"),
-        ("crossq", {"critic_net.output_gain": 0.5}, r"critic_net.output_gain at none"),
+        ("crossq", {"critic_net.std": "state"}, r"leave critic_net.std at its default"),
+        ("crossq", {"critic_net.output_gain": 0.5}, r"leave critic_net.output_gain at its default"),
         (
             "ppo",
             {"recurrent_hidden_size": 64},

@@ -29,6 +29,7 @@ class Net:
     shared: bool = False  # share the hidden layers between policy and critic, where one loss trains both
     normalize_obs: bool = False  # normalize vector observations by their running mean and standard deviation
     std: Literal["free", "state"] = "free"  # standard deviation of a Gaussian: a parameter, or an output of the network
+    log_std_init: float = 0.0  # initial log of that parameter, where bounded actions reach from -1 to 1
     squash: bool = False  # put a Gaussian's actions through a tanh; sac, tqc and crossq always do
     factory: Importable | None = None  # function that makes your own encoder, ./my_net.py:make
 
@@ -37,11 +38,13 @@ class Net:
             raise ValueError("init torch leaves weights as torch makes them; leave gain and output_gain at none")
         if not len(self.channels) == len(self.kernels) == len(self.strides):
             raise ValueError("channels, kernels and strides need as many numbers each, one per convolution")
+        if self.std == "state" and self.log_std_init:
+            raise ValueError("log_std_init is about a parameter that std state does not have; leave it at 0")
 
     def check_gaussian(self, free: bool) -> None:
         """Raise UsageError where something is asked of a network's Gaussian that is not `free` to be chosen."""
-        asked = [name for name, given in (("std", self.std == "state"), ("squash", self.squash)) if given and not free]
-        if asked:
+        asked = self._changed("std", "log_std_init", "squash")
+        if asked and not free:
             raise UsageError(
                 f"net.{asked[0]} is about the Gaussian of policies for Box actions that leave the choice (ppo, a2c and "
                 f"other on-policy ones), and this network has none; leave net.{asked[0]} at its default"
@@ -49,8 +52,13 @@ class Net:
 
     def check_critic(self) -> None:
         """Raise UsageError where a critic's own network is asked for what only policies have."""
-        if self.std == "state" or self.squash or self.output_gain is not None:
+        asked = self._changed("std", "log_std_init", "squash", "output_gain")
+        if asked:
             raise UsageError(
-                "std, squash and output_gain are about actions, which a policy gives and a critic's own network does "
-                "not; leave critic_net.std at free, critic_net.squash at false and critic_net.output_gain at none"
+                f"{asked[0]} is about actions, which a policy gives and a critic's own network does not; leave "
+                f"critic_net.{asked[0]} at its default"
             )
+
+    def _changed(self, *names: str) -> list[str]:
+        """Return those of the options that are not at their defaults."""
+        return [name for name in names if getattr(self, name) != getattr(Net, name)]

@@ -40,7 +40,7 @@ class PolicyNetwork(nn.Module):
         super().__init__()
         check_mask(spec)
         net.check_gaussian(make is None and any(isinstance(part.space, spaces.Box) for part in parts(spec.action)))
-        make = make or partial(head, std=net.std, squash=net.squash)
+        make = make or partial(head, std=net.std, squash=net.squash, log_std=net.log_std_init)
         self.encoder, features = trunk or encoder(spec.obs, net, norm)
         self.head: Head
         self.head, self.outputs = make(spec.action, features)

@@ -33,6 +33,7 @@ def head(
     gain: float = 0.01,
     std: Literal["free", "state"] = "free",
     squash: bool = False,
+    log_std: float = 0.0,
 ) -> tuple[Head, nn.Module]:
     """The head for an action space and the layer that feeds it from features [B, F].
 
@@ -40,12 +41,15 @@ def head(
         gain: of the layer's initial weights.
         std: whether a Gaussian's deviation is a parameter of its own or depends on the state.
         squash: whether a Gaussian's actions go through a tanh.
+        log_std: initial log standard deviation where that is a parameter.
 
     Raises:
         UsageError: the space has no head, or `squash` is given and it has no finite bounds.
     """
     if isinstance(space, spaces.Dict) and parts(space):
-        heads, layers = zip(*(head(part.space, features, gain, std, squash) for part in parts(space)), strict=True)
+        heads, layers = zip(
+            *(head(part.space, features, gain, std, squash, log_std) for part in parts(space)), strict=True
+        )
         return Product(space, heads), Beside(layers)
     if isinstance(space, spaces.Box) and space.dtype.kind == "f":
         if squash:
@@ -53,7 +57,7 @@ def head(
         gaussian = SquashedGaussian(space.shape) if squash else Gaussian(space.shape)
         if std == "state":
             return gaussian, linear(features, gaussian.size, gain)
-        return gaussian, nn.Sequential(linear(features, gaussian.dims, gain), LogStd(gaussian.dims))
+        return gaussian, nn.Sequential(linear(features, gaussian.dims, gain), LogStd(gaussian.dims, log_std))
     plain = _plain(space)
     return plain, linear(features, plain.size, gain)
 

@@ -65,11 +65,11 @@ class Gaussian:
 
 
 class LogStd(nn.Module):
-    """Appends a state-independent log standard deviation to means [B, d], giving [B, 2 d]."""
+    """Appends a log standard deviation that no state changes, at first `initial`, to means [B, d], giving [B, 2 d]."""
 
-    def __init__(self, dims: int) -> None:
+    def __init__(self, dims: int, initial: float = 0.0) -> None:
         super().__init__()
-        self.log_std = nn.Parameter(torch.zeros(dims))
+        self.log_std = nn.Parameter(torch.full((dims,), initial))
 
     def forward(self, mean: Tensor) -> Tensor:
         return torch.cat([mean, self.log_std.expand_as(mean)], -1)
