@@ -17,16 +17,21 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import argparse
 import ctypes
+import itertools
+import json
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import gymnasium.spaces as spaces
 import numpy as np
 import torch
+from peers import ROWS
 from results import machine, revision, table, write_section
 
 import rlplug_core as rl
@@ -99,28 +104,37 @@ def numbers(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
+class Rollout:
+    """Samples of a rollout, and the floor of one minibatch: a policy of discrete actions and a critic, 64-64 tanh."""
+
+    def __init__(self, batch: int, inputs: int = 4, outputs: int = 2) -> None:
+        self.obs, self.old, self.target = numbers(batch, inputs), numbers(batch) * 0.1 - 0.7, numbers(batch) * 2
+        self.advantage, self.action = numbers(batch), np.arange(batch) % outputs
+        self.policy, self.critic = Net(batch, inputs, 64, outputs, False), Net(batch, inputs, 64, 1, False)
+        self.flat, self.d = Flat(self.policy, self.critic), np.zeros((batch, outputs), np.float32)
+        self.dv = np.zeros((batch, 1), np.float32)
+
+    def floor(self) -> None:
+        policy, critic, ((pw, pg), (cw, cg)) = self.policy, self.critic, self.flat.parts
+        policy.up(pw, self.obs)
+        critic.up(cw, self.obs)
+        told = at(self.action), at(self.old), at(self.advantage)
+        policy.c.clipped(at(policy.out), *told, ctypes.c_float(0.2), at(self.d))
+        policy.down(pw, pg, self.obs, self.d)
+        critic.c.regress(at(critic.out), None, at(self.target), ctypes.c_float(0.5), ctypes.c_int(0), at(self.dv))
+        critic.down(cw, cg, self.obs, self.dv)
+        self.flat.step(0.5, 3e-4)
+
+
 def ppo() -> tuple[Callable[[], object], Callable[[], object]]:
     """256 samples, two networks of two layers of 64 with tanh, two actions."""
     made = learner("ppo", 4, spaces.Discrete(2), {"net.hidden": [64, 64], "net.activation": "tanh", "ent_coef": 0.0})
-    obs, old, advantage, target = numbers(256, 4), numbers(256) * 0.1 - 0.7, numbers(256), numbers(256) * 2
-    action = np.arange(256) % 2
-    tensors: Any = [torch.from_numpy(each) for each in (np.ones(256, np.float32), obs, action, advantage, target)]
-    extras = {"log_prob": torch.from_numpy(old)}
+    of = Rollout(256)
+    arrays = (np.ones(256, np.float32), of.obs, of.action, of.advantage, of.target)
+    tensors: Any = [torch.from_numpy(each) for each in arrays]
+    extras = {"log_prob": torch.from_numpy(of.old)}
     batch = made.in_numpy(rl.Samples(tensors[0], None, *tensors[1:], extras), made.networks)
-    policy, critic = Net(256, 4, 64, 2, False), Net(256, 4, 64, 1, False)
-    flat, d, dv = Flat(policy, critic), np.zeros((256, 2), np.float32), np.zeros((256, 1), np.float32)
-    (pw, pg), (cw, cg) = flat.parts
-
-    def floor() -> None:
-        policy.up(pw, obs)
-        critic.up(cw, obs)
-        policy.c.clipped(at(policy.out), at(action), at(old), at(advantage), ctypes.c_float(0.2), at(d))
-        policy.down(pw, pg, obs, d)
-        critic.c.regress(at(critic.out), None, at(target), ctypes.c_float(0.5), ctypes.c_int(0), at(dv))
-        critic.down(cw, cg, obs, dv)
-        flat.step(0.5, 3e-4)
-
-    return lambda: made.actor_critic_optimizer.minimize(made.loss(batch, made.config)[0], rl.Clock(10**6)), floor
+    return lambda: made.actor_critic_optimizer.minimize(made.loss(batch, made.config)[0], rl.Clock(10**6)), of.floor
 
 
 def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
@@ -169,7 +183,7 @@ def sac() -> tuple[Callable[[], object], Callable[[], object]]:
 
     def drawn(seen: Array) -> tuple[Array, Array, Array]:
         mean, log_std = np.hsplit(policy.up(pw, seen), 2)
-        deviation = np.exp(log_std)
+        deviation = np.exp(log_std.clip(-20, 2))
         action = np.tanh(mean + deviation * noise)
         return action, (-0.5 * noise**2 - log_std - np.log(1 - action**2 + 1e-6)).sum(1), deviation
 
@@ -204,6 +218,58 @@ def sac() -> tuple[Callable[[], object], Callable[[], object]]:
 CASES = {"PPO, a minibatch": ppo, "DQN, an update": dqn, "SAC, an update": sac}
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A pair of `peers.py`: its environment, how often its processes update in an env step, and an update's floor."""
+
+    env: str
+    updates: float
+    make: Callable[[], Callable[[], object]]
+    processes: int = 1
+
+
+WHOLE = {
+    "a2c": Whole("CartPole-v1", 1 / 40, lambda: Rollout(40).floor),
+    "a3c": Whole("CartPole-v1", 1 / 20, lambda: Rollout(20).floor, processes=2),
+    "ppo": Whole("CartPole-v1", 20 / 256, lambda: Rollout(256).floor),
+    "ppo-halfcheetah": Whole("HalfCheetah-v5", 10 / 64, lambda: Rollout(64, 17, 6).floor),
+    "dqn": Whole("CartPole-v1", 128 / 256, lambda: dqn()[1]),
+    "sac": Whole("HalfCheetah-v5", 1.0, lambda: sac()[1]),
+}
+WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium registers it and nothing around it, and
+the updates' in C that fall on it; acting, storing, targets and statistics are for nothing. Losses are those for
+discrete actions, PPO's for A2C and A3C too. The last column is the speed in the table of the peers, where that was
+measured on the same processor, beside the floor's."""
+
+
+def stepping(id: str) -> Callable[[], object]:
+    """A hundred steps of a bare environment with random actions, and the resets among them."""
+    env, spec = gymnasium.make(id).unwrapped, gymnasium.spec(id)
+    env.reset(seed=1)
+    env.action_space.seed(1)
+    actions, count = [env.action_space.sample() for _ in range(100)], itertools.count(1)
+
+    def run() -> None:
+        for action in actions:
+            if env.step(action)[2] or next(count) % (spec.max_episode_steps or 10**9) == 0:
+                env.reset()
+
+    return run
+
+
+def wholes() -> str:
+    """The table of whole steps."""
+    kept, rows = json.loads(ROWS.read_text(encoding="utf-8"))["peers"], []
+    for name, pair in WHOLE.items():
+        found = least({"env": stepping(pair.env), "update": pair.make()})
+        micros = found["env"] / 100, found["update"] * pair.updates
+        floor, row = pair.processes * 1e6 / sum(micros), kept.get(name, {"machine": ""})
+        share = float(row["cells"][3].split()[0].replace(",", "")) / floor if row["machine"] == machine() else None
+        beside = "-" if share is None else f"{share:.2f}"
+        rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", beside])
+    return table(["pair", "environment, µs", "updates, µs", "floor, env steps/s", "rlplug / floor"], rows)
+
+
 def least(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     """The least microseconds of each, measured in turn by the thread's own clock."""
     found = dict.fromkeys(calls, np.inf)
@@ -222,6 +288,8 @@ def main() -> None:
     parser.add_argument("--only", choices=["ppo", "dqn", "sac"])
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
+    if given.only and given.write:
+        parser.error("the section has all of it; leave one of --only and --write out")
     set_torch(1)
     rows = []
     for name, make in CASES.items():
@@ -229,11 +297,12 @@ def main() -> None:
             ours, floor = make()
             found = least({"rlplug": ours, "floor": floor})
             rows.append([name, *(f"{found[side]:,.0f}" for side in found), f"{found['rlplug'] / found['floor']:.2f}"])
-    text = table(["update", "rlplug, µs", "floor in C, µs", "ratio"], rows)
+    text = table(["update", "rlplug, µs", "floor in C, µs", "ratio"], rows) + f"\n\n{NOTE}"
+    text += "" if given.only else f"\n\n{wholes()}\n\n{WHOLES}"
     print(text)
     if given.write:
-        about = f"{NOTE}\n\n{machine()}; rlplug at {revision()}."
-        write_section("floor", f"## Updates beside their floor\n\n`python bench/floor.py`\n\n{text}\n\n{about}")
+        about = f"{machine()}; rlplug at {revision()}."
+        write_section("floor", f"## Beside their floor\n\n`python bench/floor.py`\n\n{text}\n\n{about}")
 
 
 if __name__ == "__main__":
