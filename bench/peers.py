@@ -72,6 +72,10 @@ PAIRS = [
         "ppo-halfcheetah", "sb3", "SB3 PPO", "sb3_ppo.py", bar=1.5,
         what="HalfCheetah-v5, 1 environment x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
     ),
+    Pair(
+        "ppo-pong", "sb3", "SB3 PPO", "sb3_ppo.py", bar=1.5,
+        what="Pong in 84 x 84 with four frames, 8 environments x 128 steps, batch 256, 4 epochs, three convolutions",
+    ),
     Pair("impala", "rllib", "RLlib IMPALA", "rllib_impala.py", bar=3.0, what=ACTORS),
     Pair("appo", "rllib", "RLlib APPO", "rllib_impala.py", bar=3.0, what=ACTORS),
     Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", bar=1.3, what=REPLAYING, threads=2),

@@ -10,16 +10,30 @@ import measure
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack
 
 torch.set_num_threads(measure.THREADS)
 
 
-def environments(setting: dict[str, Any]) -> DummyVecEnv:
-    """The rows, as bare as Stable-Baselines3 takes them: no Monitor, no environment checker."""
+def environments(setting: dict[str, Any]) -> VecEnv:
+    """The environments, as bare as Stable-Baselines3 takes them: no Monitor, no environment checker.
+
+    Atari games come as its own recipe has them, one frame at a time, four of them stacked.
+    """
+    if setting.get("atari"):
+        one = {"frameskip": 1, "disable_env_checker": True}
+        return VecFrameStack(make_atari_env(setting["env"], setting["num_envs"], setting["seed"], env_kwargs=one), 4)
     return DummyVecEnv([lambda: gym.make(setting["env"], disable_env_checker=True)] * setting["num_envs"])
+
+
+def judged(setting: dict[str, Any], model: BaseAlgorithm) -> float:
+    """The mean return of greedy episodes."""
+    atari, count = setting.get("atari"), setting.get("judged", 20)
+    env = environments({**setting, "num_envs": 1}) if atari else Monitor(gym.make(setting["env"]))
+    return float(evaluate_policy(model, env, n_eval_episodes=count)[0])
 
 
 class Stopwatch(BaseCallback):
@@ -47,10 +61,10 @@ def train(setting: dict[str, Any], model: BaseAlgorithm) -> None:
     watch = Stopwatch(setting["warmup"])
     model.learn(setting["warmup"] + setting["steps"], callback=watch, log_interval=None)
     assert watch.started is not None
-    mean, _ = evaluate_policy(model, Monitor(gym.make(setting["env"])), n_eval_episodes=20)
+    mean = judged(setting, model)
     steps, seconds = watch.ended[1] - watch.started[1], watch.ended[0] - watch.started[0]
     packages = ["stable-baselines3", "gymnasium", "torch", "numpy"]
-    measure.report(setting["pair"], "stable-baselines3", steps, seconds, mean_return=float(mean), packages=packages)
+    measure.report(setting["pair"], "stable-baselines3", steps, seconds, mean_return=mean, packages=packages)
 
 
 def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -> dict[str, Any]:
