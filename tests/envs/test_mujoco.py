@@ -43,6 +43,16 @@ def test_a_model_that_changes_is_noticed() -> None:
     assert env.spec.inexact == "attribute 'model' is another MuJoCo model than was captured; it changes as it is used"
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "camera"),
+    [("Hopper-v5", {}, 0), ("InvertedPendulum-v5", {}, -1), ("Hopper-v5", {"camera_id": -1}, -1)],
+)
+def test_a_film_follows_what_walks(name: str, arguments: dict[str, object], camera: int) -> None:
+    """What has no such camera is seen from where it stays; and whoever chooses a camera gets it."""
+    shown: Any = Gymnasium(arguments).make_shown(name, "rgb_array")
+    assert shown.envs[0].unwrapped.mujoco_renderer.camera_id == camera
+
+
 def test_another_simulation_is_refused() -> None:
     one, other = (gymnasium.make("Swimmer-v5").unwrapped for _ in range(2))
     one.reset(seed=0)

@@ -111,7 +111,7 @@ class Gymnasium:
         if spec.entry_point is None:
             raise UsageError(f"{spec.id} is a vector of environments alone, which cannot be watched")
         try:
-            spec = specified(spec, self.arguments)
+            spec = specified(spec, mujoco.followed(str(spec.entry_point), self.arguments))
             return SerialEnvs(lambda: _single(spec, render_mode), 1, spec.id, _limit(spec), "it is only watched")
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise _missing(spec, error) from error

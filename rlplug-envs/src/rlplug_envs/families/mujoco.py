@@ -7,7 +7,7 @@ of Ant and Humanoid also read quantities that lag behind it, derived in the step
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,19 @@ DATA, MODEL = "mujoco._structs.MjData", "mujoco._structs.MjModel"
 RENDERER = "gymnasium.envs.mujoco.mujoco_rendering.MujocoRenderer"
 #: Where Gymnasium keeps its own environments on MuJoCo.
 MODULE = "gymnasium.envs.mujoco"
+#: The camera of Gymnasium's models that walk; the ones that stay have none, and are seen from where they begin.
+FOLLOWING = "track"
+#: Arguments that say where an environment is seen from.
+CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
+
+
+def followed(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    """Return an environment's arguments with a camera that goes with what walks, unless one is chosen.
+
+    Gymnasium's own camera stays where the episode began, and a film soon shows an empty floor.
+    """
+    own = module.startswith(MODULE) and not CAMERAS & arguments.keys()
+    return {**arguments, "camera_name": FOLLOWING} if own else arguments
 
 
 def capture_data(data: Any) -> State:
