@@ -47,15 +47,20 @@ class Shown(GymWrapper):
 
 
 def picture(drawn: object, name: str) -> Array:
-    """Return what an environment's `render` gave as a frame [H, W, 3] uint8.
+    """Return what an environment's `render` gave as a frame [H, W, 3] uint8; of MinAtar it is floats up to 1.
 
     Raises:
         BadEnv: it is none.
     """
     frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
-    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+    if frame.ndim != 3 or frame.shape[2] != 3 or not (frame.dtype == np.uint8 or shares(frame)):
         raise BadEnv(f"{name}.render() gave no frame [height, width, 3] of uint8 but {frame.dtype} {frame.shape}")
-    return frame
+    return frame if frame.dtype == np.uint8 else np.rint(frame * 255).astype(np.uint8)
+
+
+def shares(frame: Array) -> bool:
+    """Whether an array has floats from 0 to 1, as some drawing libraries have colors."""
+    return bool(frame.dtype.kind == "f" and frame.size and frame.min() >= 0 and frame.max() <= 1)
 
 
 def success(info: Mapping[str, object]) -> bool | None:

@@ -1,0 +1,35 @@
+"""What environments draw becomes frames of bytes, or is refused in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlplug_core.errors import BadEnv
+from rlplug_core.types import Array
+from rlplug_envs.families.classic import Gymnasium
+from rlplug_envs.shown import picture
+from rlplug_envs.vector import SerialEnvs
+
+
+def test_floats_up_to_one_are_colors() -> None:
+    drawn = np.array([[[0.0, 0.5, 1.0]]])
+    assert picture(drawn, "Game").tolist() == [[[0, 128, 255]]]
+    assert picture([drawn * 0, drawn], "Game").tolist() == [[[0, 128, 255]]]  # of several the last
+
+
+@pytest.mark.parametrize("drawn", [np.full((2, 2, 3), 7.0), np.zeros((2, 2)), np.full((2, 2, 3), np.nan), None])
+def test_what_is_no_frame_is_told(drawn: object) -> None:
+    with pytest.raises(BadEnv, match=r"Game\.render\(\) gave no frame \[height, width, 3\] of uint8 but"):
+        picture(drawn, "Game")
+
+
+def test_minatar_can_be_watched() -> None:
+    pytest.importorskip("minatar", reason="the extra rlplug-envs[minatar] is not installed")
+    env, frames = Gymnasium().make_shown("MinAtar/Breakout-v1", "rgb_array"), list[Array]()
+    assert isinstance(env, SerialEnvs)
+    env.show(lambda begins, frame: frames.append(frame()))
+    env.reset(1)
+    assert [frame.shape for frame in frames] == [(10, 10, 3)]
+    assert frames[0].dtype == np.uint8
+    assert frames[0].max() > 100
