@@ -78,6 +78,13 @@ remembers gets 1, who does not 0.5 in the mean. Without memory the bar is a boun
 
 {memory}
 
+## Other families
+
+What a preset reaches where someone else wrote the environment. `sac` on FetchReach-v4 learns with hindsight, and its
+numbers are the share of episodes that end at their goal.
+
+{families}
+
 ## Many agents
 
 `simple_spread_v3` of mpe2: three agents that work together; random actions give -27.0 to each, and the bar is 30 %
@@ -107,7 +114,7 @@ RECORDERS: dict[str, dict[str, Any]] = {
 }
 RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
-PARTS = ("learning", "classic", "pixels", "offline", "memory", "agents")
+PARTS = ("learning", "classic", "pixels", "offline", "memory", "families", "agents")
 SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
 #: Where the actors of the decoupled runner are, if not in processes.
@@ -127,7 +134,7 @@ class Goal:
     Without a bar the preset is there to start from, and the table says how far it gets. `judge` makes one number of the
     seeds' final returns, `options` are given on top of the presets, and `variant` is a word for them where the
     algorithm has another goal there; `part` is the table it belongs to. With `at_most` no seed may pass the bar, which
-    says what cannot be had.
+    says what cannot be had. With `success` it is the share of episodes that reach their goal that is judged.
     """
 
     algorithm: str
@@ -139,6 +146,7 @@ class Goal:
     part: str = "learning"
     at_most: bool = False
     variant: str = ""
+    success: bool = False
 
     @property
     def called(self) -> str:
@@ -213,6 +221,8 @@ GOALS = (
     Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
     Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
     Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
+    Goal("ppo", "MiniGrid-Empty-8x8-v0", 200_000, 0.9, part="families"),
+    Goal("sac", "FetchReach-v4", 15_000, 0.95, part="families", success=True),
     *(
         Goal(name, SPREAD, 600_000, -18.9, "interquartile mean", options=options, part="agents")
         for name, options in SPREADING.items()
@@ -231,7 +241,10 @@ GOALS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one seed of a goal came to; `curve` is the env step and the mean return of each evaluation on the way."""
+    """What one seed of a goal came to; `curve` is the env step and the mean return of each evaluation on the way.
+
+    Of a goal with `success` both are shares of successes.
+    """
 
     goal: str
     seed: int
@@ -304,8 +317,9 @@ def data_of(env: str, out: Path) -> Path:
 
 def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     records = list(read(run.journal))
-    (final,) = [record.data["return_mean"] for record in records if record.kind == "final_eval"]
-    means = [(record.step, record.data["eval/return_mean"]) for record in records if record.kind == "evaluation"]
+    what = "success_rate" if goal.success else "return_mean"
+    (final,) = [record.data[what] for record in records if record.kind == "final_eval"]
+    means = [(record.step, record.data[f"eval/{what}"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
     seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION
     curve = [(step, round(mean, 2)) for step, mean in means]

@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from rlplug_cli.mlflow import episodes
 from rlplug_cli.mlflow.mirror import _metrics
+from rlplug_cli.training import said
 from rlplug_core.runs.journal import Record, read
 from rlplug_core.runs.records import sound
 from rlplug_core.runs.run import Run, resume, train
@@ -95,6 +96,14 @@ def test_an_evaluation_has_their_means(run: Run) -> None:
 def test_the_command_shows_them(run: Run, rlplug: Callable[..., Done]) -> None:
     done = rlplug("evaluate", str(run.path), "--episodes", "20", "--json")
     assert (told := json.loads(done.out))["info"]["is_success"] == told["success_rate"]
+
+
+def test_the_end_says_how_many_succeeded(run: Run) -> None:
+    (verdict,) = (record.data for record in of(run, "final_eval"))
+    played = run.evaluate(OPTIONS["final_eval_episodes"])
+    assert verdict["success_rate"] == played.success_rate
+    assert f"success rate {verdict['last_success_rate']:.1%}, " in said(verdict)[0]
+    assert "success" not in said({name: value for name, value in verdict.items() if "success" not in name})[0]
 
 
 def test_a_resumed_run_records_the_same(run: Run, tmp_path: Path) -> None:

@@ -77,3 +77,14 @@ def test_a_world_can_be_shown(rlplug: Callable[..., Done]) -> None:
     assert (found["kind"], found["family"], found["exact"]) == ("multi-agent", "multiagent", True)
     assert found["agents"] == ["agent_0", "agent_1", "agent_2"]
     assert Path("first.png").stat().st_size > 100
+
+
+@pytest.mark.parametrize("env", ["mpe2.simple_tag", "mpe2.simple_speaker_listener"])
+def test_only_what_runs_is_named_where_spaces_differ(env: str, rlplug: Callable[..., Done]) -> None:
+    found = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
+    named = {one["algorithm"] for one in found["algorithms"]}
+    assert "independent" in named
+    few = ("--total-timesteps", "100", "--eval-episodes", "1", "--final-eval-episodes", "1")
+    for algorithm in ("independent", "mappo", "ppo", "self-play", "trpo"):
+        done = rlplug("run", algorithm, f"pettingzoo/{env}", *few)
+        assert (done.code == 0) == (algorithm in named), done.err

@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import re
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -342,3 +343,23 @@ def test_the_copy_of_a_file_takes_the_state_that_was_saved(tmp_path: Path) -> No
     assert run(again, 30) == expected
     with pytest.raises(Uncapturable, match="the environment was a Mine, here it is a Other"):
         SerialEnvs(load_target(f"{files[1]}:Other", "environment"), 2, inexact="").load_state_dict(state)
+
+
+def test_where_a_step_takes_long_few_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = list[float]()
+
+    class Slow(Toy):
+        """Each step takes a second of a clock that nobody waits for."""
+
+        def step(self, action: Any) -> Any:
+            played.append(1.0)
+            return np.zeros(1, np.float32), 1.0, False, False, {}
+
+    def all_of_it() -> int:
+        played.clear()
+        assert self_test(lambda: SerialEnvs(Slow, 1, "Slow-v0", inexact="")) == ""
+        return len(played)
+
+    quick = all_of_it()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(len(played)))
+    assert quick > 4 * all_of_it() > 0

@@ -50,6 +50,18 @@ def test_pybullet_runs_and_says_why_it_is_not_exact(capfd: pytest.CaptureFixture
     assert capfd.readouterr().out == ""
 
 
+def test_crafter_is_an_environment() -> None:
+    pytest.importorskip("crafter", reason="the extra rlplug-envs[crafter] is not installed")
+    env = Gymnasium({"max_episode_steps": 3}).make("CrafterReward-v1", 1)
+    first = env.reset(0).obs.copy()
+    assert (first.shape, first.dtype, env.spec.limit) == ((1, 64, 64, 3), np.uint8, 3)
+    now = [env.step(np.zeros(1, np.int64)) for _ in range(3)][-1]
+    assert (now.terminated[0], now.truncated[0]) == (False, True)
+    assert now.episodes[0].info["unlocked"] >= 0
+    assert (env.reset(0).obs == first).all()
+    assert len({env.reset(seed).obs.tobytes() for seed in range(5)}) > 1
+
+
 class Thing:
     """Lies on a shelf."""
 

@@ -11,9 +11,10 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 from rlplug_core.errors import MissingPackage, UnknownEnv
+from rlplug_core.plugins import families
 from rlplug_core.protocols import Provider
 from rlplug_envs.adapter import Adapter
-from rlplug_envs.families import classic
+from rlplug_envs.families import classic, mujoco
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 
@@ -59,6 +60,50 @@ def test_unknown_ids_come_with_the_nearest(id: str, message: str) -> None:
     with pytest.raises(UnknownEnv) as caught:
         Gymnasium().make(id, 1)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("id", "package"),
+    [
+        ("dm_control/cartpole-balance-v0", "'rlplug-envs[dm-control]'"),
+        ("FetchReach-v4", "'rlplug-envs[robotics]'"),
+        ("CrafterReward-v1", "'rlplug-envs[crafter]'"),
+        ("highway-v0", "highway-env"),
+    ],
+)
+def test_an_id_of_a_family_that_is_not_installed_says_what_brings_it(
+    id: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(gymnasium.registry, id, raising=False)
+    monkeypatch.setattr(families, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "shimmy", None)
+    with pytest.raises(MissingPackage) as caught:
+        Gymnasium().make(id, 1)
+    assert str(caught.value).endswith(f"install it: python -m pip install {package}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "package"),
+    [
+        (EnvSpec("dm_control/any-v0", lambda: None), "rlplug-envs[dm-control]"),
+        (EnvSpec("Any-v0", "gymnasium_robotics.any:Any"), "rlplug-envs[robotics]"),
+    ],
+    ids=["dm_control", "robotics"],
+)
+def test_a_package_that_does_not_run_with_this_mujoco_says_so(spec: EnvSpec, package: str) -> None:
+    with (
+        pytest.raises(
+            MissingPackage, match=r"does not run with MuJoCo \d+\.\d+\.\d+ \(AssertionError: flat\)"
+        ) as caught,
+        mujoco.fitting(spec),
+    ):
+        raise AssertionError("flat")
+    assert str(caught.value).endswith(f"python -m pip install '{package}'")
+
+
+def test_what_another_package_raises_is_its_own() -> None:
+    with pytest.raises(AssertionError), mujoco.fitting(EnvSpec("Any-v0", "any:Any")):
+        raise AssertionError
 
 
 def without(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -> None:

@@ -104,10 +104,12 @@ def said(found: Mapping[str, object]) -> list[str]:
     for of, title in (("last_", "final evaluation  last weights"), ("", "                  best checkpoint")):
         if f"{of}checkpoint" in found:  # runs of older versions judged their best checkpoint alone
             spread, least, most = (found.get(f"{of}return_{name}", math.nan) for name in ("std", "min", "max"))
+            rate = found.get(f"{of}success_rate")
+            success = "" if rate is None else f"success rate {rate:.1%}, "
             lines.append(
                 f"{title}  mean return {found[f'{of}return_mean']:,.1f} ± {spread:,.1f} over "
                 f"{found.get('episodes', 0)} greedy episodes (min {least:,.1f}, max {most:,.1f}), "
-                f"{found[f'{of}checkpoint']}"
+                f"{success}{found[f'{of}checkpoint']}"
             )
             if agents := by_agent(found, f"{of}return_mean/"):
                 lines.append(f"{'':<18}by agent  {agents}")

@@ -11,6 +11,7 @@ import enum
 import logging
 import random
 import sys
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ from rlplug_envs.families import ale, mujoco
 from rlplug_envs.spaces import MASK
 
 Path: TypeAlias = tuple[str, ...]
+
+#: Seconds that the test of an environment takes of which a step takes long, and the steps that it makes of each.
+ENOUGH, LEAST = 5.0, 8
 
 #: The key that marks a dictionary as an encoded value of another type.
 KIND = "~"
@@ -422,7 +426,10 @@ def _compare(first: Env, second: Env, steps: int) -> str:
     space.seed(0)
     actions = [sample(space, first.spec.num_envs) for _ in range(steps)]
     begun = first.reset(1)  # restoring begins with a reset to seed 0, which must not bring back what was not captured
-    *_, now = _played(first, begun.obs, actions[: steps // 2])
+    started = time.perf_counter()
+    *_, now = _played(first, begun.obs, actions[:LEAST])
+    actions = actions[: _affordable((time.perf_counter() - started) / LEAST)]
+    *_, now = _played(first, now.obs, actions[: len(actions) // 2])
     obs = tree_map(np.copy, now.obs)
     state, generators = first.state_dict(), global_state()
     if "inexact" in state:
@@ -438,6 +445,11 @@ def _compare(first: Env, second: Env, steps: int) -> str:
             if one != _bytes(now):
                 return f"{first.spec.id} differs {number + 1} steps after its state was restored: part of it is hidden"
     return ""
+
+
+def _affordable(seconds: float) -> int:
+    """The steps to compare, where one takes so long: it is played half of them, and then them three times."""
+    return max(LEAST, int(ENOUGH / 3.5 / seconds))
 
 
 def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:

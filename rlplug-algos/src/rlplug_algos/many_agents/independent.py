@@ -14,6 +14,7 @@ from rlplug_algos.many_agents.rows import some
 from rlplug_core.batches import rows_of
 from rlplug_core.config.options import Repeated
 from rlplug_core.nets.actions import dtype_of, shape_of
+from rlplug_core.plugins.index import DIFFERENT_SPACES
 from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
 
@@ -32,6 +33,7 @@ class Independent:
     Config = IndependentConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
+    abilities: ClassVar[tuple[str, ...]] = (DIFFERENT_SPACES,)
 
     def __init__(self, spec: rl.Spec, config: IndependentConfig, context: rl.Context) -> None:
         self.groups = groups(spec, config.agent, config.separate)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlplug_cli.lookup import one_thread, shortened
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import facts, rows
 from rlplug_core.plugins.families import family_of
+from rlplug_core.plugins.index import DIFFERENT_SPACES, abilities
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
+
+if TYPE_CHECKING:
+    from rlplug_core.runs.inspection import Inspection
 
 #: What is shown, as JSON.
 Found: TypeAlias = dict[str, Any]
@@ -46,14 +50,19 @@ def described(env: str, arguments: Mapping[str, object]) -> Found:
         "rewards": {"low": low, "high": high, "steps": about.steps}, "steps_per_second": about.steps_per_second,
         "exact": not about.inexact, "inexact": about.inexact, "wrap": list(about.wrap),
         "agents": list(about.agents),
-        "algorithms": algorithms(env, about.takes, about.kind), "frame": None,
+        "algorithms": algorithms(env, about), "frame": None,
     }  # fmt: skip
 
 
-def algorithms(env: str, action: str, kind: str) -> list[dict[str, str]]:
-    """The algorithms that say that they take such actions, each with which preset it has here: id, kind or default."""
-    taking = [row["id"] for row in rows("algorithms") if row["status"] == "ok" and action in row["actions"]]
-    return [{"algorithm": name, "preset": _preset(name, env, kind)} for name in taking]
+def algorithms(env: str, about: Inspection) -> list[dict[str, str]]:
+    """The algorithms that say that they suit it, each with which preset it has here: id, kind or default."""
+    usable = [row for row in rows("algorithms") if row["status"] == "ok" and about.takes in row["actions"]]
+    suiting = [row["id"] for row in usable if about.alike or _is_able(row["id"])]
+    return [{"algorithm": name, "preset": _preset(name, env, about.kind)} for name in suiting]
+
+
+def _is_able(algorithm: str) -> bool:
+    return DIFFERENT_SPACES in abilities(find("algorithms", algorithm))
 
 
 def _preset(algorithm: str, env: str, kind: str) -> str:

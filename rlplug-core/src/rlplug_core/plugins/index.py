@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FORMAT = 2
 #: What `config.Option.type` may be.
 TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"})
+#: The ability of an algorithm that suits agents of one world with different spaces: where `Spec.kinds` is not empty.
+DIFFERENT_SPACES = "different spaces"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,12 @@ def aliases(record: Record) -> tuple[str, ...]:
     """Other names of an algorithm, as far as its index is valid."""
     index, _ = read(record)
     return index.aliases if index else ()
+
+
+def abilities(record: Record) -> tuple[str, ...]:
+    """What an algorithm is able to do beyond what each must, as far as its index is valid."""
+    index, _ = read(record)
+    return index.abilities if index else ()
 
 
 def env_ids(record: Record) -> tuple[str, ...]:

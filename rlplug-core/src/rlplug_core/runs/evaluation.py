@@ -96,9 +96,11 @@ def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict
 
 
 def _returns(result: Evaluation) -> dict[str, float]:
+    success = {} if result.success_rate is None else {"success_rate": result.success_rate}
     return {
         "return_mean": result.mean, "return_std": result.std, "return_min": result.minimum,
         "return_max": result.maximum, **{f"return_mean/{agent}": mean for agent, mean in result.by_agent.items()},
+        **success,
     }  # fmt: skip
 
 

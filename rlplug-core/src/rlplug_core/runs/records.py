@@ -86,6 +86,8 @@ class FinalEvaluation(msgspec.Struct):
     last_return_std: _Real = 0.0
     last_return_min: _Real = 0.0
     last_return_max: _Real = 0.0
+    success_rate: _Real = 0.0
+    last_success_rate: _Real = 0.0
 
 
 class Evaluation(msgspec.Struct, rename={"return_mean": "eval/return_mean"}):

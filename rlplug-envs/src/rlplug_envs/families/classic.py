@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
@@ -18,12 +17,13 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
 from rlplug_core.config.targets import describe, import_quietly
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
+from rlplug_core.plugins.families import family_of
 from rlplug_core.plugins.foreign import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_core.types import GymEnv
 from rlplug_envs.adapter import Adapter, GymVector, MakeVector
 from rlplug_envs.capture import self_test
-from rlplug_envs.families import minigrid, mujoco, pybullet
+from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
 from rlplug_envs.vector import SerialEnvs
 
 #: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/env_step.py`).
@@ -37,6 +37,7 @@ INSTALL = {
     "gymnasium.envs.tabular": "'gymnasium[jax]'",
     "ALE": "'rlplug-envs[atari]'",
     "MinAtar": "'rlplug-envs[minatar]'",
+    "dm_control": "'rlplug-envs[dm-control]'",
     "minigrid": "'rlplug-envs[minigrid]'",
     "pybullet_envs_gymnasium": "'rlplug-envs[pybullet]'",
 }
@@ -50,7 +51,7 @@ GROUP = "gymnasium.envs"
 #: Packages that register their environments only once they are imported: by namespace, or by how an id ends or begins.
 IMPORTS = {
     "ALE/*": "ale_py", "MinAtar/*": "minatar.gym", "MiniGrid-*": "minigrid", "BabyAI-*": "minigrid",
-    "*Bullet*Env-v0": "pybullet_envs_gymnasium",
+    "*Bullet*Env-v0": "pybullet_envs_gymnasium", "dm_control/*": "shimmy",
 }  # fmt: skip
 
 
@@ -170,11 +171,29 @@ def find(id: str) -> EnvSpec:
                 f"install it: python -m pip install {package}"
             ) from error
     if name not in gymnasium.registry:
-        import_registrars()
+        _bring(name)
     spec = gymnasium.registry.get(name)
     if spec is None or _is_gone(spec):
         raise UnknownEnv(_unknown(name))
     return spec
+
+
+def _bring(id: str) -> None:
+    """Import what registers an id: the package of its family, or where none lists it all that register some.
+
+    Raises:
+        MissingPackage: its family is not installed.
+    """
+    family = family_of(id)
+    if family is None or not family.module:
+        import_registrars()
+    elif family.installed:
+        _register(family.module)
+    else:
+        raise MissingPackage(
+            f"'{id}' needs the Python module '{family.module}', which is not installed; install it: "
+            f"{family.install_line}"
+        )
 
 
 @cache
@@ -218,6 +237,8 @@ def _register(module: str) -> None:
     """Import what registers environments; MinAtar's wants to be asked for it, and says that it was twice."""
     with pybullet.nothing_said():  # one says when it was built
         imported = import_module(module)
+    if module == crafter.MODULE:
+        crafter.register()
     if module == "minatar.gym" and "MinAtar/Breakout-v1" not in gymnasium.registry:
         imported.register_envs()
 
@@ -263,7 +284,7 @@ def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
 
 def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     """One environment as its package makes it."""
-    with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else nullcontext():
+    with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else mujoco.fitting(spec):
         if not _limit(spec):
             return gymnasium.make(spec, render_mode=render_mode, disable_env_checker=True)
         bare = copy.copy(spec)

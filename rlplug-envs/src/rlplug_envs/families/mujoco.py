@@ -9,11 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
+from rlplug_core.config.targets import describe
+from rlplug_core.errors import MissingPackage
 from rlplug_core.types import Array, State
 
 #: The simulation and what is simulated, as `capture` names types.
@@ -26,6 +30,8 @@ MODULE = "gymnasium.envs.mujoco"
 FOLLOWING = "track"
 #: Arguments that say where an environment is seen from.
 CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
+#: What brings packages of others in versions that go together: by namespace, or by the package that makes them.
+FITTING = {"dm_control": "rlplug-envs[dm-control]", "gymnasium_robotics": "rlplug-envs[robotics]"}
 
 
 def followed(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
@@ -104,3 +110,22 @@ def undisturbed() -> Iterator[None]:
         yield
     finally:
         mujoco.set_mju_user_warning(before)
+
+
+@contextmanager
+def fitting(spec: EnvSpec) -> Iterator[None]:
+    """Make an environment of a package that does not say which versions of MuJoCo it runs with.
+
+    Raises:
+        MissingPackage: it does not run with this one.
+    """
+    try:
+        yield
+    except (AssertionError, AttributeError) as error:
+        package = FITTING.get(spec.namespace or str(spec.entry_point).partition(".")[0])
+        if package is None:
+            raise
+        raise MissingPackage(
+            f"'{spec.id}' does not run with MuJoCo {version('mujoco')} ({describe(error)}); "
+            f"install versions that go together: python -m pip install '{package}'"
+        ) from error

@@ -1,4 +1,4 @@
-"""Box2D, which keeps its worlds in C++: with `--resume-exact` a resumed run equals the one that never stopped."""
+"""Box2D and PyBullet keep their worlds in C++: with `--resume-exact` a resumed run equals one that never stopped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from tests.core.fakes import TINY, assert_same
 OPTIONS: dict[str, Any] = {
     "num_envs": 2, "eval_every": 600, "eval_episodes": 1, "final_eval_episodes": 0, "checkpoint_every": 200,
     "total_timesteps": 600, "resume_exact": True,
+}  # fmt: skip
+ENVS = {
+    "LunarLander-v3": "Box2D", "BipedalWalker-v3": "Box2D", "InvertedPendulumBulletEnv-v0": "pybullet_envs_gymnasium",
+    "HopperBulletEnv-v0": "pybullet_envs_gymnasium",
 }  # fmt: skip
 #: Trains until the process kills itself, in the step that its last argument says.
 CHILD = """
@@ -44,8 +49,10 @@ def final(run: Run) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore")  # what SWIG made warns as it is imported, and crashes where that is an error
-@pytest.mark.parametrize("env", ["LunarLander-v3", "BipedalWalker-v3"])
+@pytest.mark.parametrize("env", ENVS)
 def test_a_killed_run_resumes_to_the_same_bits(env: str, tmp_path: Path) -> None:
+    if find_spec(ENVS[env]) is None:
+        pytest.skip(f"{ENVS[env]} is not installed")
     options = {**OPTIONS, "wrap": ["time-limit:steps=120"]}
     whole = train(TINY, env, options, out=tmp_path, name="whole", hooks=False)
     words = [sys.executable, "-c", CHILD, TINY, env, str(tmp_path), "155"]
