@@ -13,7 +13,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
+from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
 from rlplug_core.loop.env_timing import cores
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array
@@ -55,14 +55,15 @@ class EnvPool:
 
         Raises:
             UnknownEnv: EnvPool has no such id. MissingPackage: EnvPool is not installed.
-            UsageError: there is no such argument. BadEnv: several players share an environment.
+            UsageError: there is no such argument, or EnvPool refuses it. BadEnv: its actions are of no kind that we know.
         """
-        name, package = id.removeprefix(NAMESPACE), _package(id)
-        known = package.list_all_envs()
-        if name not in known:
-            raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, [NAMESPACE + one for one in known])}")
-        _check(id, package.make_spec(name).config._fields, self.arguments)
-        return Threads(Pool(id, num_envs, self.arguments), id)
+        id = NAMESPACE + id[len(NAMESPACE) :]  # also of `EnvPool:` and `envpool/`
+        package = _package(id)
+        known = [NAMESPACE + name for name in package.list_all_envs()]
+        if id not in known:
+            raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, known)}")
+        _check(id, self.arguments)
+        return Threads(Pool(id, num_envs, self.arguments))
 
 
 class Threads(Adapter):
@@ -70,8 +71,8 @@ class Threads(Adapter):
 
     venv: Pool
 
-    def __init__(self, pool: Pool, id: str) -> None:
-        super().__init__(lambda: pool, id, f"{id}: {INEXACT}")
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(lambda: pool, pool.id, f"{pool.id}: {INEXACT}")
         self.threads = pool.threads
 
     def said_first(self) -> dict[str, Any]:
@@ -111,6 +112,8 @@ class Pool(VectorEnv[Any, Any, Any]):
         with self._making() as package:
             self._pool = package.make_gymnasium(self._name, env_seed=seeds, **self._arguments)
             obs, info = self._pool.reset()
+        if len(info["players"]["env_id"]) != self.num_envs:
+            raise BadEnv(f"{self.id}: several players share an environment, which rlplug does not take from EnvPool")
         return obs, _own(info)
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
@@ -145,9 +148,10 @@ def _package(id: str) -> ModuleType:
     return envpool
 
 
-def _check(id: str, settings: Iterable[str], arguments: Mapping[str, object]) -> None:
+def _check(id: str, arguments: Mapping[str, object]) -> None:
     """Raise UsageError for an argument that EnvPool does not take, or not from a user of rlplug."""
-    known = sorted(set(settings) - {*OURS, *BELOW})
+    settings = _package(id).make_spec(id.removeprefix(NAMESPACE)).config._fields if arguments else ()
+    known = sorted({*settings} - {*OURS, *BELOW})
     for word, value in arguments.items():
         if word in BELOW and value:
             raise UsageError(f"'{id}': {word} would change the returns that are reported; type {BELOW[word]} instead")
