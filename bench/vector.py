@@ -50,11 +50,15 @@ OTHERS = ("SyncVectorEnv", "AsyncVectorEnv", "EnvPool")
 #: What is shown beside them.
 OWN = "own vector"
 
-NOTE = """Env steps per second, medians. `rlplug` is what `rlplug run` steps in its own process: observations checked, episodes counted,
-each environment seeded for itself. `env workers` are there where `--env-workers 0` chooses some. `envpool:` is rlplug on EnvPool.
-A call of `step` that resets an environment is no step of it. The share is that of rlplug's fastest beside the fastest of the next three
-columns, taken within a turn. *Own vector* is what the package of the environment brings (`make_vec`): it seeds all at once. Pong has DQN's recipe on all sides: 4 frames skipped, 84 by
-84, gray, 4 stacked, rewards clipped, lives as episodes, sticky actions. A step of *1 ms* computes for a millisecond of processor time."""
+NOTE = """\
+Env steps per second, medians. `rlplug` is what `rlplug run` steps in its own process: observations checked,
+episodes counted, each environment seeded for itself. `env workers` are there where `--env-workers 0` chooses some.
+`envpool:` is rlplug on EnvPool. A call of `step` that resets an environment is no step of it. The share is that of
+rlplug's fastest beside the fastest of the next three columns, taken within a turn. *Own vector* is what the package
+of the environment brings (`make_vec`): it seeds all at once. Pong has DQN's recipe on all sides: 4 frames skipped,
+84 by 84, gray, 4 stacked, rewards clipped, lives as episodes, sticky actions. A step of *1 ms* computes for a
+millisecond of processor time.
+"""
 
 
 def bare(id: str) -> gymnasium.Env[Any, Any]:

@@ -6,6 +6,7 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,7 +56,7 @@ class EnvPool:
 
         Raises:
             UnknownEnv: EnvPool has no such id. MissingPackage: EnvPool is not installed.
-            UsageError: there is no such argument, or EnvPool refuses it. BadEnv: its actions are of no kind that we know.
+            UsageError: there is no such argument, or EnvPool refuses it. BadEnv: its actions are of an unknown kind.
         """
         id = NAMESPACE + id[len(NAMESPACE) :]  # also of `EnvPool:` and `envpool/`
         package = _package(id)
@@ -140,12 +141,11 @@ class Pool(VectorEnv[Any, Any, Any]):
 def _package(id: str) -> ModuleType:
     """EnvPool itself, whose import takes two seconds, since it registers more than a thousand environments."""
     try:
-        import envpool
+        return import_module("envpool")
     except ModuleNotFoundError as error:
         raise MissingPackage(
             f"'{id}' needs the Python module '{error.name}', which is not installed; install it: {INSTALL}"
         ) from error
-    return envpool
 
 
 def _check(id: str, arguments: Mapping[str, object]) -> None:
