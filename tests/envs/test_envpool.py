@@ -155,6 +155,18 @@ def test_without_the_package_there_is_the_line_that_installs_it(monkeypatch: pyt
 
 
 @needs
+def test_a_library_that_the_system_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import envpool
+
+    def fails(*words: object, **settings: object) -> None:
+        raise ImportError("EnvPool Procgen requires the system Qt 5 runtime")
+
+    monkeypatch.setattr(envpool, "make_spec", fails)
+    with pytest.raises(MissingPackage, match="'envpool:CartPole-v1' cannot be made here: EnvPool Procgen requires"):
+        made("CartPole-v1")
+
+
+@needs
 def test_what_is_listed_is_what_envpool_has() -> None:
     import envpool
 

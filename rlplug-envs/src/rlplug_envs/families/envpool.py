@@ -59,11 +59,12 @@ class EnvPool:
             UsageError: there is no such argument, or EnvPool refuses it. BadEnv: its actions are of an unknown kind.
         """
         id = NAMESPACE + id[len(NAMESPACE) :]  # also of `EnvPool:` and `envpool/`
-        package = _package(id)
-        known = [NAMESPACE + name for name in package.list_all_envs()]
+        with _package(id, {}) as package:
+            known = [NAMESPACE + name for name in package.list_all_envs()]
         if id not in known:
             raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, known)}")
-        _check(id, self.arguments)
+        with _package(id, {}) as package:
+            _check(id, package.make_spec(id.removeprefix(NAMESPACE)).config._fields, self.arguments)
         return Threads(Pool(id, num_envs, self.arguments))
 
 
@@ -90,12 +91,11 @@ class Pool(VectorEnv[Any, Any, Any]):
 
     def __init__(self, id: str, num_envs: int, arguments: Mapping[str, object]) -> None:
         self.id, self.num_envs, self._name = id, num_envs, id.removeprefix(NAMESPACE)
-        self._given = ", ".join(f"{name} {value}" for name, value in arguments.items()) or "its defaults"
-        self._arguments = {**arguments, "num_envs": num_envs}
+        self._given, self._arguments = arguments, {**arguments, "num_envs": num_envs}
         self.threads = self._arguments.setdefault("num_threads", min(num_envs, cores()))
         self._pool: Any = None
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        with self._making() as package:
+        with _package(self.id, self._given) as package:
             spec = package.make_spec(self._name, **self._arguments)
             self.single_observation_space = spec.gymnasium_observation_space
             self.single_action_space = spec.gymnasium_action_space
@@ -110,7 +110,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         """Make every environment with its own seed, derived from `seed`."""
         self.close()
         seeds = [row_seed(seed, row) for row in range(self.num_envs)]
-        with self._making() as package:
+        with _package(self.id, self._given) as package:
             self._pool = package.make_gymnasium(self._name, env_seed=seeds, **self._arguments)
             obs, info = self._pool.reset()
         if len(info["players"]["env_id"]) != self.num_envs:
@@ -126,31 +126,31 @@ class Pool(VectorEnv[Any, Any, Any]):
             self._pool.close()
             self._pool = None
 
-    @contextmanager
-    def _making(self) -> Iterator[ModuleType]:
-        """EnvPool, whose refusal of a setting becomes a sentence; Gymnasium's warnings of float64 bounds stay away."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                yield _package(self.id)
-        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-            why = plain(str(error).partition(".")[0])
-            raise UsageError(f"'{self.id}' cannot be made by EnvPool with {self._given}: {why}") from error
 
+@contextmanager
+def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
+    """EnvPool, which takes two seconds to import, for as long as it is asked for an id with the settings `given`.
 
-def _package(id: str) -> ModuleType:
-    """EnvPool itself, whose import takes two seconds, since it registers more than a thousand environments."""
+    What it refuses becomes a sentence; Gymnasium's warnings of float64 bounds stay away.
+    """
     try:
-        return import_module("envpool")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield import_module("envpool")
     except ModuleNotFoundError as error:
         raise MissingPackage(
             f"'{id}' needs the Python module '{error.name}', which is not installed; install it: {INSTALL}"
         ) from error
+    except ImportError as error:  # of a library of the system
+        raise MissingPackage(f"'{id}' cannot be made here: {plain(str(error))}") from error
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        said = ", ".join(f"{name} {value}" for name, value in given.items()) or "its defaults"
+        why = plain(str(error).strip().partition("\n")[0].partition(". ")[0])
+        raise UsageError(f"'{id}' cannot be made by EnvPool with {said}: {why}") from error
 
 
-def _check(id: str, arguments: Mapping[str, object]) -> None:
+def _check(id: str, settings: Iterable[str], arguments: Mapping[str, object]) -> None:
     """Raise UsageError for an argument that EnvPool does not take, or not from a user of rlplug."""
-    settings = _package(id).make_spec(id.removeprefix(NAMESPACE)).config._fields if arguments else ()
     known = sorted({*settings} - {*OURS, *BELOW})
     for word, value in arguments.items():
         if word in BELOW and value:
