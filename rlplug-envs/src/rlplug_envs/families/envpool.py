@@ -161,5 +161,5 @@ def _check(id: str, settings: Iterable[str], arguments: Mapping[str, object]) ->
 
 
 def _own(info: dict[str, Any]) -> dict[str, Any]:
-    """What `info` says beside copies, which would be logged as if they were the episode's."""
+    """Leave copies out of `info`, which would be logged as if they were the episode's."""
     return {key: value for key, value in info.items() if key not in COPIES}
