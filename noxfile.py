@@ -168,6 +168,15 @@ def wandb(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
+def envpool(session: nox.Session) -> None:
+    """Test the family of EnvPool, whose package is large (740 MB), and run the commands of its page."""
+    install(session, (*PACKAGES[:2], "rlplug-envs[envpool]", PACKAGES[3]), *PYTEST)
+    with timed(session, checks):
+        session.run("pytest", "tests/envs/test_envpool.py", "tests/cli/test_envpool.py", *session.posargs)
+        session.run("pytest", "tests/cli/test_docs.py", "-k", "envpool")
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
 def fuzz(session: nox.Session) -> None:
     """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
     install(session, PACKAGES, *PYTEST)

@@ -25,6 +25,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ LONG_PAGES = {"walk-through", "tune", "mlflow", "atari", "compare", "environment
 #: Set where they are to be run too.
 ALL_PAGES = "RLPLUG_ALL_PAGES"
 
+#: Pages whose commands need a package that is large; a session of its own has it.
+NEEDS = {"envpool": "envpool"}
 #: The section of the README whose plugins are installed and run in `tests/ecosystem`, where an environment is to spare.
 PLUGINS = "## As a plugin"
 #: Commands that are not run here, and why.
@@ -232,6 +235,8 @@ def test_what_a_page_shows_runs(page: Path, warm: Path, with_store: str, monkeyp
     """What the README shows runs as its reader types it; the commands of the other pages in forks of one process."""
     if page.stem in LONG_PAGES and ALL_PAGES not in os.environ:
         pytest.skip("`nox -s pages` has the time for it")
+    if find_spec(NEEDS.get(page.stem, "pytest")) is None:
+        pytest.skip(f"`nox -s {page.stem}` has the package {NEEDS[page.stem]}")
     if page.stem != "README":
         monkeypatch.setenv(WARM, str(warm))
     if page.stem not in MIRRORED:

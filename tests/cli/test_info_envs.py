@@ -58,6 +58,7 @@ def test_an_id_is_in_one_family_and_has_it_whatever_module_is_named_before_it() 
     assert found is not None
     assert found.name == "atari"
     assert family_of("Nothing-v0") is None
+    assert [family_of(id).name for id in ("envpool:CartPole-v1", "CartPole-v1")] == ["envpool", "classic-control"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["classic-control", "toy-text", "box2d", "mujoco"])

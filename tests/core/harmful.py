@@ -18,6 +18,12 @@ def in_worker() -> bool:
     return parent_process() is not None
 
 
+class Threaded(Chain):
+    """Does no harm alone; its threads would be in the way of other processes."""
+
+    threads = 2
+
+
 class Killed(Faulty):
     """As the kernel does when memory runs out."""
 

@@ -326,6 +326,14 @@ class SupportsPart(Protocol):
 
 
 @runtime_checkable
+class SupportsThreads(Protocol):
+    """Environments that are stepped by threads of their own, beside which more processes would only be in the way."""
+
+    @property
+    def threads(self) -> int: ...
+
+
+@runtime_checkable
 class SupportsInfo(Protocol):
     """An environment that lets wrappers read what Gymnasium's `info` says."""
 
@@ -459,6 +467,7 @@ __all__ = [
     "SupportsSettings",
     "SupportsShow",
     "SupportsSources",
+    "SupportsThreads",
     "SupportsTranslate",
     "Wrapper",
 ]

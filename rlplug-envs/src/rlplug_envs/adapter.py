@@ -45,8 +45,8 @@ class Adapter:
         if inexact is None:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self._finish = self._in_mode(id)
-        _, info = venv.reset(seed=0)
-        self._view = View(venv.single_observation_space, venv.single_action_space, info, id, batched=True)
+        said = self.said_first()
+        self._view = View(venv.single_observation_space, venv.single_action_space, said, id, batched=True)
         rows = venv.num_envs
         self.action_space = venv.single_action_space
         self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact=inexact, limit=declared(venv))
@@ -57,6 +57,10 @@ class Adapter:
         self._info: dict[str, Any] = {}  # of the last step
         self._limit: float = inf
         self._begin(np.zeros(rows, np.int64), np.zeros(rows), self._never)
+
+    def said_first(self) -> dict[str, Any]:
+        """Return the `info` of a reset, which alone shows whether there is a mask of allowed actions."""
+        return self.venv.reset(seed=0)[1]
 
     def _in_mode(self, id: str) -> Callable[..., Timestep]:
         mode = self.venv.metadata.get("autoreset_mode")

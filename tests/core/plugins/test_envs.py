@@ -10,6 +10,7 @@ import pytest
 
 from rlplug_core import plugins
 from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv, UsageError
+from rlplug_core.plugins.envs import names_code
 from rlplug_core.plugins.names import env_parts
 from rlplug_core.plugins.presets import preset
 from rlplug_core.testing.distributions import write_distribution
@@ -50,6 +51,13 @@ def spec(env_id: str, num_envs: int) -> object:
 
 def test_the_namespace_names_the_provider(site: Path) -> None:
     assert spec("Grid/Big-v0", 3) == ("Grid/Big-v0", 3)
+
+
+def test_a_provider_s_name_before_a_colon_is_no_module_s(site: Path) -> None:
+    assert spec("grid:Grid-v0", 3) == ("grid:Grid-v0", 3)
+    assert spec("Grid:far/Away", 1) == ("Grid:far/Away", 1)
+    assert not names_code("grid:Grid")
+    assert names_code("grids:Grid")
 
 
 def other(site: Path) -> None:

@@ -25,7 +25,7 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.plugins.families import family_of
 from rlplug_core.plugins.foreign import is_environment
-from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.names import provider_in, usable
 from rlplug_core.plugins.presets import preset, usual
 from rlplug_core.plugins.records import NOUNS, Group
 
@@ -78,8 +78,7 @@ def _group(name: str) -> Group:
     groups: tuple[Group, ...] = ("algorithms", *OPTION)
     if found := next((group for group in groups if group in here), None):
         return found
-    namespaced = "/" in name and name.partition("/")[0].lower() in plugins.ids("envs")
-    if namespaced or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
+    if provider_in(name) or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
         return "envs"
     return next((group for group in groups if did_you_mean(name, plugins.ids(group))), "algorithms")
 

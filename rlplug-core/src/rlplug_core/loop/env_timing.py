@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal, sample
-from rlplug_core.protocols import Env
+from rlplug_core.protocols import Env, SupportsThreads
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Obs
 
@@ -37,6 +37,11 @@ def settled(plan: Plan) -> tuple[Plan, str]:
     """The plan with a number of environment workers where it leaves that open, and why that many."""
     if plan.options.env_workers:
         return plan, ""
+    bare = plan.bare_env(1)
+    bare.close()
+    if isinstance(bare, SupportsThreads):
+        said = f"{plan.env} is stepped by threads of its own: --env-workers 1"
+        return replace(plan, options=replace(plan.options, env_workers=1)), said
     env = plan.make_env(1)
     seconds = seconds_per_step(env)
     env.close()

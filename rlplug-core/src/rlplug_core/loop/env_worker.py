@@ -23,6 +23,7 @@ from rlplug_core.protocols import (
     SupportsInside,
     SupportsLimit,
     SupportsPart,
+    SupportsThreads,
     SupportsTranslate,
 )  # fmt: skip
 from rlplug_core.seeds import Seeds, global_state, load_global_state, seed_globals
@@ -97,7 +98,10 @@ class _Server:
         plan = Plan.make(self.part.algorithm, self.part.env, self.part.values)
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("env-worker", self.part.rank))
-        return self._made(plan.bare_env(self.part.num_envs))
+        env = plan.bare_env(self.part.num_envs)
+        if isinstance(env, SupportsThreads):
+            raise UsageError(f"{env.spec.id} is stepped by threads of its own; leave out --env-workers")
+        return self._made(env)
 
     def inside(self, wrap: Callable[[Any], Any]) -> tuple[Spec, Any]:
         if not isinstance(self.env, SupportsInside):

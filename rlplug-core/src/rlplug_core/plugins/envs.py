@@ -13,7 +13,7 @@ from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.foreign import made
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
-from rlplug_core.plugins.names import DEFAULT, env_parts, usable
+from rlplug_core.plugins.names import DEFAULT, env_parts, provider_in, usable
 from rlplug_core.plugins.records import Record
 
 if TYPE_CHECKING:
@@ -62,9 +62,14 @@ def env_ids() -> tuple[str, ...]:
 
 
 def names_code(env_id: str) -> bool:
-    """`module:Name` and `file.py:Name` name code; `module:Some-v0` is Gymnasium's way to name a module beside an id."""
+    """`module:Name` and `file.py:Name` name code; `module:Some-v0` is Gymnasium's way to name a module beside an id.
+
+    What stands behind a provider's name, as in `envpool:Some-v0`, is the provider's to read.
+    """
     place, _, name = env_id.rpartition(":")
-    return env_id.endswith(".py") or place.endswith(".py") or bool(place and name.isidentifier())
+    if env_id.endswith(".py") or place.endswith(".py"):
+        return True
+    return bool(place and name.isidentifier() and not provider_in(env_id))
 
 
 def _ok() -> list[Record]:
@@ -75,12 +80,9 @@ def record_of(env_id: str) -> Record | None:
     """The plugin of the id's namespace, or the default one without; None where no plugin has the namespace."""
     if full := env_parts(env_id)[0]:
         return usable("envs", full)
-    namespace, slash, _ = env_id.rpartition("/")
-    if not slash:
-        return usable("envs", DEFAULT)
-    word = namespace.lower()
-    names = [r.id for r in records() if r.group == "envs" and r.status != "shadowed" and r.id.lower() == word]
-    return usable("envs", names[0]) if names else None
+    if named := provider_in(env_id):
+        return usable("envs", named)
+    return None if "/" in env_id else usable("envs", DEFAULT)
 
 
 def _listing(env_id: str, but: Record) -> list[Record]:

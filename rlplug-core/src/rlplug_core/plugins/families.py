@@ -22,6 +22,7 @@ from rlplug_core.errors import PluginError
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.index import package_root
+from rlplug_core.plugins.names import provider_in
 from rlplug_core.plugins.records import Record
 
 #: What a family says, beside its ids.
@@ -68,7 +69,7 @@ def families() -> list[Family]:
 
 def family_of(env_id: str) -> Family | None:
     """The family of an id, with or without the module in front of it; None for one that no family lists."""
-    bare = env_id.rpartition(":")[2]
+    bare = env_id if provider_in(env_id) else env_id.rpartition(":")[2]
     return next((family for family in families() if family.holds(bare)), None)
 
 

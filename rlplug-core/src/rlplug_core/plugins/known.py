@@ -16,7 +16,7 @@ _WRAPPERS = (
 )  # fmt: skip
 KNOWN: dict[Group, dict[str, str]] = {
     "algorithms": dict.fromkeys(_ALGORITHMS, "rlplug-algos"),
-    "envs": {"gymnasium": "rlplug-envs", "pettingzoo": "rlplug-envs"},
+    "envs": dict.fromkeys(("envpool", "gymnasium", "pettingzoo"), "rlplug-envs"),
     "wrappers": dict.fromkeys(_WRAPPERS, "rlplug-envs"),
     "controllers": dict.fromkeys(("early-stopping", "plateau", "target-return"), "rlplug-core"),
     "hooks": {"mlflow": "rlplug-cli"},

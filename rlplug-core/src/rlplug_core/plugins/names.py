@@ -41,6 +41,13 @@ def env_parts(env_id: str) -> tuple[str, str]:
     return "", env_id
 
 
+def provider_in(env_id: str) -> str:
+    """The provider that an id names before a slash or a colon, `pettingzoo/…` or `envpool:…`; empty where none is."""
+    words = {env_id.rpartition(mark)[0].lower() for mark in "/:"}
+    here = (record.id for record in records() if record.group == "envs" and record.status != "shadowed")
+    return next((id for id in here if id.lower() in words), "")
+
+
 def ids(group: Group) -> list[str]:
     """The short ids of all that is installed, usable or not."""
     return sorted({record.id for record in records() if record.group == group})

@@ -75,7 +75,8 @@ def walk(agent: Agent, env: Env) -> Walk:
             memory, began = act.recurrent_state, time.perf_counter()
             now = env.step(act.action)
             found.seconds, found.steps = found.seconds + time.perf_counter() - began, found.steps + env.spec.num_envs
-            found.low, found.high = min(found.low, float(now.reward.min())), max(found.high, float(now.reward.max()))
+            rewards = now.reward[now.valid].tolist()
+            found.low, found.high = min(found.low, *rewards, inf), max(found.high, *rewards, -inf)
     return found
 
 

@@ -26,7 +26,7 @@ from rlplug_envs.capture import self_test
 from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
 from rlplug_envs.vector import SerialEnvs
 
-#: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/env_step.py`).
+#: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/vector.py`).
 #: Fewer rows are better served by `SerialEnvs`: every row of every step is a transition, and each row has its own seed.
 NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
 #: What to install, by the module that defines an environment or the namespace of its id.

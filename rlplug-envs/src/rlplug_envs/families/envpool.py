@@ -1,0 +1,165 @@
+"""The provider of EnvPool's environments, stepped by threads of C++: `envpool:CartPole-v1`, `envpool:Pong-v5`."""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
+from rlplug_core.loop.env_timing import cores
+from rlplug_core.protocols import Env
+from rlplug_core.types import Array
+from rlplug_envs.adapter import Adapter
+from rlplug_envs.vector import row_seed
+
+NAMESPACE = "envpool:"
+INSTALL = "python -m pip install 'rlplug-envs[envpool]'"
+#: Why a run cannot resume exactly.
+INEXACT = "its state lies in EnvPool, which gives it to nobody"
+#: What EnvPool is told by us alone, and what would change the returns that are reported, with what to type instead.
+OURS = ("base_path", "batch_size", "env_seed", "gym_reset_return_info", "max_num_players", "num_envs", "seed", "task")
+BELOW = {
+    "episodic_life": "--wrap episodic-life",
+    "reward_clip": "--wrap clip-reward",
+    "zero_discount_on_life_loss": "--wrap episodic-life",
+}
+#: Numbers in `info` that say nothing of an episode: a copy of what `step` returns, and which row it is.
+COPIES = ("elapsed_step", "env_id", "players", "reward", "terminated")
+
+
+class EnvPool:
+    """Makes EnvPool's environments; `arguments` are settings of EnvPool: `num_threads`, `max_episode_steps`, …"""
+
+    def __init__(self, arguments: Mapping[str, object] | None = None) -> None:
+        self.arguments = dict(arguments or {})
+
+    def with_arguments(self, arguments: Mapping[str, object]) -> EnvPool:
+        """The same with other arguments."""
+        return EnvPool(arguments)
+
+    def ids(self) -> Iterable[str]:
+        """The ids that `families/envpool.toml` lists."""
+        families = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+        return sorted(id for family in families.values() for id in family["ids"])
+
+    def make(self, id: str, num_envs: int) -> Env:
+        """`num_envs` environments.
+
+        Raises:
+            UnknownEnv: EnvPool has no such id. MissingPackage: EnvPool is not installed.
+            UsageError: there is no such argument, or EnvPool refuses it. BadEnv: its actions are of an unknown kind.
+        """
+        id = NAMESPACE + id[len(NAMESPACE) :]  # also of `EnvPool:` and `envpool/`
+        with _package(id, {}) as package:
+            known = [NAMESPACE + name for name in package.list_all_envs()]
+        if id not in known:
+            raise UnknownEnv(f"unknown environment '{id}'{did_you_mean(id, known)}")
+        with _package(id, {}) as package:
+            _check(id, package.make_spec(id.removeprefix(NAMESPACE)).config._fields, self.arguments)
+        return Threads(Pool(id, num_envs, self.arguments))
+
+
+class Threads(Adapter):
+    """Environments of EnvPool: `threads` step them."""
+
+    venv: Pool
+
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(lambda: pool, pool.id, f"{pool.id}: {INEXACT}")
+        self.threads = pool.threads
+
+    def said_first(self) -> dict[str, Any]:
+        """Nothing: EnvPool has no masks in `info`, and is only made where a seed is known."""
+        return {}
+
+    def limit(self, steps: int) -> None:
+        """Truncate episodes after `steps` steps, which EnvPool does itself; called before the first reset."""
+        self.venv.limit(steps)
+
+
+class Pool(VectorEnv[Any, Any, Any]):
+    """A vector of EnvPool that is made anew by each seeded reset: EnvPool fixes its seeds where it is made."""
+
+    def __init__(self, id: str, num_envs: int, arguments: Mapping[str, object]) -> None:
+        self.id, self.num_envs, self._name = id, num_envs, id.removeprefix(NAMESPACE)
+        self._given, self._arguments = arguments, {**arguments, "num_envs": num_envs}
+        self.threads = self._arguments.setdefault("num_threads", min(num_envs, cores()))
+        self._pool: Any = None
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        with _package(self.id, self._given) as package:
+            spec = package.make_spec(self._name, **self._arguments)
+            self.single_observation_space = spec.gymnasium_observation_space
+            self.single_action_space = spec.gymnasium_action_space
+        self.spec = EnvSpec(self._name, max_episode_steps=spec.config.max_episode_steps)
+
+    def limit(self, steps: int) -> None:
+        """Truncate episodes after `steps` steps, or earlier where they are already."""
+        assert self.spec is not None
+        self._arguments["max_episode_steps"] = min(self.spec.max_episode_steps or steps, steps)
+
+    def reset(self, *, seed: Any = None, options: object = None) -> tuple[Any, dict[str, Any]]:
+        """Make every environment with its own seed, derived from `seed`."""
+        self.close()
+        seeds = [row_seed(seed, row) for row in range(self.num_envs)]
+        with _package(self.id, self._given) as package:
+            self._pool = package.make_gymnasium(self._name, env_seed=seeds, **self._arguments)
+            obs, info = self._pool.reset()
+        if len(info["players"]["env_id"]) != self.num_envs:
+            raise BadEnv(f"{self.id}: several players share an environment, which rlplug does not take from EnvPool")
+        return obs, _own(info)
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self._pool.step(actions)
+        return obs, reward, terminated, truncated, _own(info)
+
+    def close(self, **kwargs: Any) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+@contextmanager
+def _package(id: str, given: Mapping[str, object]) -> Iterator[ModuleType]:
+    """EnvPool, which takes two seconds to import, for as long as it is asked for an id with the settings `given`.
+
+    What it refuses becomes a sentence; Gymnasium's warnings of float64 bounds stay away.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield import_module("envpool")
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            f"'{id}' needs the Python module '{error.name}', which is not installed; install it: {INSTALL}"
+        ) from error
+    except ImportError as error:  # of a library of the system
+        raise MissingPackage(f"'{id}' cannot be made here: {plain(str(error))}") from error
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        said = ", ".join(f"{name} {value}" for name, value in given.items()) or "its defaults"
+        why = plain(str(error).strip().partition("\n")[0].partition(". ")[0])
+        raise UsageError(f"'{id}' cannot be made by EnvPool with {said}: {why}") from error
+
+
+def _check(id: str, settings: Iterable[str], arguments: Mapping[str, object]) -> None:
+    """Raise UsageError for an argument that EnvPool does not take, or not from a user of rlplug."""
+    known = sorted({*settings} - {*OURS, *BELOW})
+    for word, value in arguments.items():
+        if word in BELOW and value:
+            raise UsageError(f"'{id}': {word} would change the returns that are reported; type {BELOW[word]} instead")
+        if word not in known and word not in BELOW:
+            near = did_you_mean(word, known)
+            raise UsageError(f"'{id}' takes no argument '{word}'{near} (it takes {', '.join(known)})")
+
+
+def _own(info: dict[str, Any]) -> dict[str, Any]:
+    """Leave copies out of `info`, which would be logged as if they were the episode's."""
+    return {key: value for key, value in info.items() if key not in COPIES}

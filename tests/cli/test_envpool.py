@@ -1,0 +1,82 @@
+"""Runs in EnvPool's environments, where the package is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rlplug_core
+from rlplug_core.runs.listing import records
+from tests.cli.conftest import Done
+from tests.faults.test_kills import final, finish, journal, killed_beyond, start
+
+pytest.importorskip("envpool", reason="the extra rlplug-envs[envpool] is not installed")
+CART = "envpool:CartPole-v1"
+
+
+@pytest.fixture(autouse=True)
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+
+
+def rollouts(name: str) -> list[float]:
+    """The mean returns that a run logged while it trained."""
+    key = "rollout/return_mean"
+    return [one.data[key] for one in records(Path("runs", name)) if one.kind == "metrics" and key in one.data]
+
+
+def test_ppo_learns_and_a_run_goes_on_with_new_episodes(rlplug: Callable[..., Done]) -> None:
+    few = ("--eval-every", "10000", "--eval-episodes", "10", "--final-eval-episodes", "10")
+    done = rlplug("run", "ppo", CART, "--num-envs", "8", "--total-timesteps", "30000", *few, "--name", "one")
+    assert (done.code, "Traceback" in done.err) == (0, False)
+    run = rlplug_core.open_run("one")
+    assert rollouts("one")[0] < 60
+    assert run.evaluate(10).mean > 250
+    manifest = json.loads(next(Path("runs/one/checkpoints").glob("final-*/manifest.json")).read_text("utf-8"))
+    assert not manifest["exact"]
+    assert manifest["inexact"] == f"{CART}: its state lies in EnvPool, which gives it to nobody"
+    assert rlplug("resume", "one", "--total-timesteps", "32000").code == 0
+    assert rlplug_core.open_run("one").curve()[0][-1] > 31_000
+
+
+def test_killed_and_resumed_with_resume_exact_it_ends_with_the_same_bits(
+    place: Path,
+) -> None:
+    words = ("run", "ppo", CART, "--num-envs", "2", "--n-steps", "32", "--total-timesteps", "1500", "--resume-exact")
+    few = ("--checkpoint-every", "200", "--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
+    finish(start(*words, *few, "--name", "whole"))
+    run = place / "runs" / "killed"
+    assert killed_beyond(start(*words, *few, "--name", "killed"), run, 6_000)
+    assert journal(run) > 0
+    finish(start("resume", str(run)))
+    assert final(run) == final(place / "runs" / "whole")
+
+
+def test_the_same_seed_gives_the_same_run(rlplug: Callable[..., Done]) -> None:
+    said = []
+    for name, seed in (("one", "3"), ("two", "3"), ("three", "4")):
+        words = ("--total-timesteps", "2000", "--num-envs", "4", "--eval-episodes", "2", "--final-eval-episodes", "2")
+        assert rlplug("run", "ppo", CART, *words, "--seed", seed, "--name", name).code == 0
+        said.append(rollouts(name))
+    assert said[0]
+    assert said[0] == said[1] != said[2]
+
+
+def test_info_and_lists_know_the_family(rlplug: Callable[..., Done]) -> None:
+    found = json.loads(rlplug("info", CART, "--json").out)
+    assert (found["exact"], found["limit"]) == (False, 500)
+    assert CART in rlplug("list", "envs", "--family", "envpool").out
+    assert "did you mean 'envpool:CartPole-v1'" in rlplug("info", "envpool:CartPole").err
+
+
+def test_workers_are_refused_and_not_chosen(rlplug: Callable[..., Done]) -> None:
+    words = ("--num-envs", "4", "--total-timesteps", "500", "--eval-episodes", "1", "--final-eval-episodes", "1")
+    done = rlplug("run", "ppo", CART, *words, "--env-workers", "2")
+    assert done.code == 2
+    assert f"{CART} is stepped by threads of its own; leave out --env-workers" in done.err
+    done = rlplug("run", "ppo", CART, *words, "--env-workers", "0")
+    assert done.code == 0
+    assert f"{CART} is stepped by threads of its own: --env-workers 1" in done.out + done.err

@@ -1,0 +1,174 @@
+"""EnvPool's environments: seeded for themselves, with the transitions and the episodes that they really have."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
+from rlplug_core.plugins.families import families
+from rlplug_core.protocols import Env, SupportsThreads
+from rlplug_core.types import Episode, Timestep
+from rlplug_envs.families.envpool import COPIES, EnvPool
+from rlplug_envs.wrappers.lives import EpisodicLife
+from rlplug_envs.wrappers.time import TimeLimit, TimeLimitConfig
+
+needs = pytest.mark.skipif(find_spec("envpool") is None, reason="the extra rlplug-envs[envpool] is not installed")
+
+
+def made(name: str, num_envs: int = 2, **arguments: object) -> Env:
+    return EnvPool(arguments).make(f"envpool:{name}", num_envs)
+
+
+def walked(env: Env, seed: int, steps: int = 60) -> list[Any]:
+    """What an environment shows from a seed on, with the same actions for each row whatever the number of rows."""
+    space, rng = env.spec.action, np.random.default_rng(5)
+    now, found = env.reset(seed), []
+    for _ in range(steps):
+        found.append((now.obs.copy(), now.reward.copy(), now.terminated.copy()))
+        actions = rng.uniform(-1, 1, (8, *(space.shape or (1,))))[: env.spec.num_envs]
+        now = env.step(actions if space.shape else (actions[:, 0] > 0).astype(np.int64))
+    return [np.stack(part) for part in zip(*found, strict=True)]
+
+
+@needs
+@pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5"])
+def test_a_seed_is_an_environment_s_own_whatever_the_others_and_the_threads(name: str) -> None:
+    env, wide = made(name, 3, num_threads=1), made(name, 5, num_threads=2)
+    once, anew, among, other = walked(env, 7), walked(env, 7), walked(wide, 7), walked(wide, 8)
+    for one, two, three, four in zip(once, anew, among, other, strict=True):
+        np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(one, three[:, :3])
+        assert (name, one.dtype) == ("CartPole-v1", np.float32) or one.dtype == bool or (one != four[:, :3]).any()
+    assert (once[0][0] != other[0][0, :3]).any()
+    assert (once[0][0, 0] != once[0][0, 1]).any()
+
+
+@needs
+def test_transitions_are_those_of_the_cart_and_its_pole() -> None:
+    """Every one, the last of an episode too, follows from the observation before it as Gymnasium has it."""
+    env: Any = made("CartPole-v1", 3)
+    truth: Any = gymnasium.make("CartPole-v1").unwrapped
+    truth.reset(seed=0)
+    rng, now, lengths, ended = np.random.default_rng(0), env.reset(3), np.zeros(3, np.int64), list[Episode]()
+    for _ in range(300):
+        before, action = now.obs.copy(), rng.integers(0, 2, 3)
+        now = env.step(action)
+        for row in range(3):
+            if not now.valid[row]:
+                assert (now.is_first[row], now.reward[row]) == (True, 0)
+                assert not now.terminated[row]
+                continue
+            truth.state, truth.steps_beyond_terminated = before[row].astype(np.float64), None
+            obs, reward, terminated, _, _ = truth.step(int(action[row]))
+            np.testing.assert_allclose(now.final_obs[row], obs, atol=1e-5)
+            assert (now.reward[row], now.terminated[row], now.truncated[row]) == (reward, terminated, False)
+            lengths[row] += 1
+        for episode in now.episodes:
+            assert (episode.length, episode.total) == (lengths[episode.row], lengths[episode.row])
+            lengths[episode.row] = 0
+        ended += now.episodes
+    assert len(ended) > 20
+
+
+def lengths(env: Env, steps: int) -> tuple[set[int], list[Timestep]]:
+    """The lengths of the episodes of some steps, and the steps that ended one."""
+    env.reset(0)
+    found = [env.step(np.arange(2) % 2) for _ in range(steps)]
+    ends = [now for now in found if now.episodes]
+    return {episode.length for now in ends for episode in now.episodes}, ends
+
+
+@needs
+def test_time_limits_truncate() -> None:
+    limited = made("CartPole-v1", max_episode_steps=5)
+    assert limited.spec.limit == 5
+    for env in (limited, TimeLimit(made("CartPole-v1"), TimeLimitConfig(steps=5))):
+        found, ends = lengths(env, 20)
+        assert found == {5}
+        assert all(now.truncated.all() and not now.terminated.any() for now in ends)
+
+
+@needs
+def test_games_are_scored_whole_and_lose_lives_above_the_score() -> None:
+    env = EpisodicLife(made("Breakout-v5", 1))
+    assert (env.spec.obs.shape, env.spec.obs.dtype) == ((4, 84, 84), np.uint8)
+    env.reset(1)
+    lives, episodes = 0, list[Episode]()
+    while not episodes:
+        now = env.step(np.array([1]))  # FIRE serves the next ball
+        lives += int(now.terminated[0])
+        episodes += now.episodes
+    assert lives == 5
+    assert episodes[0].info["lives"] == 0
+    assert not {*COPIES} & {*episodes[0].info}
+
+
+@needs
+def test_it_says_why_it_cannot_resume_and_that_it_has_threads() -> None:
+    env = made("CartPole-v1", 4, num_threads=3)
+    assert isinstance(env, SupportsThreads)
+    assert env.threads == 3
+    assert env.spec.inexact == "envpool:CartPole-v1: its state lies in EnvPool, which gives it to nobody"
+    assert env.state_dict() == {"inexact": env.spec.inexact}
+    with pytest.raises(BadEnv, match="was not saved"):
+        env.load_state_dict(env.state_dict())
+
+
+@needs
+@pytest.mark.parametrize(
+    ("name", "arguments", "sentence"),
+    [
+        ("Pong-v5", {"reward_clip": True}, "reward_clip would change the returns .* --wrap clip-reward instead"),
+        ("Pong-v5", {"episodic_life": True}, "type --wrap episodic-life instead"),
+        ("Pong-v5", {"stack_nun": 1}, "takes no argument 'stack_nun'; did you mean 'stack_num'"),
+        ("CartPole-v1", {"seed": 1}, r"takes no argument 'seed' .*it takes max_episode_steps, num_threads"),
+        ("HalfCheetah-v5", {"frame_skip": "five"}, "cannot be made by EnvPool with frame_skip five: "),
+    ],
+)
+def test_arguments_are_refused_in_a_sentence(name: str, arguments: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        made(name, **arguments)
+
+
+@needs
+def test_environments_of_several_players_are_refused() -> None:
+    with pytest.raises(BadEnv, match="envpool:IntersectionMultiAgent-v0: several players share an environment"):
+        made("IntersectionMultiAgent-v0").reset(0)
+
+
+@needs
+def test_an_unknown_id_is_answered_with_envpool_s_nearest() -> None:
+    with pytest.raises(UnknownEnv, match="'envpool:CartPol-v1'; did you mean 'envpool:CartPole-v1'"):
+        made("CartPol-v1")
+
+
+def test_without_the_package_there_is_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(MissingPackage, match=r"install it: python -m pip install 'rlplug-envs\[envpool\]'"):
+        made("CartPole-v1")
+
+
+@needs
+def test_a_library_that_the_system_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import envpool
+
+    def fails(*words: object, **settings: object) -> None:
+        raise ImportError("EnvPool Procgen requires the system Qt 5 runtime")
+
+    monkeypatch.setattr(envpool, "make_spec", fails)
+    with pytest.raises(MissingPackage, match="'envpool:CartPole-v1' cannot be made here: EnvPool Procgen requires"):
+        made("CartPole-v1")
+
+
+@needs
+def test_what_is_listed_is_what_envpool_has() -> None:
+    import envpool
+
+    family = next(family for family in families() if family.name == "envpool")
+    assert {id.removeprefix("envpool:") for id in family.ids} - {*envpool.list_all_envs()} == {"*"}
