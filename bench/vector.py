@@ -248,7 +248,7 @@ def main() -> None:
     print(text)
     if asked.write:
         measured = f"medians of {asked.rounds} turns of {asked.seconds:g} s"
-        parts = ("## Vectors of environments", "`python bench/vector.py`", text, NOTE)
+        parts = ("## Vectors of environments", "`python bench/vector.py`", text, NOTE.strip())
         write_section("vector", "\n\n".join([*parts, f"{machine()}; rlplug at {revision()}; {measured}."]))
 
 

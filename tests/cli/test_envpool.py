@@ -68,6 +68,7 @@ def test_the_same_seed_gives_the_same_run(rlplug: Callable[..., Done]) -> None:
 def test_info_and_lists_know_the_family(rlplug: Callable[..., Done]) -> None:
     found = json.loads(rlplug("info", CART, "--json").out)
     assert (found["exact"], found["limit"]) == (False, 500)
+    assert found["rewards"]["low"] == found["rewards"]["high"] == 1.0  # of steps, not of resets
     assert CART in rlplug("list", "envs", "--family", "envpool").out
     assert "did you mean 'envpool:CartPole-v1'" in rlplug("info", "envpool:CartPole").err
 
