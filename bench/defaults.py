@@ -40,9 +40,11 @@ SEEDS = (1, 2, 3, 4, 5)
 #: Evaluations on the way, their episodes, and those of the final evaluation; greedy ones all.
 EVALUATIONS, EPISODES, FINAL = 10, 5, 30
 NOTE = """`python bench/defaults.py`: `rlplug run ALGO ENV` beside `ALGO("MlpPolicy", ENV)` of Stable-Baselines3,
-at equal env steps, without any option that decides how it learns. {evaluations} evaluations of {episodes} greedy
-episodes find the best weights; returns are means of {final} greedy episodes on fresh seeds. Interquartile means over
-the seeds, with percentile bootstrap intervals (95 %). {machine}; rlplug at {revisions}."""
+at equal env steps, without any option that decides how it learns. BipedalWalker-v3 and MountainCar-v0 have presets of
+their own in rlplug, the others get those of their kind. {evaluations} evaluations of {episodes} greedy episodes find
+the best weights; returns are means of {final} greedy episodes on fresh seeds. Interquartile means over the seeds, with
+percentile bootstrap intervals (95 %). Seconds are of whole runs beside other work, the median of the seeds.
+{machine}; rlplug at {revisions}."""
 
 
 @dataclass(frozen=True)
