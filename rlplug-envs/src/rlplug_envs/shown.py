@@ -59,7 +59,7 @@ def picture(drawn: object, name: str) -> Array:
 
 
 def shares(frame: Array) -> bool:
-    """Whether an array has floats from 0 to 1, as some drawing libraries have colors."""
+    """Return whether an array has floats from 0 to 1, as some drawing libraries have colors."""
     return bool(frame.dtype.kind == "f" and frame.size and frame.min() >= 0 and frame.max() <= 1)
 
 

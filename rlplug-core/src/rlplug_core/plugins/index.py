@@ -92,7 +92,7 @@ def aliases(record: Record) -> tuple[str, ...]:
 
 
 def abilities(record: Record) -> tuple[str, ...]:
-    """What an algorithm is able to do beyond what each must, as far as its index is valid."""
+    """The abilities that an algorithm names beyond what each must have, as far as its index is valid."""
     index, _ = read(record)
     return index.abilities if index else ()
 
