@@ -32,6 +32,8 @@ SHARED = {
 }  # fmt: skip
 #: Algorithms that learned from data, whose steps are updates.
 OFFLINE = ("cql", "iql")
+#: Environments whose evaluations are judged by how many episodes succeed.
+GOALS = ("FetchReach-v4",)
 #: Panels side by side that a page's width still shows in full size.
 COLUMNS = 3
 #: Text stays text, and the same runs give the same file.
@@ -73,7 +75,8 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
             count = f" ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
             (line,) = axis.plot(steps, np.median(returns, 0), label=algorithm + count, linewidth=1.2)
             axis.fill_between(steps, returns.min(0), returns.max(0), alpha=0.15, color=line.get_color(), linewidth=0)
-        axis.set(title=env, xlabel="updates" if name in OFFLINE else "env steps", ylabel="mean return")
+        judged = "success rate" if env in GOALS else "mean return"
+        axis.set(title=env, xlabel="updates" if name in OFFLINE else "env steps", ylabel=judged)
         axis.xaxis.set_major_formatter("{x:,.0f}")
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.spines[["top", "right"]].set_visible(False)
