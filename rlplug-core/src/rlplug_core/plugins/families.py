@@ -54,7 +54,7 @@ class Family:
 
     def holds(self, env_id: str) -> bool:
         """Return whether an id is one of these; `name_v3` is so too without its version."""
-        return any(fnmatchcase(env_id, one) or one.rpartition("_v")[0] == env_id for one in self.ids)
+        return any(fnmatchcase(env_id, one) or (env_id and one.rpartition("_v")[0] == env_id) for one in self.ids)
 
 
 def families() -> list[Family]:
