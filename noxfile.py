@@ -247,8 +247,8 @@ def run_tests(session: nox.Session, folder: str, *packages: str, tools: tuple[st
 def install_cli(session: nox.Session) -> None:
     """Install all packages, and what the tests of films, ONNX, Optuna and notebooks need."""
     tools = ("onnxruntime", "pyyaml>=6", "jupytext>=1.17", "nbclient>=0.10", "ipykernel>=6.29")
-    envs, cli = "rlplug-envs[atari,minatar,minigrid,multiagent]", "rlplug-cli[video,onnx,tune,notebook,tensorboard]"
-    install(session, (*PACKAGES[:2], envs, cli), *tools, *PYTEST)
+    envs = "rlplug-envs[atari,box2d,minatar,minigrid,mujoco,multiagent]"
+    install(session, (*PACKAGES[:2], envs, "rlplug-cli[video,onnx,tune,notebook,tensorboard]"), *tools, *PYTEST)
 
 
 def install(session: nox.Session, packages: tuple[str, ...], *requirements: str) -> None:
