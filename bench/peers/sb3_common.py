@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import Any
 
@@ -24,6 +25,7 @@ def environments(setting: dict[str, Any]) -> VecEnv:
     Atari games come as its own recipe has them, one frame at a time, four of them stacked.
     """
     if setting.get("atari"):
+        importlib.import_module("ale_py")  # which registers its games
         one = {"frameskip": 1, "disable_env_checker": True}
         return VecFrameStack(make_atari_env(setting["env"], setting["num_envs"], setting["seed"], env_kwargs=one), 4)
     return DummyVecEnv([lambda: gym.make(setting["env"], disable_env_checker=True)] * setting["num_envs"])
