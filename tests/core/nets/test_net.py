@@ -60,8 +60,13 @@ def test_a_network_is_layer_norm_and_activation_in_turn(name: Any, norm: bool) -
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(
     "space",
-    [IMAGE, spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.Box(0, 1, (4, 10, 10), np.uint8)],
-    ids=["first", "last", "planes"],
+    [
+        IMAGE,
+        spaces.Box(0, 255, (20, 20, 3), np.uint8),
+        spaces.Box(0, 1, (4, 10, 10), np.uint8),
+        spaces.Box(0, 255, (4, 36, 36), np.uint8),
+    ],
+    ids=["first", "last", "planes", "large"],
 )
 def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: spaces.Box) -> None:
     """Against torch's own modules one after the other, for channels first and last, and planes of zeros and ones."""
@@ -75,7 +80,11 @@ def test_an_image_passes_convolution_and_activation_in_turn(name: Any, space: sp
     for layer in module.convolutions:
         values = FUNCTIONS[name](nn.functional.conv2d(values, layer.weight, layer.bias, layer.stride))
     (last,) = module.dense.linears
-    torch.testing.assert_close(module(obs), FUNCTIONS[name](last(values.flatten(1))), rtol=1e-4, atol=1e-5)
+    expected = FUNCTIONS[name](last(values.flatten(1)))
+    torch.testing.assert_close(module(obs), expected, rtol=1e-4, atol=1e-5)
+    floats = obs.float()
+    torch.testing.assert_close(module(floats), expected, rtol=1e-4, atol=1e-5)
+    assert floats.equal(obs.float())  # what was given stays
 
 
 def bounds(init: str, inputs: int, outputs: int, gain: float) -> float:
