@@ -62,6 +62,13 @@ A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the inte
 
 {pixels}
 
+## Atari
+
+Pong with the recipe of `--wrap atari` and sticky actions (Machado et al., 2018): score of a whole game, of 10 games in
+each evaluation and 30 in the final one. As many steps as an hour of one core makes.
+
+{atari}
+
 ## From data
 
 Every seed learns from the same data, which `sac` recorded with its best weights and its own exploration: on
@@ -114,7 +121,7 @@ RECORDERS: dict[str, dict[str, Any]] = {
 }
 RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
-PARTS = ("learning", "classic", "pixels", "offline", "memory", "families", "agents")
+PARTS = ("learning", "classic", "pixels", "atari", "offline", "memory", "families", "agents")
 SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
 #: Where the actors of the decoupled runner are, if not in processes.
@@ -124,6 +131,8 @@ BRICKS: dict[str, dict[str, Any]] = {
     "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
     "rainbow": {"learning_rate": 5e-4, "v_min": 0.0, "v_max": 20.0, "noisy_sigma": 0.1},
 }
+#: How the table `atari` evaluates: a game takes some 2,000 steps.
+GAMES: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
 
@@ -208,6 +217,18 @@ GOALS = (
     *(
         Goal(name, PIXELS, 100_000, judge="interquartile mean", options=tuple(options.items()), part="pixels")
         for name, options in BRICKS.items()
+    ),
+    *(
+        Goal(
+            name,
+            "ALE/Pong-v5",
+            steps,
+            bar,
+            "interquartile mean",
+            options=(*GAMES, ("total_timesteps", steps)),
+            part="atari",
+        )
+        for name, steps, bar in (("ppo", 1_500_000, 0), ("a2c", 3_000_000, None))
     ),
     Goal("acer-continuous", "Pendulum-v1", 100_000),
     *(
