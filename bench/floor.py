@@ -67,8 +67,9 @@ class Net:
     def down(
         self, weights: Array, gradient: Array | None, obs: Array, slopes: Array, inputs: Array | None = None
     ) -> None:
+        arrays = (weights, gradient, obs, self.kept, slopes, inputs)  # in the order of `floor.c`
         begin = self.shape[1] - (0 if inputs is None else inputs.shape[1])
-        self.c.down(at(weights), at(gradient), at(obs), at(self.kept), at(slopes), at(inputs), ctypes.c_int(begin))
+        self.c.down(*map(at, arrays), ctypes.c_int(begin))
 
 
 class Flat:

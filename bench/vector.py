@@ -97,8 +97,9 @@ class Case:
 CASES = {
     "CartPole-v1": Case("CartPole-v1", partial(bare, "CartPole-v1"), own={}, pool="CartPole-v1"),
     "Pong": Case(
-        "ALE/Pong-v5", pong, ("atari",), {"episodic_life": True}, "Pong-v5", {"repeat_action_probability": 0.25},
-        {"episodic_life": True, "reward_clip": True}, ("episodic-life", "clip-reward"),
+        "ALE/Pong-v5", pong, wrap=("atari",), own={"episodic_life": True}, pool="Pong-v5",
+        settings={"repeat_action_probability": 0.25}, below={"episodic_life": True, "reward_clip": True},
+        around=("episodic-life", "clip-reward"),
     ),
     "HalfCheetah-v5": Case("HalfCheetah-v5", partial(bare, "HalfCheetah-v5"), pool="HalfCheetah-v5"),
     "1 ms": Case(f"{HERE}/slow.py:Busy", Busy),
