@@ -11,7 +11,7 @@ import pytest
 import rlplug_core
 from rlplug_core.runs.listing import records
 from tests.cli.conftest import Done
-from tests.faults.test_kills import final, finish, journal, killed_beyond, start
+from tests.faults.test_kills import final, whole_and_killed
 
 pytest.importorskip("envpool", reason="the extra rlplug-envs[envpool] is not installed")
 CART = "envpool:CartPole-v1"
@@ -42,17 +42,11 @@ def test_ppo_learns_and_a_run_goes_on_with_new_episodes(rlplug: Callable[..., Do
     assert rlplug_core.open_run("one").curve()[0][-1] > 31_000
 
 
-def test_killed_and_resumed_with_resume_exact_it_ends_with_the_same_bits(
-    place: Path,
-) -> None:
+def test_killed_and_resumed_with_resume_exact_it_ends_with_the_same_bits(place: Path) -> None:
     words = ("run", "ppo", CART, "--num-envs", "2", "--n-steps", "32", "--total-timesteps", "1500", "--resume-exact")
     few = ("--checkpoint-every", "200", "--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
-    finish(start(*words, *few, "--name", "whole"))
-    run = place / "runs" / "killed"
-    assert killed_beyond(start(*words, *few, "--name", "killed"), run, 6_000)
-    assert journal(run) > 0
-    finish(start("resume", str(run)))
-    assert final(run) == final(place / "runs" / "whole")
+    whole, killed = whole_and_killed((*words, *few), place)
+    assert final(killed) == final(whole)
 
 
 def test_the_same_seed_gives_the_same_run(rlplug: Callable[..., Done]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import rlplug_core
 from rlplug_core.runs.listing import records
 from tests.cli.conftest import Done
-from tests.faults.test_kills import final, finish, journal, killed_beyond, start
+from tests.faults.test_kills import final, whole_and_killed
 
 DILEMMA, SPREAD, BOARD = (
     f"pettingzoo/{name}" for name in ("tests.envs.games", "mpe2.simple_spread", "classic.tictactoe")
@@ -54,13 +54,9 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(algorithm: str, env: str,
     steps = {"ppo": "--n-steps", "dqn": "--learning-starts", "ppo-recurrent": "--n-steps"}[algorithm]
     words = ("run", algorithm, env, "--total-timesteps", "1500", steps, "32", "--checkpoint-every", "200")
     few = ("--eval-every", "500", "--eval-episodes", "2", "--final-eval-episodes", "2")
-    finish(start(*words, *few, "--name", "whole"))
-    run = place / "runs" / "killed"
-    assert killed_beyond(start(*words, *few, "--name", "killed"), run, 6_000)
-    assert journal(run) > 0
-    finish(start("resume", str(run)))
-    assert final(run) == final(place / "runs" / "whole")
-    manifest: dict[str, Any] = json.loads(next(run.glob("checkpoints/final-*/manifest.json")).read_bytes())
+    whole, killed = whole_and_killed((*words, *few), place)
+    assert final(killed) == final(whole)
+    manifest: dict[str, Any] = json.loads(next(killed.glob("checkpoints/final-*/manifest.json")).read_bytes())
     assert manifest["exact"]
 
 

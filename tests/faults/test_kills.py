@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ def final(run: Path) -> dict[str, Any]:
     (manifest,) = run.glob("checkpoints/final-*/manifest.json")
     files: dict[str, Any] = json.loads(manifest.read_bytes())["files"]
     return {name: value for name, value in files.items() if not name.startswith("events")}
+
+
+def whole_and_killed(words: Sequence[str], place: Path) -> tuple[Path, Path]:
+    """`rlplug` with `words` twice in `place`: one run left alone, one killed in its middle and resumed."""
+    whole, killed = place / "runs" / "whole", place / "runs" / "killed"
+    finish(start(*words, "--name", "whole"))
+    assert killed_beyond(start(*words, "--name", "killed"), killed, 6_000)
+    assert journal(killed) > 0
+    finish(start("resume", str(killed)))
+    return whole, killed
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo", "dqn"])
