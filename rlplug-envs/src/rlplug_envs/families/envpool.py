@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +17,7 @@ from rlplug_core.loop.env_timing import cores
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array
 from rlplug_envs.adapter import Adapter
+from rlplug_envs.families.listed import Listed
 from rlplug_envs.vector import row_seed
 
 NAMESPACE = "envpool:"
@@ -36,20 +35,10 @@ BELOW = {
 COPIES = ("elapsed_step", "env_id", "players", "reward", "terminated")
 
 
-class EnvPool:
+class EnvPool(Listed):
     """Makes EnvPool's environments; `arguments` are settings of EnvPool: `num_threads`, `max_episode_steps`, …"""
 
-    def __init__(self, arguments: Mapping[str, object] | None = None) -> None:
-        self.arguments = dict(arguments or {})
-
-    def with_arguments(self, arguments: Mapping[str, object]) -> EnvPool:
-        """The same with other arguments."""
-        return EnvPool(arguments)
-
-    def ids(self) -> Iterable[str]:
-        """The ids that `families/envpool.toml` lists."""
-        families = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-        return sorted(id for family in families.values() for id in family["ids"])
+    listed = "envpool"
 
     def make(self, id: str, num_envs: int) -> Env:
         """`num_envs` environments.

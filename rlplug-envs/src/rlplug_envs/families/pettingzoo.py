@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
@@ -24,6 +22,7 @@ from rlplug_core.plugins.foreign import check_arguments
 from rlplug_core.protocols import Env
 from rlplug_envs.agents import Agents
 from rlplug_envs.capture import self_test
+from rlplug_envs.families.listed import Listed
 from rlplug_envs.games import Game, Parallel, Turns, World
 
 NAMESPACE = "pettingzoo/"
@@ -32,20 +31,10 @@ OWN = ("classic", "butterfly", "sisl", "atari")
 INSTALL = "python -m pip install 'rlplug-envs[multiagent]'"
 
 
-class PettingZoo:
+class PettingZoo(Listed):
     """Makes worlds with many agents; `arguments` are keyword arguments of the function that makes one."""
 
-    def __init__(self, arguments: Mapping[str, object] | None = None) -> None:
-        self.arguments = dict(arguments or {})
-
-    def with_arguments(self, arguments: Mapping[str, object]) -> PettingZoo:
-        """The same with other arguments."""
-        return PettingZoo(arguments)
-
-    def ids(self) -> Iterable[str]:
-        """The ids that `families/pettingzoo.toml` lists."""
-        families = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-        return sorted(id for family in families.values() for id in family["ids"])
+    listed = "pettingzoo"
 
     def make(self, id: str, num_envs: int) -> Env:
         """`num_envs` worlds, each with a row per agent.
