@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 from PIL import Image
 
+from rlplug_cli.render.environment import described, text
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.clock import Clock
 from rlplug_core.plugins.families import Family, families, family_of
@@ -132,3 +133,11 @@ def test_a_random_agent_draws_everything_that_is_allowed_and_nothing_else() -> N
     assert set(agent.act({"action_mask": mask}, first, None, Clock(1)).action.tolist()) == {1, 3}
     again = RandomAgent(spaces.Discrete(4), Seeds(1)).act(None, first, None, Clock(1)).action
     assert (again == RandomAgent(spaces.Discrete(4), Seeds(1)).act(None, first, None, Clock(1)).action).all()
+
+
+def test_what_a_family_knows_of_its_environments_is_said_of_resuming() -> None:
+    found = described("Pendulum-v1", {}) | {"exact": False, "inexact": "something hides"}
+    assert "exactly with --resume-exact alone: something hides" in text(found)
+    crafter = text(found | {"env": "CrafterReward-v1"})
+    assert "no: one seed does not always give the same episodes" in crafter
+    assert "--resume-exact" not in crafter

@@ -84,12 +84,20 @@ def text(found: Found) -> str:
         "limit": f"at most {limit:,} steps" if limit else "no time limit known",
         "rewards": f"from {rewards['low']:g} to {rewards['high']:g} in {rewards['steps']:,} random steps",
         "speed": f"{found['steps_per_second']:,.0f} steps/s here, one environment by itself",
-        "resumes": "exactly" if found["exact"] else f"exactly with --resume-exact alone: {found['inexact']}",
+        "resumes": _resumes(found),
         "wrappers": " ".join(found["wrap"]),
         "frame": found["frame"] or "",
         **{_PRESETS[which].format(kind=found["kind"]): ", ".join(names) for which, names in by.items()},
     }
     return facts(((title, line) for title, line in lines.items() if line), 32)
+
+
+def _resumes(found: Found) -> str:
+    """Whether a run goes on to the same bits; a family may know that its environments do not repeat themselves."""
+    family = family_of(found["env"])
+    if family is not None and family.resumes.startswith("no"):
+        return family.resumes
+    return "exactly" if found["exact"] else f"exactly with --resume-exact alone: {found['inexact']}"
 
 
 #: How the lists of algorithms are headed, by which preset they have.
