@@ -93,7 +93,7 @@ def text(found: Found) -> str:
 
 
 def _resumes(found: Found) -> str:
-    """Whether a run goes on to the same bits; a family may know that its environments do not repeat themselves."""
+    """Say whether a run goes on to the same bits; a family may know that its environments do not repeat themselves."""
     family = family_of(found["env"])
     if family is not None and family.resumes.startswith("no"):
         return family.resumes

@@ -1,4 +1,4 @@
-"""What providers share whose ids stand in a file of families beside them."""
+"""A part of providers whose ids stand in a file of families beside them."""
 
 from __future__ import annotations
 
