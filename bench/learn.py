@@ -37,8 +37,9 @@ ABOUT = """# What the algorithms learn
 
 `python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with nothing but the presets. While it trains, the
 weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the final return of a seed is the
-mean return of these over another 100 greedy episodes on fresh seeds. "To the bar" is the env step of the first
-evaluation that reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it.
+mean return of these over another 100 greedy episodes on fresh seeds. "Judged" is one number of the five, "last" the
+same of the last weights, where they were written down. "To the bar" is the env step of the first evaluation that
+reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it.
 Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
 nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn
 noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1. The rows of
@@ -61,6 +62,12 @@ which seeds had an evaluation of 200 in the mean of 100 episodes before.
 A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the interquartile mean over the seeds.
 
 {pixels}
+
+## Robots
+
+MuJoCo's, 100,000 env steps, evaluated over 10 episodes and at the end over 20.
+
+{robots}
 
 ## Atari
 
@@ -121,7 +128,7 @@ RECORDERS: dict[str, dict[str, Any]] = {
 }
 RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
-PARTS = ("learning", "classic", "pixels", "atari", "offline", "memory", "families", "agents")
+PARTS = ("learning", "classic", "pixels", "robots", "atari", "offline", "memory", "families", "agents")
 SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
 #: Where the actors of the decoupled runner are, if not in processes.
@@ -131,6 +138,14 @@ BRICKS: dict[str, dict[str, Any]] = {
     "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
     "rainbow": {"learning_rate": 5e-4, "v_min": 0.0, "v_max": 20.0, "noisy_sigma": 0.1},
 }
+#: Those of the table `robots`, which are evaluated as follows.
+ROBOTS = ("Hopper", "Walker2d", "Ant", "HalfCheetah", "Reacher", "InvertedPendulum", "Swimmer")
+SHORT: tuple[tuple[str, Any], ...] = (
+    ("eval_episodes", 10), ("final_eval_episodes", 20), ("total_timesteps", 100_000),
+)  # fmt: skip
+#: Those that learn on Acrobot with what suits CartPole, and how long.
+ACROBATS = ("a3c", "impala", "appo", "trpo", "acer", "acktr", "vpg", "vac", "nstep-q")
+LONG: tuple[tuple[str, Any], ...] = (("total_timesteps", 300_000), ("eval_episodes", 20))
 #: How the table `atari` evaluates: a game takes some 2,000 steps.
 GAMES: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
 PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
@@ -195,6 +210,7 @@ GOALS = (
     Goal("ppo", "Acrobot-v1", 500_000, -80),
     Goal("a2c", "Acrobot-v1", 500_000, -90),
     *(Goal(name, "Acrobot-v1", 100_000, -90) for name in ("dqn", "qrdqn", "rainbow")),
+    *(Goal(name, "Acrobot-v1", 300_000, -100, "interquartile mean", options=LONG) for name in ACROBATS),
     Goal("dqn", "LunarLander-v3", 100_000, 150, "median"),
     Goal("ppo", "LunarLander-v3", 1_000_000, 220, "median"),
     Goal("trpo", "CartPole-v1", 100_000, 475),
@@ -262,9 +278,10 @@ GOALS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one seed of a goal came to; `curve` is the env step and the mean return of each evaluation on the way.
+    """What one seed of a goal came to, with its best weights and its last ones.
 
-    Of a goal with `success` both are shares of successes.
+    `curve` is the env step and the mean return of each evaluation on the way. Of a goal with `success` all of these
+    are shares of successes.
     """
 
     goal: str
@@ -273,6 +290,7 @@ class Outcome:
     reached: int | None
     seconds: float
     revision: str
+    last: float | None = None
     curve: Sequence[tuple[int, float]] = ()
 
 
@@ -339,15 +357,15 @@ def data_of(env: str, out: Path) -> Path:
 def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     records = list(read(run.journal))
     what = "success_rate" if goal.success else "return_mean"
-    (final,) = [record.data[what] for record in records if record.kind == "final_eval"]
+    (final,) = [record.data for record in records if record.kind == "final_eval"]
     means = [(record.step, record.data[f"eval/{what}"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
     seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION
     curve = [(step, round(mean, 2)) for step, mean in means]
     trained = by.read_text(encoding="utf-8") if by.exists() else "unknown"
     return Outcome(
-        goal.name, seed, final_return=round(final, 3), reached=reached, seconds=round(seconds, 1), revision=trained,
-        curve=curve,
+        goal.name, seed, final_return=round(final[what], 3), reached=reached, seconds=round(seconds, 1),
+        revision=trained, last=round(final[f"last_{what}"], 3), curve=curve,
     )  # fmt: skip
 
 
@@ -367,7 +385,19 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
         if goal.name in found:
             rows[goal.part].append(row(goal, found[goal.name]))
     names = [f"seed {seed}" for seed in SEEDS]
-    header = ["algorithm", "environment", "env steps", *names, "judged", "bar", "pass", "to the bar", "seconds", "at"]
+    header = [
+        "algorithm",
+        "environment",
+        "env steps",
+        *names,
+        "judged",
+        "last",
+        "bar",
+        "pass",
+        "to the bar",
+        "seconds",
+        "at",
+    ]
     parts = {name: table(header, lines) if lines else "Nothing has been run." for name, lines in rows.items()}
     LEARNING.write_text(ABOUT.format(**parts, machine=machine()), encoding="utf-8")
 
@@ -375,6 +405,8 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
 def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
     finals = [number(goal, found[seed].final_return) if seed in found else "-" for seed in SEEDS]
     judged = judge(goal, [outcome.final_return for outcome in found.values()])
+    lasts = [outcome.last for outcome in found.values() if outcome.last is not None]
+    last = number(goal, judge(goal, lasts)) if len(lasts) == len(found) else "-"
     steps = [outcome.reached for outcome in found.values() if outcome.reached is not None]
     reached = f"{statistics.median(steps):,.0f}" if len(steps) == len(found) else f"{len(steps)} of {len(found)}"
     seconds = statistics.median(outcome.seconds for outcome in found.values())
@@ -387,7 +419,7 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
         missed = judged > goal.bar if goal.at_most else judged < goal.bar
         passed = "no" if missed else "yes" if len(found) == len(SEEDS) else "so far"
         aim = [f"≤ {goal.bar:g}", passed, "-"] if goal.at_most else [f"{goal.bar:g}", passed, reached]
-    return [*what, *finals, f"{number(goal, judged)}{beside}", *aim, f"{seconds:.0f}", by]
+    return [*what, *finals, f"{number(goal, judged)}{beside}", last, *aim, f"{seconds:.0f}", by]
 
 
 def number(goal: Goal, value: float) -> str:
