@@ -235,6 +235,10 @@ GOALS = (
         for name, options in BRICKS.items()
     ),
     *(
+        Goal("ppo", f"{robot}-v5", 100_000, judge="interquartile mean", options=SHORT, part="robots")
+        for robot in ROBOTS
+    ),
+    *(
         Goal(
             name,
             "ALE/Pong-v5",
