@@ -166,10 +166,7 @@ def find(id: str) -> EnvSpec:
             _register(needed)
         except ModuleNotFoundError as error:
             package = INSTALL.get(namespace, INSTALL.get(needed, error.name))
-            raise MissingPackage(
-                f"'{id}' needs the Python module '{error.name}', which is not installed; "
-                f"install it: python -m pip install {package}"
-            ) from error
+            raise _not_there(id, error.name, f"python -m pip install {package}") from error
     if name not in gymnasium.registry:
         _bring(name)
     spec = gymnasium.registry.get(name)
@@ -190,10 +187,11 @@ def _bring(id: str) -> None:
     elif family.installed:
         _register(family.module)
     else:
-        raise MissingPackage(
-            f"'{id}' needs the Python module '{family.module}', which is not installed; install it: "
-            f"{family.install_line}"
-        )
+        raise _not_there(id, family.module, family.install_line)
+
+
+def _not_there(id: str, module: str | None, remedy: str) -> MissingPackage:
+    return MissingPackage(f"'{id}' needs the Python module '{module}', which is not installed; install it: {remedy}")
 
 
 @cache
