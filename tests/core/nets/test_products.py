@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from rlplug_core.export.program import quiet
 from rlplug_core.nets import products
 
 SHAPES = [(2, 3, 4), (1, 5, 1), (64, 17, 33), (256, 23, 256)]
@@ -118,7 +119,7 @@ class Watch(TorchFunctionMode):
 
 
 @pytest.mark.usefixtures("_always")
-def test_who_watches_or_compiles_or_is_not_in_float32_gets_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_watches_compiles_traces_or_is_not_in_float32_gets_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, factors = asked(monkeypatch), parts(4, 3, 2)
     with Watch() as watch:
         products.linear(*factors)
@@ -126,6 +127,8 @@ def test_who_watches_or_compiles_or_is_not_in_float32_gets_torchs_own(monkeypatc
     products.linear(*(part.double() for part in factors))
     torch._dynamo.reset()
     torch.compile(products.linear, backend="eager", fullgraph=True)(*factors)
+    with quiet(), torch.no_grad():
+        torch.jit.trace(products.linear, factors, check_trace=False)
     assert calls == []
     products.linear(*factors)
     assert calls == [1]

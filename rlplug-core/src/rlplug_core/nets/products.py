@@ -29,8 +29,8 @@ WORTH = 2**20
 def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute `functional.linear`: features [..., I] times weight [O, I] transposed, plus bias [O].
 
-    It is differentiable any number of times, backwards. Code that is compiled, watched by a `TorchFunctionMode` or not
-    in float32 on a CPU gets `functional.linear` itself.
+    It is differentiable any number of times, backwards. Code that is compiled, traced, watched by a
+    `TorchFunctionMode` or not in float32 on a CPU gets `functional.linear` itself.
     """
     if torch.compiler.is_compiling() or features.numel() * weight.shape[0] <= WORTH or not _ours(features, weight):
         return functional.linear(features, weight, bias)
@@ -49,6 +49,7 @@ def _ours(features: Tensor, weight: Tensor) -> bool:
         and features.ndim > 1
         and features.dtype is weight.dtype is torch.float32
         and not has_torch_function((features, weight))
+        and not torch._C._is_tracing()  # TorchScript has no word for oneDNN's product
     )
 
 
