@@ -38,7 +38,7 @@ class KilledWithChild(Faulty):
     def fail(self) -> None:
         if in_worker():
             if os.fork() == 0:
-                time.sleep(5)
+                time.sleep(5)  # nobody waits for it: it lives for longer than it takes to notice what died
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
 
