@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
-import time
 from dataclasses import replace
 from multiprocessing import current_process, parent_process
 
@@ -37,8 +37,9 @@ class KilledWithChild(Faulty):
 
     def fail(self) -> None:
         if in_worker():
+            run = os.pidfd_open(os.getppid())
             if os.fork() == 0:
-                time.sleep(5)  # nobody waits for it: it lives for longer than it takes to notice what died
+                select.select([run], [], [], 5)  # it lives while there is who could notice, but not for ever
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
 
