@@ -39,8 +39,8 @@ ABOUT = """# What the algorithms learn
 weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the final return of a seed is the
 mean return of these over another 100 greedy episodes on fresh seeds. Those who learn Acrobot-v1 in 300,000 env steps
 are evaluated over 20 on the way. "Judged" is one number of the five, "last" the same of the last weights, where they
-were written down. "To the bar" is the env step of the first evaluation that
-reaches it, the median of the seeds. The bar holds for every seed, or for what stands beside it.
+were written down. "To the bar" is the env step of the first evaluation that reaches it, the median of the seeds. The
+bar holds for every seed, or for what stands beside it.
 Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
 nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Two presets turn
 noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1 and of `rainbow-iqn` for CartPole-v1. The rows of
@@ -245,10 +245,10 @@ GOALS = (
             "ALE/Pong-v5",
             steps,
             bar,
-            "interquartile mean",
+            judge="interquartile mean",
             options=(*GAMES, ("total_timesteps", steps)),
             part="atari",
-        )
+        )  # fmt: skip
         for name, steps, bar in (("ppo", 1_500_000, 0), ("a2c", 3_000_000, None))
     ),
     Goal("acer-continuous", "Pendulum-v1", 100_000),
@@ -391,18 +391,8 @@ def write(found: dict[str, dict[int, Outcome]]) -> None:
             rows[goal.part].append(row(goal, found[goal.name]))
     names = [f"seed {seed}" for seed in SEEDS]
     header = [
-        "algorithm",
-        "environment",
-        "env steps",
-        *names,
-        "judged",
-        "last",
-        "bar",
-        "pass",
-        "to the bar",
-        "seconds",
-        "at",
-    ]
+        "algorithm", "environment", "env steps", *names, "judged", "last", "bar", "pass", "to the bar", "seconds", "at",
+    ]  # fmt: skip
     parts = {name: table(header, lines) if lines else "Nothing has been run." for name, lines in rows.items()}
     LEARNING.write_text(ABOUT.format(**parts, machine=machine()), encoding="utf-8")
 
