@@ -248,7 +248,7 @@ GOALS = (
             judge="interquartile mean",
             options=(*GAMES, ("total_timesteps", steps)),
             part="atari",
-        )  # fmt: skip
+        )
         for name, steps, bar in (("ppo", 1_500_000, 0), ("a2c", 3_000_000, None))
     ),
     Goal("acer-continuous", "Pendulum-v1", 100_000),
