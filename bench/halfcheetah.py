@@ -4,8 +4,7 @@
     python bench/halfcheetah.py --only sac --seeds 1 2       # some of it; two at once share the file of results
     python bench/halfcheetah.py --report --write             # train nothing; the table, into RESULTS.md too
 
-Every finished run is one line of `halfcheetah.jsonl` in the cache folder; with the same settings it
-is not trained again.
+Every finished run is one line of `halfcheetah.jsonl`; with the same settings it is not trained again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,10 @@ from rlplug_core.runs.run import train
 
 ENV = "HalfCheetah-v5"
 ALGORITHMS = ("sac", "td3")
-SIDES = ("stable-baselines3", "rlplug")
+#: With the options that each side of ours has beside the presets.
+OURS: dict[str, dict[str, Any]] = {"rlplug": {}, "rlplug-bfloat16": {"net.precision": "bfloat16"}}
+SIDES = ("stable-baselines3", *OURS)
+RECORDS = Path(__file__).with_name("halfcheetah.jsonl")
 #: The options that the comparison is about; the rest of `ours.options` only keeps a stopwatch undisturbed.
 COMPARED = (
     "action_noise", "batch_size", "buffer_size", "critic_learning_rate", "gamma", "gradient_steps", "learning_rate",
@@ -43,11 +45,11 @@ COMPARED = (
 DRAWS = 20_000
 
 
-def rlplug(algorithm: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
-    """Train with the presets, and read the final evaluation of the best weights from the journal."""
+def rlplug(algorithm: str, side: str, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Train with the presets and what `side` has of its own; the final evaluation is of the best weights."""
     run = {"seed": seed, "total_timesteps": given.steps, "threads": given.threads}
     judging = {"eval_episodes": given.episodes, "final_eval_episodes": given.final}
-    values, _ = resolve(algorithm, ENV, {**run, **judging})
+    values, _ = resolve(algorithm, ENV, {**run, **judging, **OURS[side]})
     check(algorithm, Plan.make(algorithm, ENV, values).flat)
     with tempfile.TemporaryDirectory() as directory:
         records = list(read(train(algorithm, ENV, values, out=directory, hooks=False).journal))
@@ -91,26 +93,20 @@ def section(records: Sequence[dict[str, Any]], settings: dict[str, int]) -> str:
     """The text for RESULTS.md from finished runs with these settings."""
     rows, revisions = [], ", ".join(sorted({record["revision"] for record in records}))
     for algorithm in ALGORITHMS:
-        runs = {side: [r for r in records if (r["algorithm"], r["side"]) == (algorithm, side)] for side in SIDES}
-        if not all(runs.values()):
-            continue
-        scores = {side: np.array([run["final_return"] for run in runs[side]]) for side in SIDES}
-        samples = {side: resampled(scores[side], number) for number, side in enumerate(SIDES)}
-        for side in SIDES:
+        found = {side: [r for r in records if (r["algorithm"], r["side"]) == (algorithm, side)] for side in SIDES}
+        runs = {side: ones for side, ones in found.items() if ones}
+        scores = {side: np.array([run["final_return"] for run in ones]) for side, ones in runs.items()}
+        samples = {side: resampled(scores[side], number) for number, side in enumerate(runs)}
+        for side in runs:
             ordered = sorted(runs[side], key=itemgetter("seed"))
-            found = ", ".join(f"{run['seed']}: {run['final_return']:,.0f}" for run in ordered)
+            returns = ", ".join(f"{run['seed']}: {run['final_return']:,.0f}" for run in ordered)
             hours = np.median([run["seconds"] for run in runs[side]]) / 3600
             middle = f"**{interquartile_mean(scores[side]):,.0f}** ({interval(samples[side])})"
-            rows.append([algorithm, side, found, middle, "", f"{hours:.2f}"])
-        rows[-1][4] = interval(samples["rlplug"] - samples["stable-baselines3"])
+            more = interval(samples[side] - samples[SIDES[0]]) if side in OURS and SIDES[0] in runs else ""
+            rows.append([algorithm, side, returns, middle, more, f"{hours:.2f}"])
     header = [
-        "algorithm",
-        "side",
-        "final return by seed",
-        "IQM (95 %)",
-        "rlplug's less the other's (95 %)",
-        "hours a run",
-    ]
+        "algorithm", "side", "final return by seed", "IQM (95 %)", "rlplug's less the other's (95 %)", "hours a run",
+    ]  # fmt: skip
     return f"""## HalfCheetah-v5 beside Stable-Baselines3
 
 `python bench/halfcheetah.py`
@@ -134,25 +130,23 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=10, help="of each evaluation on the way")
     parser.add_argument("--final", type=int, default=100, help="episodes of the final evaluation")
     parser.add_argument("--threads", type=int, default=1, help="of torch; with one, two halves can run side by side")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for results and the other side")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".nox" / "peers", help="for the other side")
     parser.add_argument("--report", action="store_true", help="train nothing")
     parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
     given = parser.parse_args()
-    given.cache.mkdir(parents=True, exist_ok=True)
-    path = given.cache / "halfcheetah.jsonl"
     settings = {
         "steps": given.steps, "episodes": given.episodes, "final_episodes": given.final, "threads": given.threads,
     }  # fmt: skip
     for what in [] if given.report else [(a, s, n) for n in given.seeds for a in given.only for s in given.sides]:
         key = dict(zip(("algorithm", "side", "seed"), what, strict=True)) | settings
-        if not any(key.items() <= record.items() for record in finished(path)):
+        if not any(key.items() <= record.items() for record in finished(RECORDS)):
             started = time.monotonic()
-            result = (rlplug if what[1] == "rlplug" else peer)(what[0], what[2], given)
+            result = rlplug(*what, given) if what[1] in OURS else peer(what[0], what[2], given)
             line = {**key, **result, "seconds": round(time.monotonic() - started), "revision": revision()}
-            with path.open("a", encoding="utf-8") as file:
+            with RECORDS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
             print(f"{what}: {result['final_return']:.0f} in {line['seconds']} s", file=sys.stderr, flush=True)
-    text = section([record for record in finished(path) if settings.items() <= record.items()], settings)
+    text = section([record for record in finished(RECORDS) if settings.items() <= record.items()], settings)
     print(text)
     if given.write:
         write_section("halfcheetah", text)

@@ -50,18 +50,19 @@ class Pair:
 
 ACTORS = "2 actors x 8 environments x 20 steps, a step of Adam for each 160, 64-64 tanh"
 REPLAYING = "HalfCheetah-v5, a gradient step per env step, batch 256, 256-256 ReLU, 2 threads"
+ROUNDED = "rlplug with products in bfloat16"
 PAIRS = [
     Pair(
-        "a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", bar=3.0,
+        "a3c", "pfrl", "PFRL A3C", "pfrl_a3c.py", bar=9.0,
         what="2 processes x 1 environment, t_max 20, 64-64 tanh, shared RMSProp", processes=2,
     ),
-    Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", bar=2.0, what="8 environments x 5 steps, 64-64 tanh, RMSProp"),
+    Pair("a2c", "sb3", "SB3 A2C", "sb3_a2c.py", bar=6.0, what="8 environments x 5 steps, 64-64 tanh, RMSProp"),
     Pair(
-        "ppo", "sb3", "SB3 PPO", "sb3_ppo.py", bar=2.0,
+        "ppo", "sb3", "SB3 PPO", "sb3_ppo.py", bar=6.0,
         what="8 environments x 32 steps, batch 256, 20 epochs, 64-64 tanh",
     ),
     Pair(
-        "dqn", "sb3", "SB3 DQN", "sb3_dqn.py", bar=1.5,
+        "dqn", "sb3", "SB3 DQN", "sb3_dqn.py", bar=3.5,
         what="128 gradient steps per 256 env steps, batch 64, 256-256 ReLU",
     ),
     Pair(
@@ -69,7 +70,7 @@ PAIRS = [
         what="128 gradient steps per 256 env steps, batch 64, 256-256 ReLU, 200 quantiles",
     ),
     Pair(
-        "ppo-halfcheetah", "sb3", "SB3 PPO", "sb3_ppo.py", bar=1.5,
+        "ppo-halfcheetah", "sb3", "SB3 PPO", "sb3_ppo.py", bar=6.0,
         what="HalfCheetah-v5, 1 environment x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
     ),
     Pair(
@@ -78,8 +79,10 @@ PAIRS = [
     ),
     Pair("impala", "rllib", "RLlib IMPALA", "rllib_impala.py", bar=3.0, what=ACTORS),
     Pair("appo", "rllib", "RLlib APPO", "rllib_impala.py", bar=3.0, what=ACTORS),
-    Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", bar=1.3, what=REPLAYING, threads=2),
-    Pair("td3", "sb3", "SB3 TD3", "sb3_td3.py", bar=1.3, what=REPLAYING, threads=2),
+    Pair("sac", "sb3", "SB3 SAC", "sb3_sac.py", bar=1.8, what=REPLAYING, threads=2),
+    Pair("td3", "sb3", "SB3 TD3", "sb3_td3.py", bar=1.8, what=REPLAYING, threads=2),
+    Pair("sac-bfloat16", "sb3", "SB3 SAC", "sb3_sac.py", bar=2.2, what=f"{REPLAYING}, {ROUNDED}", threads=2),
+    Pair("td3-bfloat16", "sb3", "SB3 TD3", "sb3_td3.py", bar=2.2, what=f"{REPLAYING}, {ROUNDED}", threads=2),
 ]  # fmt: skip
 
 

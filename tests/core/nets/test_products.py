@@ -6,14 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from rlplug_core.export.program import quiet
 from rlplug_core.nets import products
+from rlplug_core.nets.by_rules import ByRules
+from rlplug_core.nets.encoders import encoder
+from rlplug_core.nets.net import Net
 
 SHAPES = [(2, 3, 4), (1, 5, 1), (64, 17, 33), (256, 23, 256)]
 
@@ -190,3 +195,58 @@ def test_onednn_is_for_wide_units_of_amds(
         assert products.faster() is chosen
     finally:
         products.faster.cache_clear()
+
+
+@pytest.fixture
+def _rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bfloat16 for products of any size, on whatever machine this is."""
+    monkeypatch.setattr(products, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(products, "WORTH", 0)
+
+
+@pytest.mark.usefixtures("_rounding")
+@pytest.mark.parametrize("biased", [True, False])
+def test_products_in_bfloat16_are_those_of_rounded_factors(biased: bool) -> None:
+    features, weight, bias = parts(16, 8, 4)
+    made = products.linear_in_bfloat16(features, weight, bias if biased else None)
+    exact = functional.linear(features, weight, bias if biased else None)
+    rounded = functional.linear(*(one.bfloat16().double() for one in (features, weight)))
+    rounded = rounded + bias.bfloat16().double() if biased else rounded
+    assert made.dtype is torch.float32
+    assert not torch.equal(made, exact)
+    torch.testing.assert_close(made.double(), rounded, rtol=2**-8, atol=1e-6)  # the result is rounded once more
+    slopes, wanted = (torch.autograd.grad(one.square().sum(), (features, weight)) for one in (made, exact))
+    for slope, true in zip(slopes, wanted, strict=True):
+        assert torch.nn.functional.cosine_similarity(slope.flatten(), true.flatten(), 0) > 0.999
+
+
+@pytest.mark.usefixtures("_rounding")
+def test_only_who_asks_for_bfloat16_gets_it_and_only_where_it_may() -> None:
+    vectors, images = Box(-1, 1, (8,)), Box(0, 255, (4, 36, 36), np.uint8)
+    for space, rows in ((vectors, torch.rand(16, 8)), (images, torch.randint(0, 256, (16, 4, 36, 36)).byte())):
+        made = {}
+        for precision in ("float32", "bfloat16"):
+            torch.manual_seed(0)
+            made[precision] = encoder(space, Net(precision=precision))[0]  # type: ignore[arg-type]
+        plain, low = (made[name](rows) for name in made)
+        assert low.dtype is torch.float32
+        assert 0 < (plain - low).detach().abs().max().item() < 0.05
+        with quiet():
+            traced = torch.jit.trace(made["bfloat16"], (rows,), check_trace=False)
+        assert torch.equal(traced(rows), plain)  # what is exported has no bfloat16
+        with Watch():
+            assert torch.equal(made["bfloat16"](rows), plain)
+        low.square().sum().backward()
+        assert all(one.grad is not None for one in made["bfloat16"].parameters())
+
+
+def test_a_processor_without_bfloat16_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "has_bfloat16", lambda: False)
+    features, weight, bias = parts(256, 256, 64)
+    assert torch.equal(products.linear_in_bfloat16(features, weight, bias), products.linear(features, weight, bias))
+
+
+@pytest.mark.usefixtures("_rounding")
+def test_a_network_in_bfloat16_says_why_it_does_not_go_by_rules() -> None:
+    made = encoder(Box(-1, 1, (8,)), Net(precision="bfloat16"))[0]
+    assert ByRules(made).why_not() == "bfloat16 has no rule"

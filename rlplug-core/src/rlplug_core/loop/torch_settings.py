@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from rlplug_core.errors import UsageError
+
+#: `M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of glibc's `mallopt`, with what they are set to; 32 MiB is its most.
+KEPT = {-1: 256 * 2**20, -3: 32 * 2**20}
 
 
 def usable_device(name: str, option: str) -> torch.device:
@@ -33,6 +38,18 @@ def set_torch(threads: int) -> None:
     """
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Let the next update have the memory of the last one's tensors, not new pages that the system must empty first.
+
+    It is a setting of glibc; other C libraries have none. A process keeps at most `KEPT` more than it uses.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        for parameter, size in KEPT.items():
+            mallopt(parameter, size)
 
 
 @contextmanager

@@ -98,6 +98,7 @@ class MLP(nn.Module):
         self.linears = nn.ModuleList(layers)
         self.norms = nn.ModuleList(norm for width in net.hidden for norm in layer_norm(width, net))
         self.activation = activation(net)
+        self.low = net.precision == "bfloat16"
         self.features = widths[-1]
         # The dictionaries and not what is in them: `torch.func.functional_call` puts other tensors there.
         parts: list[Any] = [layer._parameters for layer in layers]
@@ -110,14 +111,18 @@ class MLP(nn.Module):
         else:
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
         activate = IN_PLACE.get(self.activation, self.activation)
-        ours = not torch.compiler.is_compiling() and products.faster()
-        affine = products.linear if ours else nn.functional.linear
+        affine = products.linear_in_bfloat16 if self.low else _affine()
         for part, norm in self._parts:
             values = affine(values, part["weight"], part["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(values, values.shape[-1:], norm["weight"], norm["bias"])
             values = activate(values)
         return values
+
+
+def _affine() -> Callable[..., Tensor]:
+    """The linear layer of float32, chosen once for several."""
+    return products.linear if not torch.compiler.is_compiling() and products.faster() else nn.functional.linear
 
 
 class Image(nn.Module):
@@ -145,7 +150,7 @@ class Image(nn.Module):
         for layer in layers:
             initialize(layer, net)
         self.convolutions = nn.ModuleList(layers)
-        self.large = large
+        self.large, self.low = large, net.precision == "bfloat16"
         self.activation = activation(net)
         with torch.no_grad():
             size = self._convolved(torch.zeros(1, *shape)).shape[1]
@@ -156,15 +161,22 @@ class Image(nn.Module):
         image = obs.permute(0, 3, 1, 2) if self.channels_last else obs
         # The slopes of a large image's first layer take a third of the time so, and nothing takes longer.
         order = torch.channels_last if self.large and image.is_cpu else torch.preserve_format
-        values = image.to(torch.float32, copy=self.scale != 1, memory_format=order)
+        precision = torch.bfloat16 if self.low and self.large and products.rounds(image) else torch.float32
+        values = image.to(precision, copy=self.scale != 1, memory_format=order)
         features: Tensor = self.dense(self._convolved(values if self.scale == 1 else values.mul_(self.scale)))
         return features
 
     def _convolved(self, values: Tensor) -> Tensor:
         activate = IN_PLACE.get(self.activation, self.activation)
         for convolution in self.convolutions:
-            values = activate(convolution(values))
-        return values.flatten(1)
+            rounded = values.dtype is torch.bfloat16
+            values = activate(_in_bfloat16(convolution, values) if rounded else convolution(values))
+        return values.float().flatten(1)
+
+
+def _in_bfloat16(layer: Any, values: Tensor) -> Tensor:
+    """A convolution of values in bfloat16, with its parameters rounded to it."""
+    return nn.functional.conv2d(values, layer.weight.bfloat16(), layer.bias.bfloat16(), layer.stride)
 
 
 def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
@@ -234,6 +246,8 @@ def _mlp_rules(mlp: MLP) -> list[Rule]:
     """Those of the layers; what makes vectors before them has none."""
     if mlp.vectors is not None:
         raise NoRule(type(mlp.vectors).__name__)
+    if mlp.low:
+        raise NoRule("bfloat16")
     return dense_rules(mlp.linears, mlp.norms, mlp.activation)
 
 

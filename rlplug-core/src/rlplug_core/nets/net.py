@@ -26,6 +26,7 @@ class Net:
     channels: tuple[Count, ...] = ()  # channels of each convolution; none is 32,64,64, for small images 16,32
     kernels: tuple[Count, ...] = ()  # kernel size of each convolution, as many as channels
     strides: tuple[Count, ...] = ()  # stride of each convolution, as many as channels
+    precision: Literal["float32", "bfloat16"] = "float32"  # of large products in hidden layers, where a CPU has both
     shared: bool = False  # share the hidden layers between policy and critic, where one loss trains both
     normalize_obs: bool = False  # normalize vector observations by their running mean and standard deviation
     std: Literal["free", "state"] = "free"  # standard deviation of a Gaussian: a parameter, or an output of the network

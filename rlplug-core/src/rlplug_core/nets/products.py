@@ -42,6 +42,36 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _product(features, weight, bias)
 
 
+def linear_in_bfloat16(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute `linear` with factors and result rounded to bfloat16, sums being of float32; small layers as they are."""
+    small = features.numel() * weight.shape[0] <= WORTH
+    if small or features.dtype is not torch.float32 or not rounds(features):
+        return linear(features, weight, bias)
+    lower = None if bias is None else bias.bfloat16()
+    return functional.linear(features.bfloat16(), weight.bfloat16(), lower).float()
+
+
+def rounds(inputs: Tensor) -> bool:
+    """Return whether a layer that may compute in bfloat16 does so here.
+
+    It does where that is faster, on a processor with instructions for it. Code that is compiled, traced or exported, or
+    watched by a `TorchFunctionMode`, stays with float32.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and has_bfloat16()
+        and inputs.is_cpu
+        and not torch._C._is_tracing()
+        and not has_torch_function((inputs,))
+    )
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Return whether this processor multiplies numbers of bfloat16 by instructions of its own."""
+    return "avx512_bf16" in _told().get("flags", "").split()
+
+
 def _ours(features: Tensor, weight: Tensor) -> bool:
     return (
         faster()
@@ -73,13 +103,19 @@ def faster() -> bool:
 
 def processor() -> tuple[str, int]:
     """Who made the processor and of which family it is, as it says itself; "" and 0 where the system does not tell."""
-    found, told = Path("/proc/cpuinfo"), platform.processor()  # the latter says it on Windows
-    if not found.exists():
+    says = _told()
+    if not says:
+        told = platform.processor()  # says it on Windows
         family = re.search(r"Family (\d+)", told)
         return told.split(",")[-1].strip(), int(family[1]) if family else 0
-    lines = [line.partition(":") for line in found.read_text(encoding="utf-8").splitlines()]
-    says = {name.strip(): value.strip() for name, _, value in reversed(lines)}  # the first processor's
     return says.get("vendor_id", ""), int(says.get("cpu family", 0))
+
+
+def _told() -> dict[str, str]:
+    """What Linux tells of the first processor, nothing elsewhere."""
+    found = Path("/proc/cpuinfo")
+    lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
 
 
 def _product(one: Tensor, other: Tensor, bias: Tensor | None = None) -> Tensor:
