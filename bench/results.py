@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("RESULTS.md")
 #: What measuring writes into the repository.
 RECORDS = (
-    "bench/RESULTS.md", "bench/LEARNING.md", "bench/learning.jsonl", "bench/defaults.jsonl", "bench/peers/rows.json",
+    "bench/RESULTS.md", "bench/LEARNING.md", "bench/learning.jsonl", "bench/defaults.jsonl", "bench/halfcheetah.jsonl",
+    "bench/peers/rows.json",
 )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def processor() -> tuple[str, int]:
 
 
 def _told() -> dict[str, str]:
-    """What Linux tells of the first processor, nothing elsewhere."""
+    """Read what Linux tells of the first processor; elsewhere there is nothing."""
     found = Path("/proc/cpuinfo")
     lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}

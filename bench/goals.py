@@ -1,0 +1,222 @@
+"""What each algorithm shall reach, on which environment; `learn.py` finds out whether it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+#: What is made of the seeds' final returns before the bar is held against it.
+Judge = Literal["every seed", "median", "interquartile mean"]
+#: The algorithms that learn from a replay buffer; each must pass on CartPole, and the classic check.
+REPLAY = (
+    "dqn", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "qrdqn", "iqn", "rainbow", "rainbow-iqn",
+)  # fmt: skip
+SEEDS = (1, 2, 3, 4, 5)
+#: How the table `offline` evaluates, how its data sets are recorded, and how long they are.
+FROM_DATA: dict[str, tuple[tuple[str, Any], ...]] = {
+    "Pendulum-v1": (("eval_episodes", 20), ("eval_every", 1_000)),
+    "HalfCheetah-v5": (("eval_episodes", 5), ("eval_every", 2_500), ("final_eval_episodes", 20)),
+}
+RECORDERS: dict[str, dict[str, Any]] = {
+    "Pendulum-v1": {"seed": 1, "total_timesteps": 15_000, "eval_episodes": 10},
+    "HalfCheetah-v5": {"seed": 1, "total_timesteps": 30_000, "eval_episodes": 5, "eval_every": 5_000},
+}
+RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
+RECALL = "rlplug_core.testing.envs:LongRecall"
+PARTS = ("learning", "classic", "pixels", "robots", "atari", "kinds", "offline", "memory", "families", "agents")
+SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
+SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
+#: Where the actors of the decoupled runner are, if not in processes.
+ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True),), "ray": (("on", "ray"),)}
+#: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
+BRICKS: dict[str, dict[str, Any]] = {
+    "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
+    "rainbow": {"learning_rate": 5e-4, "v_min": 0.0, "v_max": 20.0, "noisy_sigma": 0.1},
+}
+#: Those of the table `robots`, which are evaluated as follows.
+ROBOTS = ("Hopper", "Walker2d", "Ant", "HalfCheetah", "Reacher", "InvertedPendulum", "Swimmer")
+SHORT: tuple[tuple[str, Any], ...] = (
+    ("eval_episodes", 10), ("final_eval_episodes", 20), ("total_timesteps", 100_000),
+)  # fmt: skip
+#: Those that learn on Acrobot with what suits CartPole, and how long.
+ACROBATS = ("a3c", "impala", "appo", "trpo", "acer", "acktr", "vpg", "vac", "nstep-q")
+LONG: tuple[tuple[str, Any], ...] = (("total_timesteps", 300_000), ("eval_episodes", 20))
+#: How the table `atari` evaluates: a game takes some 2,000 steps.
+GAMES: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
+PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
+
+
+#: The table `kinds`: on which environment, how long, and who.
+BRIEFLY: tuple[tuple[str, Any], ...] = (("eval_episodes", 20),)
+ON_POLICY = ("a3c", "impala", "appo", "trpo", "vpg", "vac")
+KINDS = (
+    ("FrozenLake-v1", 50_000, (*REPLAY[1:], "apex", "vqn", "vsarsa", "sac-discrete")),
+    ("FrozenLake-v1", 100_000, ("acer", "acktr", "nstep-q")),
+    ("Acrobot-v1", 100_000, ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn", "rainbow-iqn")),
+    ("Acrobot-v1", 100_000, ("apex", "sac-discrete")),
+    ("Acrobot-v1", 300_000, ("vqn", "vsarsa")),
+    ("InvertedPendulum-v5", 100_000, (*ON_POLICY, "acer-continuous")),
+    ("InvertedPendulum-v5", 10_000, ("ddpg", "tqc", "crossq")),
+    ("Reacher-v5", 10_000, ("ddpg", "tqc", "crossq")),
+    ("Reacher-v5", 100_000, ("acer-continuous",)),
+)
+#: What rl-baselines3-zoo reports of one run, and after how many env steps.
+PUBLISHED = {
+    "a2c": {"CartPole-v1": "500 (500k)", "Acrobot-v1": "-83.4 (500k)", "ALE/Pong-v5": "17.3 (10M)"},
+    "ppo": {
+        "CartPole-v1": "500 (100k)", "Acrobot-v1": "-73.5 (1M)", "LunarLander-v3": "242 (1M)",
+        "Pendulum-v1": "-172 (100k)", "Hopper-v5": "2,410 (1M)", "Walker2d-v5": "3,479 (1M)", "Ant-v5": "1,327 (1M)",
+        "HalfCheetah-v5": "5,819 (1M)", "Swimmer-v5": "282 (1M)", "ALE/Pong-v5": "21.0 (10M)",
+    },
+    "dqn": {
+        "CartPole-v1": "500 (50k)", "Acrobot-v1": "-76.6 (100k)", "LunarLander-v3": "154 (100k)",
+        "MountainCar-v0": "-100.8 (120k)",
+    },
+    "qrdqn": {"CartPole-v1": "500 (50k)", "Acrobot-v1": "-69.1 (100k)"},
+    "trpo": {"CartPole-v1": "500 (100k)", "Acrobot-v1": "-83.1 (100k)", "Pendulum-v1": "-175 (100k)"},
+    "ddpg": {"Pendulum-v1": "-152 (20k)"},
+    "td3": {"Pendulum-v1": "-152 (20k)"},
+    "sac": {"Pendulum-v1": "-157 (20k)"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What an algorithm shall reach on an environment; `bar` is a mean return, `steps` the preset's env steps.
+
+    Without a bar the preset is there to start from, and the table says how far it gets. `judge` makes one number of the
+    seeds' final returns, `options` are given on top of the presets, and `variant` is a word for them where the
+    algorithm has another goal there; `part` is the table it belongs to. With `at_most` no seed may pass the bar, which
+    says what cannot be had. With `success` it is the share of episodes that reach their goal that is judged.
+    """
+
+    algorithm: str
+    env: str
+    steps: int
+    bar: float | None = None
+    judge: Judge = "every seed"
+    options: tuple[tuple[str, Any], ...] = ()
+    part: str = "learning"
+    at_most: bool = False
+    variant: str = ""
+    success: bool = False
+
+    @property
+    def called(self) -> str:
+        """The algorithm, with a word for what its options make of it."""
+        return "-".join(filter(None, (self.algorithm, self.variant)))
+
+    @property
+    def name(self) -> str:
+        """As `--only` takes it."""
+        return f"{self.called}/{self.env.rpartition(':')[2]}"
+
+
+GOALS = (
+    Goal("a2c", "CartPole-v1", 200_000, 475),
+    Goal(
+        "a2c",
+        "CartPole-v1",
+        200_000,
+        475,
+        options=(("noisy", "factorized"), ("ent_coef", 0.0)),
+        variant="noisy",
+    ),
+    Goal("a3c", "CartPole-v1", 200_000, 475),
+    Goal("impala", "CartPole-v1", 400_000, 475),
+    Goal("appo", "CartPole-v1", 400_000, 475),
+    *(
+        Goal(name, "CartPole-v1", 400_000, 475, options=options, variant=variant)
+        for name in ("impala", "appo")
+        for variant, options in ELSEWHERE.items()
+    ),
+    Goal("apex", "CartPole-v1", 100_000, 475),
+    Goal("ppo", "CartPole-v1", 100_000, 475),
+    Goal("vqn", "CartPole-v1", 300_000, 400),
+    Goal("vsarsa", "CartPole-v1", 300_000, 400),
+    Goal("nstep-q", "CartPole-v1", 300_000, 475),
+    *(Goal(name, "CartPole-v1", 50_000, 475) for name in REPLAY),
+    Goal("ppo", "Acrobot-v1", 500_000, -80),
+    Goal("a2c", "Acrobot-v1", 500_000, -90),
+    *(Goal(name, "Acrobot-v1", 100_000, -90) for name in ("dqn", "qrdqn", "rainbow")),
+    *(Goal(name, "Acrobot-v1", 300_000, -100, "interquartile mean", options=LONG) for name in ACROBATS),
+    Goal("dqn", "LunarLander-v3", 100_000, 150, "median"),
+    Goal("ppo", "LunarLander-v3", 1_000_000, 220, "median"),
+    Goal("trpo", "CartPole-v1", 100_000, 475),
+    Goal("acer", "CartPole-v1", 200_000, 475),
+    Goal("acer", "CartPole-v1", 200_000, 475, options=(("runner", "async"), ("workers", 2)), variant="async"),
+    Goal("acktr", "CartPole-v1", 200_000, 475),
+    Goal("sac-discrete", "CartPole-v1", 100_000, 475),
+    Goal("vpg", "CartPole-v1", 300_000, 475),
+    Goal("vac", "CartPole-v1", 300_000, 400),
+    Goal("ppo", "Pendulum-v1", 100_000, -200),
+    Goal("ddpg", "Pendulum-v1", 20_000, -170),
+    Goal("td3", "Pendulum-v1", 20_000, -170),
+    Goal("sac", "Pendulum-v1", 20_000, -170),
+    Goal("sac", "Pendulum-v1", 20_000, -170, options=(("runner", "decoupled"), ("actors", 2)), variant="actors"),
+    Goal("tqc", "Pendulum-v1", 20_000, -170),
+    Goal("crossq", "Pendulum-v1", 20_000, -170),
+    Goal("trpo", "Pendulum-v1", 100_000, -200),
+    Goal("dqn", "MountainCar-v0", 120_000),
+    *(Goal(name, "CartPole-v0", 10_000, 200, options=(("final_eval_episodes", 1),), part="classic") for name in REPLAY),
+    *(
+        Goal(name, PIXELS, 100_000, judge="interquartile mean", options=tuple(options.items()), part="pixels")
+        for name, options in BRICKS.items()
+    ),
+    *(
+        Goal("ppo", f"{robot}-v5", 100_000, judge="interquartile mean", options=SHORT, part="robots")
+        for robot in ROBOTS
+    ),
+    *(
+        Goal(
+            name,
+            "ALE/Pong-v5",
+            steps,
+            bar,
+            judge="interquartile mean",
+            options=(*GAMES, ("total_timesteps", steps)),
+            part="atari",
+        )
+        for name, steps, bar in (("ppo", 1_500_000, 0), ("a2c", 3_000_000, None))
+    ),
+    Goal("acer-continuous", "Pendulum-v1", 100_000),
+    *(
+        Goal(
+            name,
+            env,
+            steps,
+            judge="interquartile mean",
+            options=(*BRIEFLY, ("total_timesteps", steps)),
+            part="kinds",
+        )
+        for env, steps, names in KINDS
+        for name in names
+    ),
+    *(
+        Goal(name, "Pendulum-v1", 5_000, -165, options=FROM_DATA["Pendulum-v1"], part="offline")
+        for name in ("iql", "cql")
+    ),
+    *(
+        Goal(name, "HalfCheetah-v5", 10_000, 2_233, options=FROM_DATA["HalfCheetah-v5"], part="offline")
+        for name in ("iql", "cql")
+    ),
+    Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
+    Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
+    Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
+    Goal("ppo", "MiniGrid-Empty-8x8-v0", 200_000, 0.9, part="families"),
+    Goal("sac", "FetchReach-v4", 15_000, 0.95, part="families", success=True),
+    *(
+        Goal(name, SPREAD, 600_000, -18.9, "interquartile mean", options=options, part="agents")
+        for name, options in SPREADING.items()
+    ),
+    Goal(
+        "self-play",
+        "pettingzoo/classic.connect_four",
+        200_000,
+        0.8,
+        "interquartile mean",
+        options=(("total_timesteps", 200_000),),
+        part="agents",
+    ),
+)
