@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -19,7 +20,10 @@ from rlplug_core.nets import products
 from rlplug_core.nets.by_rules import ByRules
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.types import Spec
 
+SPEC = Spec(Box(-1, 1, (8,)), Discrete(3), 1, "Any-v0")
 SHAPES = [(2, 3, 4), (1, 5, 1), (64, 17, 33), (256, 23, 256)]
 
 
@@ -248,5 +252,22 @@ def test_a_processor_without_bfloat16_computes_in_float32(monkeypatch: pytest.Mo
 
 @pytest.mark.usefixtures("_rounding")
 def test_a_network_in_bfloat16_says_why_it_does_not_go_by_rules() -> None:
-    made = encoder(Box(-1, 1, (8,)), Net(precision="bfloat16"))[0]
-    assert ByRules(made).why_not() == "bfloat16 has no rule"
+    net = Net(precision="bfloat16")
+    no_encoder = replace(net, hidden=(16,))
+    for made in (encoder(SPEC.obs, net)[0], QNetwork(SPEC, no_encoder)):
+        assert ByRules(made).why_not() == "bfloat16 has no rule"
+
+
+@pytest.mark.usefixtures("_rounding")
+def test_the_last_layer_of_action_values_stays_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounded: list[int] = []
+    linear = products.linear_in_bfloat16
+
+    def noted(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rounded.append(len(weight))
+        return linear(features, weight, bias)
+
+    monkeypatch.setattr(products, "linear_in_bfloat16", noted)
+    network = QNetwork(SPEC, Net(hidden=(32, 16), precision="bfloat16"))
+    network(torch.rand(4, 8))
+    assert rounded == [32, 16]

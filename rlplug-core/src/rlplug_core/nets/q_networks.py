@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
 from rlplug_core.nets import products
-from rlplug_core.nets.by_rules import FORMS, ByRules, dense_rules, rules_of
+from rlplug_core.nets.by_rules import FORMS, ByRules, NoRule, dense_rules, rules_of
 from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
 from rlplug_core.nets.heads import check_mask, masked
 from rlplug_core.nets.layer_rules import Rule
@@ -47,13 +47,15 @@ class Stream(nn.Module):
         self.sizes = [] if noisy is None else [layer.size for layer in layers]
         self.activation = activation(net)
         self.last = len(layers) - 1
+        self.low = net.precision == "bfloat16"
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         parts = None if noise is None else noise.split(self.sizes)
         for number, layer in enumerate(self.linears):
             if parts is None:
                 own = layer._parameters  # attributes of a module are looked up slowly
-                features = products.linear(features, own["weight"], own["bias"])  # type: ignore[arg-type]
+                affine = products.linear_in_bfloat16 if self.low and number < self.last else products.linear
+                features = affine(features, own["weight"], own["bias"])  # type: ignore[arg-type]
             else:
                 features = layer(features, parts[number])
             if number < self.last:
@@ -177,6 +179,8 @@ class QNetwork(nn.Module):
 
 
 def _stream_rules(stream: Stream) -> list[Rule]:
+    if stream.low:
+        raise NoRule("bfloat16")
     return dense_rules(stream.linears, stream.norms, stream.activation, last=True)
 
 
