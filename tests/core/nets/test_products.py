@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,10 @@ def test_only_who_asks_for_bfloat16_gets_it_and_only_where_it_may() -> None:
         with quiet():
             traced = torch.jit.trace(made["bfloat16"], (rows,), check_trace=False)
         assert torch.equal(traced(rows), plain)  # what is exported has no bfloat16
+        any_rows = ({0: torch.export.Dim("rows", min=1, max=2**20)},)
+        frozen = deepcopy(made["bfloat16"]).requires_grad_(requires_grad=False)
+        exported = torch.export.export(frozen, (rows,), dynamic_shapes=any_rows)
+        torch.testing.assert_close(exported.module()(rows), plain)
         with Watch():
             assert torch.equal(made["bfloat16"](rows), plain)
         low.square().sum().backward()

@@ -111,18 +111,17 @@ class MLP(nn.Module):
         else:
             values = obs if obs.ndim == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
         activate = IN_PLACE.get(self.activation, self.activation)
-        affine = products.linear_in_bfloat16 if self.low else _affine()
+        affine: Callable[..., Tensor] = nn.functional.linear
+        if self.low:
+            affine = products.linear_in_bfloat16
+        elif not torch.compiler.is_compiling() and products.faster():
+            affine = products.linear
         for part, norm in self._parts:
             values = affine(values, part["weight"], part["bias"])
             if norm is not None:
                 values = nn.functional.layer_norm(values, values.shape[-1:], norm["weight"], norm["bias"])
             values = activate(values)
         return values
-
-
-def _affine() -> Callable[..., Tensor]:
-    """The linear layer of float32, chosen once for several."""
-    return products.linear if not torch.compiler.is_compiling() and products.faster() else nn.functional.linear
 
 
 class Image(nn.Module):

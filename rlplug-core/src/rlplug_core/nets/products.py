@@ -44,8 +44,9 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def linear_in_bfloat16(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute `linear` with factors and result rounded to bfloat16, sums being of float32; small layers as they are."""
-    small = features.numel() * weight.shape[0] <= WORTH
-    if small or features.dtype is not torch.float32 or not rounds(features):
+    # What is exported for any number of rows must not be asked how many it has; so that question comes last.
+    fits = features.dtype is torch.float32 and rounds(features) and features.numel() * weight.shape[0] > WORTH
+    if not fits:
         return linear(features, weight, bias)
     lower = None if bias is None else bias.bfloat16()
     return functional.linear(features.bfloat16(), weight.bfloat16(), lower).float()
