@@ -438,6 +438,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "sac": ("SAC", "Continuous", {**OFF_POLICY, "num_envs": 2, "n_step": 2}, [("update", 3), ("update", 62)]),
     "tqc": ("TQC", "Continuous", OFF_POLICY, [("update", 62)]),
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
+    # Layers of so many products are computed in bfloat16, where the processor has instructions for it.
+    "sac-bfloat16": (
+        "SAC", "Continuous",
+        {**OFF_POLICY, "batch_size": 64, "net.hidden": [136, 136], "net.precision": "bfloat16"}, [("update", 62)],
+    ),
     "sac-discrete": (
         "SACDiscrete", "Masked", {k: v for k, v in OFF_POLICY.items() if k != "random_steps"}, [("update", 62)],
     ),

@@ -44,7 +44,8 @@ def set_torch(threads: int) -> None:
 def _keep_freed_memory() -> None:
     """Let the next update have the memory of the last one's tensors, not new pages that the system must empty first.
 
-    It is a setting of glibc; other C libraries have none. A process keeps at most `KEPT` more than it uses.
+    It is a setting of glibc; other C libraries have none. Of its heaps glibc gives back only the free ends beyond these
+    sizes, so a process may keep what it once needed.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
