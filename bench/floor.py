@@ -239,8 +239,8 @@ WHOLE = {
 }
 WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium registers it and nothing around it, and
 the updates' in C that fall on it; acting, storing, targets and statistics are for nothing. Losses are those for
-discrete actions, PPO's for A2C and A3C too. The last column is the speed in the table of the peers, where that was
-measured on the same processor, beside the floor's."""
+discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was measured
+on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the peer's."""
 
 
 def stepping(id: str) -> Callable[[], object]:
@@ -265,10 +265,14 @@ def wholes() -> str:
         found = least({"env": stepping(pair.env), "update": pair.make()})
         micros = found["env"] / 100, found["update"] * pair.updates
         floor, row = pair.processes * 1e6 / sum(micros), kept.get(name, {"machine": ""})
-        share = float(row["cells"][3].split()[0].replace(",", "")) / floor if row["machine"] == machine() else None
-        beside = "-" if share is None else f"{share:.2f}"
-        rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", beside])
-    return table(["pair", "environment, µs", "updates, µs", "floor, env steps/s", "rlplug / floor"], rows)
+        beside = ["-"] * 4
+        if row["machine"] == machine():
+            peer, ours = (float(cell.split()[0].replace(",", "")) for cell in row["cells"][2:4])
+            bar = row["cells"][5].removeprefix("≥ ").split()[0]
+            beside = [f"{ours / floor:.2f}", f"{floor / peer:.1f}", row["cells"][4].split()[0].strip("*"), bar]
+        rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *beside])
+    header = ["pair", "environment, µs", "updates, µs", "floor, env steps/s"]
+    return table([*header, "rlplug / floor", "floor / peer", "rlplug / peer", "bar of it"], rows)
 
 
 def least(calls: dict[str, Callable[[], object]]) -> dict[str, float]:

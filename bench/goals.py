@@ -24,7 +24,9 @@ RECORDERS: dict[str, dict[str, Any]] = {
 }
 RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
-PARTS = ("learning", "classic", "pixels", "robots", "atari", "kinds", "offline", "memory", "families", "agents")
+PARTS = (
+    "learning", "classic", "pixels", "minatar", "robots", "atari", "kinds", "offline", "memory", "families", "agents",
+)  # fmt: skip
 SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
 #: Where the actors of the decoupled runner are, if not in processes.
@@ -33,6 +35,15 @@ ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True)
 BRICKS: dict[str, dict[str, Any]] = {
     "dqn": {"learning_rate": 2.5e-4, "target_update_interval": 500},
     "rainbow": {"learning_rate": 5e-4, "v_min": 0.0, "v_max": 20.0, "noisy_sigma": 0.1},
+}
+#: The games of the table `minatar`, and how long each algorithm learns them; DQN and Rainbow as in `BRICKS`.
+MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+PLAYED: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
+MINATAR_STEPS = {"ppo": 1_000_000, "dqn": 200_000, "rainbow": 200_000}
+MINATAR_OPTIONS: dict[str, dict[str, Any]] = {
+    "ppo": {},
+    "dqn": {**BRICKS["dqn"], "train_freq": 4, "exploration_fraction": 0.2},
+    "rainbow": {**BRICKS["rainbow"], "train_freq": 4, "target_update_interval": 500},
 }
 #: Those of the table `robots`, which are evaluated as follows.
 ROBOTS = ("Hopper", "Walker2d", "Ant", "HalfCheetah", "Reacher", "InvertedPendulum", "Swimmer")
@@ -183,6 +194,11 @@ GOALS = (
     *(
         Goal(name, PIXELS, 100_000, judge="interquartile mean", options=tuple(options.items()), part="pixels")
         for name, options in BRICKS.items()
+    ),
+    *(
+        measured(name, f"MinAtar/{game}-v1", steps, part="minatar", options=(*PLAYED, *MINATAR_OPTIONS[name].items()))
+        for name, steps in MINATAR_STEPS.items()
+        for game in MINATAR
     ),
     *(measured("ppo", f"{robot}-v5", 100_000, part="robots", options=SHORT) for robot in ROBOTS),
     measured("ppo", "ALE/Pong-v5", 1_500_000, part="atari", options=GAMES),

@@ -65,6 +65,14 @@ A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the inte
 
 {pixels}
 
+## MinAtar
+
+Five games of Young and Tian (2019, arXiv:1903.03176), with the smallest set of actions. Its authors publish curves of
+5,000,000 frames, no table. `ppo` learns with its preset; `dqn` and `rainbow` make a gradient step every four env steps,
+with the step sizes of the bricks above. Evaluations are of 10 games, the final one of 30.
+
+{minatar}
+
 ## Robots
 
 MuJoCo's, 100,000 env steps, evaluated over 10 episodes and at the end over 20.
@@ -85,8 +93,8 @@ games, the final one of 10.
 FrozenLake-v1 has numbers as observations and slips two steps in three: no policy can pass 0.75. InvertedPendulum-v5
 gives 1 for each of at most 1,000 steps, Reacher-v5 is an arm. No preset names these environments; what `appo`,
 `impala` and `vpg` have for continuous control was chosen by one seed of InvertedPendulum-v5, what `acktr` and
-`nstep-q` have for discrete actions by one of Acrobot-v1 and FrozenLake-v1. Evaluations are of 20 episodes. Acrobot-v1 is
-for those whom the first table does not show there.
+`nstep-q` have for discrete actions by one of Acrobot-v1 and FrozenLake-v1. Evaluations are of 20 episodes. Acrobot-v1
+is for those whom the first table does not show there.
 
 {kinds}
 
