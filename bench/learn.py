@@ -274,8 +274,9 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
 
 
 def number(goal: Goal, value: float) -> str:
-    """A return as the table has it: shares of right answers need two digits."""
-    return f"{value:.2f}" if goal.part == "memory" or abs(goal.bar or 100) < 1 else f"{value:.1f}"
+    """A return as the table has it: shares of right answers and of goals reached need two digits."""
+    share = goal.part == "memory" or abs(goal.bar or 100) < 1 or goal.env.startswith("FrozenLake")
+    return f"{value:.2f}" if share else f"{value:.1f}"
 
 
 def judge(goal: Goal, finals: Sequence[float]) -> float:
