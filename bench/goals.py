@@ -47,9 +47,7 @@ MINATAR_OPTIONS: dict[str, dict[str, Any]] = {
 }
 #: Those of the table `robots`, which are evaluated as follows.
 ROBOTS = ("Hopper", "Walker2d", "Ant", "HalfCheetah", "Reacher", "InvertedPendulum", "Swimmer")
-SHORT: tuple[tuple[str, Any], ...] = (
-    ("eval_episodes", 10), ("final_eval_episodes", 20), ("total_timesteps", 100_000),
-)  # fmt: skip
+SHORT: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 20))
 #: Those that learn on Acrobot with what suits CartPole, and how long.
 ACROBATS = ("a3c", "impala", "appo", "trpo", "acer", "acktr", "vpg", "vac", "nstep-q")
 LONG: tuple[tuple[str, Any], ...] = (("total_timesteps", 300_000), ("eval_episodes", 20))
@@ -201,6 +199,11 @@ GOALS = (
         for game in MINATAR
     ),
     *(measured("ppo", f"{robot}-v5", 100_000, part="robots", options=SHORT) for robot in ROBOTS),
+    *(
+        measured(name, f"{robot}-v5", 30_000, part="robots", options=SHORT)
+        for name in ("sac", "td3", "tqc")
+        for robot in ROBOTS
+    ),
     measured("ppo", "ALE/Pong-v5", 1_500_000, part="atari", options=GAMES),
     *(
         measured(name, "ALE/Pong-v5", steps, part="atari", options=UNSTUCK, bar=bar, variant="not-sticky")

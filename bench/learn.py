@@ -75,7 +75,8 @@ with the step sizes of the bricks above. Evaluations are of 10 games, the final 
 
 ## Robots
 
-MuJoCo's, 100,000 env steps, evaluated over 10 episodes and at the end over 20.
+MuJoCo's, evaluated over 10 episodes and at the end over 20: 100,000 env steps of `ppo`, 30,000 of those who make a
+gradient step for each.
 
 {robots}
 
