@@ -39,7 +39,11 @@ class Batch:
 
     def in_numpy(self: T) -> T:
         """The same memory as arrays, on which networks and losses go by rules."""
-        return self.map(lambda tensor: tensor.numpy())
+        parts = ((name, getattr(self, name)) for name in _names(self))
+        arrays: dict[str, Any] = {
+            name: one.numpy() if isinstance(one, Tensor) else tree_map(Tensor.numpy, one) for name, one in parts
+        }
+        return type(self)(**arrays, share=self.counts.numpy())  # type: ignore[arg-type]  # arrays in a tensor's place
 
     def alike(self, drawn: Tensor) -> Tensor:
         """Return numbers drawn for this batch as what it is made of: a tensor, or an array of the same memory."""
@@ -75,10 +79,22 @@ class Batch:
             yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
 
     def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
-        return {each.name: tree_map(function, getattr(self, each.name)) for each in fields(self) if each.init}
+        return {name: tree_map(function, getattr(self, name)) for name in _names(self)}
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+
+#: The fields that each kind of batch is made of.
+_NAMES: dict[object, tuple[str, ...]] = {}
+
+
+def _names(batch: Batch) -> tuple[str, ...]:
+    """Return the names of a batch's fields, listed once: that takes longer than most of what is done to them."""
+    kind = type(batch)
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(each.name for each in fields(kind) if each.init)
+    return _NAMES[kind]
 
 
 @dataclass(slots=True)

@@ -7,11 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlplug_core.config.options import Fraction, NonNegative, Positive
 from rlplug_core.errors import BadConfig, did_you_mean
+from rlplug_core.types import Array
+
+#: Up to how many parameters numpy is the faster: torch's first call after many of numpy's takes 30 microseconds more.
+SMALL = 2**16
 
 
 class UpdateRule(Protocol):
@@ -72,8 +77,22 @@ class RMSProp:
 
     def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
         square = state["square"]
+        if parameters.is_cpu and parameters.numel() <= SMALL:
+            self._step_in_numpy(parameters.numpy(), gradient.numpy(), square.numpy(), lr)
+            return
         square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
         parameters.addcdiv_(gradient, (square + self.eps).sqrt_(), value=-lr)
+
+    def _step_in_numpy(self, parameters: Array, gradient: Array, square: Array, lr: float) -> None:
+        change = np.square(gradient)
+        change *= 1 - self.alpha
+        square *= self.alpha
+        square += change
+        np.add(square, self.eps, out=change)
+        np.sqrt(change, out=change)
+        np.divide(gradient, change, out=change)
+        change *= lr
+        parameters -= change
 
 
 class Adam:

@@ -10,39 +10,38 @@ import torch
 from torch import nn
 
 from rlplug_core.nets.layer_rules import Elementwise
+from rlplug_core.nets.node import zeros
 from rlplug_core.types import Array
 
 
-def _tanh_slope(x: Array, y: Array) -> Array:
+def _tanh_slope(y: Array) -> Array:
     slope: Array = y * y
     return np.subtract(1, slope, out=slope)
 
 
-def _relu(x: Array) -> Array:
-    return np.maximum(x, 0)
+def _relu(x: Array, out: Array | None) -> Array:
+    return np.maximum(x, zeros(x.shape, x.dtype), out=out)
 
 
-def _relu_slope(x: Array, y: Array) -> Array:
+def _relu_slope(y: Array) -> Array:
     positive: Array = y > 0
     return positive
 
 
-def _leaky_relu(x: Array) -> Array:
-    scaled: Array = x * 0.01
-    return np.maximum(x, scaled, out=scaled)
+def _leaky_relu(x: Array, out: Array | None) -> Array:
+    return np.maximum(x, x * 0.01, out=out)
 
 
-def _leaky_relu_slope(x: Array, y: Array) -> Array:
-    slope: Array = np.where(x > 0, x.dtype.type(1), x.dtype.type(0.01))
+def _leaky_relu_slope(y: Array) -> Array:
+    slope: Array = np.where(y > 0, y.dtype.type(1), y.dtype.type(0.01))
     return slope
 
 
-def _elu(x: Array) -> Array:
-    outputs: Array = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-    return outputs
+def _elu(x: Array, out: Array | None) -> Array:
+    return np.maximum(x, np.expm1(np.minimum(x, 0)), out=out)
 
 
-def _elu_slope(x: Array, y: Array) -> Array:
+def _elu_slope(y: Array) -> Array:
     slope: Array = np.minimum(y, 0) + 1
     return slope
 
@@ -55,15 +54,14 @@ def _sigmoid(x: Array) -> Array:
     return half
 
 
-def _silu(x: Array) -> Array:
-    outputs: Array = x * _sigmoid(x)
-    return outputs
+def _silu(x: Array, out: Array | None) -> Array:
+    return np.multiply(x, _sigmoid(x), out=out)
 
 
-def _silu_slope(x: Array, y: Array) -> Array:
-    """σ + x σ (1 - σ) = σ + y (1 - σ)."""
+def _silu_slope(x: Array) -> Array:
+    """σ + x σ (1 - σ)."""
     share = _sigmoid(x)
-    slope: Array = share + y * (1 - share)
+    slope: Array = share + x * share * (1 - share)
     return slope
 
 
@@ -71,7 +69,7 @@ TANH = Elementwise(np.tanh, _tanh_slope)
 RELU = Elementwise(_relu, _relu_slope)
 LEAKY_RELU = Elementwise(_leaky_relu, _leaky_relu_slope)
 ELU = Elementwise(_elu, _elu_slope)
-SILU = Elementwise(_silu, _silu_slope)
+SILU = Elementwise(_silu, _silu_slope, of_inputs=True)
 
 #: The rule of each function that an encoder puts between its layers; gelu has none.
 FUNCTIONS: dict[Callable[..., Any], Elementwise] = {

@@ -11,7 +11,7 @@ graph takes longer than the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
 from torch import nn
@@ -20,7 +20,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.layer_rules import Affine, Normal, Rule
 from rlplug_core.nets.node import Into, Node
-from rlplug_core.nets.tape import Tape
+from rlplug_core.nets.tape import Stop, Tape
 from rlplug_core.types import Array
 
 
@@ -43,8 +43,10 @@ def why_not(networks: object) -> str:
 
 #: Whether a class is a kind of `SupportsRules`.
 _SUPPORT: dict[type[object], bool] = {}
-#: Optimizers whose gradients a network remembers.
-MOST = 4
+#: Ways down that a network remembers: one for each optimizer, and where slopes at its inputs are wanted another.
+MOST = 8
+#: Where each parameter's slopes are added up, or None, and the rules that find them.
+Way: TypeAlias = tuple[list[Array | None], list[Stop]]
 
 
 class NoRule(Exception):
@@ -104,7 +106,7 @@ class ByRules:
         self.tape: Tape | None = None
         self.missing = ""
         self.places: list[int] = []
-        self.gradients: dict[int, tuple[Into, list[Array | None]]] = {}
+        self.ways: dict[tuple[int, bool], tuple[Into, Way]] = {}
 
     def __call__(self, values: Array | Node) -> Any:
         """Outputs [B, O]: a node, or an array where torch's gradients are off. `why_not` has been asked before."""
@@ -117,23 +119,26 @@ class ByRules:
         sources = (values,) if isinstance(values, Node) else ()
 
         def back(slopes: Array, into: Into) -> list[Array]:
-            gradients = self._gradients(into)
-            passed, found = tape.slopes(slopes, kept, bool(sources), [one is not None for one in gradients])
+            gradients, way = self._way(into, bool(sources))
+            passed, found = tape.along(way, slopes, kept, bool(sources))
             for gradient, own in zip(gradients, found, strict=True):
-                if own is not None and gradient is not None:
+                if gradient is not None:
                     gradient += own
             return [] if passed is None else [passed]
 
         return Node(outputs, sources, back)
 
-    def _gradients(self, into: Into) -> list[Array | None]:
-        """Return where each parameter's slopes are added up, or None; looked up once, as hashes take time."""
-        known = self.gradients.get(id(into))
+    def _way(self, into: Into, inputs: bool) -> Way:
+        """Return where each parameter's slopes are added up, or None, and the way down; looked up once."""
+        key = id(into), inputs
+        known = self.ways.get(key)
         if known is None or known[0] is not into:
             assert self.tape is not None
-            if len(self.gradients) == MOST:
-                self.gradients.clear()
-            known = self.gradients[id(into)] = into, [into.get(one) for one in self.tape.parameters]
+            if len(self.ways) == MOST:
+                self.ways.clear()
+            gradients = [into.get(one) for one in self.tape.parameters]
+            way = self.tape.way(inputs, [one is not None for one in gradients])
+            known = self.ways[key] = into, (gradients, way)
         return known[1]
 
     def why_not(self) -> str:
@@ -144,9 +149,9 @@ class ByRules:
         tape = self.tape or self._find()
         if tape is None:
             return f"{self.missing} has no rule"
-        if any(own.get(name) is not known for own, name, known in self.owners):
+        if [id(own.get(name)) for own, name in self.owners] != self.known:
             return "parameters were replaced"
-        if _hooked(self.inner):
+        if any(self.hooks) or _has_any_global_hook():
             return "a module has a hook"
         places = [parameter.data_ptr() for parameter in tape.parameters]
         if places != self.places:
@@ -164,11 +169,12 @@ class ByRules:
         except NoRule as missing:
             self.missing = str(missing)
             return None
-        self.inner = [one for module in self.modules for one in module.modules()]
-        #: Where each parameter is looked up by whoever calls the modules.
-        self.owners = [
-            (owner._parameters, name, one) for owner in self.inner for name, one in owner._parameters.items()
-        ]
+        inner = [one for module in self.modules for one in module.modules()]
+        #: Where each parameter is looked up by whoever calls the modules, and which one it was.
+        self.owners = [(owner._parameters, name) for owner in inner for name in owner._parameters]
+        self.known = [id(own[name]) for own, name in self.owners]
+        #: What hooks are added to.
+        self.hooks = [hooks for one in inner for hooks in _hooks(one)]
         return self.tape
 
     def __getstate__(self) -> dict[str, object]:
@@ -177,11 +183,10 @@ class ByRules:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.modules, self.tape, self.missing = state["modules"], None, ""
-        self.places, self.gradients = [], {}
+        self.places, self.ways = [], {}
 
 
-def _hooked(modules: list[nn.Module]) -> bool:
-    return _has_any_global_hook() or any(
-        one._forward_hooks or one._forward_pre_hooks or one._backward_hooks or one._backward_pre_hooks
-        for one in modules
-    )
+def _hooks(module: nn.Module) -> tuple[dict[int, Callable[..., Any]], ...]:
+    return (
+        module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks,
+    )  # fmt: skip

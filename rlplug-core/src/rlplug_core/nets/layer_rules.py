@@ -8,12 +8,12 @@ given stay as they are. Rows come first, [B, F]; float32 and float64 work alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from torch import nn
 
+from rlplug_core.nets.node import ones
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.products import product
 from rlplug_core.types import Array
@@ -37,24 +37,32 @@ class Rule(Protocol):
 
 
 class Affine:
-    """`nn.Linear`: y = x Wᵀ + b."""
+    """`nn.Linear`, y = x Wᵀ + b, and the function that follows it, if any: one rule for both makes fewer arrays."""
 
-    def __init__(self, layer: nn.Linear) -> None:
+    def __init__(self, layer: nn.Linear, then: Elementwise | None = None) -> None:
         self.parameters: list[nn.Parameter] = list(layer.parameters(recurse=False))
+        self.layer, self.then = layer, then
         self.look()
 
     def look(self) -> None:
         self.weight, *self.bias = (parameter.detach().numpy() for parameter in self.parameters)
         self.turned = self.weight.T
 
-    def up(self, values: Array) -> tuple[Array, Array]:
+    def up(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
         outputs = product(values, self.turned)
         for bias in self.bias:
             outputs += bias
-        return outputs, values
+        return outputs if self.then is None else self.then.over(outputs), (values, outputs)
 
-    def down(self, slopes: Array, kept: Array, inputs: bool, weights: bool) -> Slopes:
-        own = [product(slopes.T, kept), *(summed(slopes) for _ in self.bias)] if weights else []
+    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
+        values, told = kept
+        if self.then is not None:
+            slopes = self.then.through(slopes, told)
+        own = []
+        if weights:
+            own = [product(slopes.T, values)]
+            if self.bias:
+                own.append(summed(slopes))
         return product(slopes, self.weight) if inputs else None, own
 
 
@@ -128,33 +136,43 @@ class Scaled:
 
 
 class Elementwise:
-    """A function of each number, by its values and its derivative; the latter is made of inputs x and outputs y."""
+    """A function of each number.
+
+    Args:
+        function: from an array into another, or into a new one for None.
+        derivative: made of outputs, or of inputs.
+        of_inputs: whether it is made of inputs.
+    """
 
     parameters: Sequence[nn.Parameter] = ()
 
-    def __init__(self, function: Callable[[Array], Array], derivative: Callable[[Array, Array], Array]) -> None:
-        self.function, self.derivative = function, derivative
+    def __init__(
+        self, function: Callable[[Array, Array | None], Array], derivative: Callable[[Array], Array],
+        of_inputs: bool = False,
+    ) -> None:  # fmt: skip
+        self.function, self.derivative, self.of_inputs = function, derivative, of_inputs
 
     def look(self) -> None:
         """There is nothing to look at."""
 
-    def up(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
-        outputs = self.function(values)
-        return outputs, (values, outputs)
+    def up(self, values: Array) -> tuple[Array, Array]:
+        outputs = self.function(values, None)
+        return outputs, values if self.of_inputs else outputs
 
-    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
-        if not inputs:
-            return None, []
-        derivative = self.derivative(*kept)
-        return np.multiply(slopes, derivative, out=derivative if derivative.dtype == slopes.dtype else None), []
+    def over(self, values: Array) -> Array:
+        """Outputs, in the place of values that nobody else sees; `values` is then what the derivative is made of."""
+        return self.function(values, None if self.of_inputs else values)
+
+    def through(self, slopes: Array, told: Array) -> Array:
+        """Slopes at the outputs to those at the inputs; `told` is what the derivative is made of."""
+        derivative = self.derivative(told)
+        return np.multiply(slopes, derivative, out=derivative if derivative.dtype == slopes.dtype else None)
+
+    def down(self, slopes: Array, kept: Array, inputs: bool, weights: bool) -> Slopes:
+        return self.through(slopes, kept) if inputs else None, []
 
 
 def summed(slopes: Array) -> Array:
     """The sum [F] over rows [B, F]; as a product it takes a third of the time."""
-    total: Array = _ones(len(slopes), slopes.dtype).dot(slopes)
+    total: Array = ones(len(slopes), slopes.dtype).dot(slopes)
     return total
-
-
-@lru_cache(maxsize=16)
-def _ones(count: int, dtype: np.dtype[Any]) -> Array:
-    return np.ones(count, dtype)

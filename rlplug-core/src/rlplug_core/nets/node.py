@@ -8,6 +8,7 @@ operands are arrays and numbers, and no gradient reaches them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -47,16 +48,13 @@ class Node:
 
     def backward(self, into: Into) -> None:
         """Add the slopes of this number, in the parameters that `into` has, to what stands there."""
-        slopes: dict[int, Any] = {self.number: np.ones_like(self.value)}
-        nodes = {self.number: self}
-        while nodes:
-            latest = max(nodes)  # every node is younger than its sources
-            node = nodes.pop(latest)
-            for source, slope in zip(node.sources, node.back(slopes.pop(latest), into), strict=True):
-                if source.number in slopes:
-                    slopes[source.number] = slopes[source.number] + slope
-                else:
-                    slopes[source.number], nodes[source.number] = slope, source
+        open_ = {self.number: (self, self.value.dtype.type(1))}
+        while open_:
+            node, slopes = open_.pop(max(open_))  # every node is younger than its sources
+            for source, slope in zip(node.sources, node.back(slopes, into), strict=True):
+                number = source.number
+                known = open_.get(number)
+                open_[number] = source, slope if known is None else known[1] + slope
 
     def _one(self, value: Array, slope: object) -> Node:
         """A function of this node alone, whose derivative is `slope`."""
@@ -154,7 +152,7 @@ class Node:
 
     def chosen(self, index: Array) -> Node:
         """Return those of [B, A, ...] at `index` [B]."""
-        rows, before = np.arange(len(index)), self.value
+        rows, before = row_numbers(len(index)), self.value
 
         def back(slopes: Array, into: Into) -> tuple[Array]:
             found = np.zeros_like(before)
@@ -189,6 +187,30 @@ def stacked(parts: Sequence[Node | Array]) -> Node | Array:
     if not nodes:
         return np.stack([part for part in parts if not isinstance(part, Node)])
     return Node(np.stack([node.value for node in nodes]), nodes, lambda slopes, into: list(slopes))
+
+
+@lru_cache(maxsize=16)
+def ones(count: int, dtype: np.dtype[Any]) -> Array:
+    """Return an array [count] of ones, whose product with another sums it.
+
+    The same at every call, not to be changed.
+    """
+    return np.ones(count, dtype)
+
+
+@lru_cache(maxsize=16)
+def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of zeros: beside it `np.maximum` takes a third of the time that it takes beside a number.
+
+    The same at every call, not to be changed.
+    """
+    return np.zeros(shape, dtype)
+
+
+@lru_cache(maxsize=16)
+def row_numbers(count: int) -> Array:
+    """Return the numbers [count] from 0 on; the same array at every call, not to be changed."""
+    return np.arange(count)
 
 
 def _first(difference: Array) -> Array:

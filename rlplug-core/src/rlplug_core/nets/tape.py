@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from torch import nn
 
-from rlplug_core.nets.layer_rules import Rule, Slopes
+from rlplug_core.nets.layer_rules import Affine, Elementwise, Rule, Slopes
 from rlplug_core.types import Array
+
+#: A rule on the way down: its number, itself, the places of its parameters, and whether slopes are wanted at its
+#: inputs and at its parameters.
+Stop: TypeAlias = tuple[int, Rule, slice, bool, bool]
 
 
 class Tape:
@@ -20,7 +24,7 @@ class Tape:
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.rules = list(rules)
+        self.rules = fused(rules)
         self.parameters: list[nn.Parameter] = [one for rule in self.rules for one in rule.parameters]
 
     def look(self) -> None:
@@ -49,32 +53,45 @@ class Tape:
     def slopes(
         self, slopes: Array, kept: list[object], inputs: bool, wanted: Sequence[bool]
     ) -> tuple[Array | None, list[Array | None]]:
-        """Slopes at the outputs to those at the inputs, if wanted, and at the parameters for which `wanted` says so.
+        """Slopes at the outputs to those at the inputs, if wanted, and at the parameters for which `wanted` says so."""
+        return self.along(self.way(inputs, wanted), slopes, kept, inputs)
 
-        Nothing is worked out below the last rule that has any of these.
-        """
-        found: list[Array | None] = [None] * len(wanted)
-        lowest = self._lowest(inputs, wanted)
-        end = len(wanted)
-        passed: Array | None = slopes
-        for number in range(len(self.rules) - 1, lowest - 1, -1):
-            assert passed is not None
-            rule = self.rules[number]
-            begin = end - len(rule.parameters)
-            passed, own = rule.down(passed, kept[number], inputs or number > lowest, any(wanted[begin:end]))
-            found[begin : begin + len(own)] = own
-            end = begin
-        return passed if inputs else None, found
-
-    def _lowest(self, inputs: bool, wanted: Sequence[bool]) -> int:
-        """The number of the first rule that has something to find."""
-        begin = 0
+    def way(self, inputs: bool, wanted: Sequence[bool]) -> list[Stop]:
+        """The rules that have something to find, last to first; nothing is worked out below them."""
+        way: list[Stop] = []
+        begin, below = 0, inputs
         for number, rule in enumerate(self.rules):
             end = begin + len(rule.parameters)
-            if inputs or any(wanted[begin:end]):
-                return number
-            begin = end
-        return len(self.rules)
+            weights = any(wanted[begin:end])
+            if below or weights:
+                way.append((number, rule, slice(begin, end), below, weights))
+            begin, below = end, below or weights
+        return way[::-1]
+
+    def along(
+        self, way: list[Stop], slopes: Array, kept: list[object], inputs: bool
+    ) -> tuple[Array | None, list[Array | None]]:
+        """Compute `slopes` along a way that was found before."""
+        found: list[Array | None] = [None] * len(self.parameters)
+        passed: Array | None = slopes
+        for number, rule, place, below, weights in way:
+            assert passed is not None
+            passed, own = rule.down(passed, kept[number], below, weights)
+            if weights:
+                found[place] = own
+        return passed if inputs else None, found
+
+
+def fused(rules: Sequence[Rule]) -> list[Rule]:
+    """The same rules, a linear layer and the function behind it as one."""
+    found: list[Rule] = []
+    for rule in rules:
+        last = found[-1] if found else None
+        if isinstance(rule, Elementwise) and isinstance(last, Affine) and last.then is None:
+            found[-1] = Affine(last.layer, rule)
+        else:
+            found.append(rule)
+    return found
 
 
 class Beside:

@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.nets.node import Into, Node
+from rlplug_core.nets.node import Into, Node, ones, row_numbers
 from rlplug_core.types import Array
 
 
 def categorical(outputs: Node, action: Array) -> tuple[Node, Node]:
     """Compute, of logits [B, A] and actions [B], log p[a], with slopes 1{a} - p, and H, with slopes -p (log p + H)."""
-    logits, rows = outputs.value, np.arange(len(action))
-    ones = np.ones(logits.shape[1], logits.dtype)
-    log_probs = logits - np.maximum.reduce(logits, 1, keepdims=True)
+    logits = outputs.value
+    rows, each = row_numbers(len(action)), ones(logits.shape[1], logits.dtype)
+    highest = np.maximum.reduce(np.ascontiguousarray(logits.T))  # along rows of few numbers it takes six times as long
+    log_probs = logits - highest[:, None]
     shares = np.exp(log_probs)
-    total = shares.dot(ones)[:, None]
+    total = shares.dot(each)[:, None]
     log_probs -= np.log(total)
     shares /= total
-    entropy = -(shares * log_probs).dot(ones)
+    entropy = -(shares * log_probs).dot(each)
 
     def of_chosen(slopes: Array, into: Into) -> tuple[Array]:
         found = shares * -slopes[:, None]
