@@ -105,10 +105,14 @@ class Spread:
         self.log_std = self.parameters[0].detach().numpy()
 
     def up(self, values: Array) -> tuple[Array, None]:
-        return np.concatenate([values, np.broadcast_to(self.log_std, values.shape)], 1), None
+        dims = values.shape[1]
+        outputs = np.empty((len(values), 2 * dims), values.dtype)
+        outputs[:, :dims], outputs[:, dims:] = values, self.log_std
+        return outputs, None
 
     def down(self, slopes: Array, kept: None, inputs: bool, weights: bool) -> Slopes:
-        means, deviations = np.hsplit(slopes, 2)
+        dims = len(self.log_std)
+        means, deviations = slopes[:, :dims], slopes[:, dims:]
         return means if inputs else None, [summed(deviations)] if weights else []
 
 

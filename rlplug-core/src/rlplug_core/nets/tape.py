@@ -112,7 +112,7 @@ class Beside:
         return np.concatenate(outputs, 1), (widths, list(kept))
 
     def down(self, slopes: Array, kept: tuple[list[int], list[Any]], inputs: bool, weights: bool) -> Slopes:
-        parts = np.hsplit(slopes, kept[0])
+        parts = np.split(slopes, kept[0], 1)
         found = [
             tape.down(part, own, inputs, weights) for tape, part, own in zip(self.tapes, parts, kept[1], strict=True)
         ]

@@ -44,13 +44,18 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
     """
     dims = outputs.shape[1] // 2
     mean, log_std = outputs.value[:, :dims], outputs.value[:, dims:]
-    inverse = np.exp(-log_std)
+    inverse, each = np.exp(-log_std), ones(dims, mean.dtype)
     scaled = (action.reshape(mean.shape) - mean) * inverse
-    log_prob = (-0.5 * np.square(scaled) - log_std).sum(1) - 0.5 * dims * math.log(2 * math.pi)
-    entropy = log_std.sum(1) + 0.5 * dims * math.log(2 * math.pi * math.e)
+    square, deviations = np.square(scaled), log_std.dot(each)
+    log_prob = square.dot(each) * -0.5 - deviations - 0.5 * dims * math.log(2 * math.pi)
+    entropy = deviations + 0.5 * dims * math.log(2 * math.pi * math.e)
 
     def of_action(slopes: Array, into: Into) -> tuple[Array]:
-        return (np.concatenate([scaled * inverse, np.square(scaled) - 1], 1) * slopes[:, None],)
+        found = np.empty_like(outputs.value)
+        np.multiply(scaled, inverse, out=found[:, :dims])
+        np.subtract(square, 1, out=found[:, dims:])
+        found *= slopes[:, None]
+        return (found,)
 
     def of_entropy(slopes: Array, into: Into) -> tuple[Array]:
         found = np.zeros_like(outputs.value)
@@ -76,7 +81,8 @@ def squashed(outputs: Node | Array, noise: Array, bounds: tuple[float, float]) -
     # log(1 - tanh(x)²) = 2 (log 2 - |x| - log(1 + exp(-2 |x|)))
     size = np.abs(before)
     slope = 2 * (math.log(2) - size - np.log1p(np.exp(-2 * size)))
-    log_prob = (-0.5 * np.square(noise) - log_std - slope).sum(1) - 0.5 * dims * math.log(2 * math.pi)
+    terms = -0.5 * np.square(noise) - log_std - slope
+    log_prob = terms.dot(ones(dims, terms.dtype)) - 0.5 * dims * math.log(2 * math.pi)
     if not isinstance(outputs, Node):
         return action, log_prob
     apart *= log_std == given
