@@ -19,6 +19,7 @@ from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalized
 from rlplug_core.nets.heads import Beside, LogStd
+from rlplug_core.nets.node import zeros
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import RunningNorm
@@ -246,13 +247,16 @@ def _layers(hidden: Layers, activate: Activation, last: Layer, finish: Function 
 
 
 def _arrays(module: nn.Module) -> Layer:
-    """The weight [in, out] and the bias of a linear layer, of a noisy one the means."""
+    """The weight [in, out] and the bias [1, out] of a linear layer, of a noisy one the means.
+
+    A bias [out] would be broadcast to the one row of a single environment, which takes longer than adding it.
+    """
     assert isinstance(module, nn.Linear | NoisyLinear)
-    return module.weight.detach().numpy().T, module.bias.detach().numpy()
+    return module.weight.detach().numpy().T, module.bias.detach().numpy().reshape(1, -1)
 
 
 def _relu(values: Array, out: Array) -> None:
-    np.maximum(values, 0, out=out)
+    np.maximum(values, zeros(values.shape, values.dtype), out=out)
 
 
 def _leaky_relu(values: Array, out: Array) -> None:
