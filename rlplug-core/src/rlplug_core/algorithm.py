@@ -21,6 +21,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config
 from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.errors import UsageError
+from rlplug_core.learning.cudagraphs import replayed
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.update_rules import Adam, UpdateRule
 from rlplug_core.nets.by_rules import why_not
@@ -53,6 +54,7 @@ class Context:
         rank, ranks: which of how many learners this is.
         inference_backend: what computes actions, `auto`, `numpy` or `torch`.
         compile: whether losses marked `pure` are compiled.
+        cudagraphs: whether what is compiled is replayed as CUDA graphs.
         runner: the runner's name, for options that are not sound under each of the class's `runners`.
     """
 
@@ -64,6 +66,7 @@ class Context:
     ranks: int = 1
     inference_backend: str = "auto"
     compile: bool = False
+    cudagraphs: bool = False
     runner: str = "sync"
 
 
@@ -235,18 +238,23 @@ class pure(Generic[A, P, R]):  # a decorator
     """Mark a method of an `Algorithm` as a pure function of parameters and arguments, such as a loss.
 
     It draws no random numbers and changes nothing, so `--compile` compiles it whole. Every learner of a class shares
-    what was compiled, also a copy of one.
+    what was compiled, also a copy of one. With `--cudagraphs` it returns copies, but gradients that do not go through
+    `Optimizer.minimize` are good until the next call alone.
     """
 
     def __init__(self, function: Callable[Concatenate[A, P], R]) -> None:
         self.function, self.__doc__ = function, function.__doc__
         self.compiled: Callable[Concatenate[A, P], R] | None = None
+        self.replayed: Callable[Concatenate[A, P], R] | None = None
 
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
             return self.function
         if not learner.context.compile:
             return MethodType(self.function, learner)
+        if learner.context.cudagraphs:
+            self.replayed = self.replayed or replayed(self.function)
+            return MethodType(self.replayed, learner)
         if self.compiled is None:
             self.compiled = torch.compile(self.function)
         return MethodType(self.compiled, learner)

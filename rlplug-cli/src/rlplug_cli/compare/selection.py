@@ -16,7 +16,9 @@ from rlplug_core.runs.directory import PLACES, RunDirectory
 #: Origins of options that someone chose; others come from presets and defaults.
 CHOSEN = ("option", "set", "net", "config")
 #: Options that say how a run is done and not what it is.
-IDLE = PLACES | {"seed", "device", "actor_device", "threads", "keep_checkpoints", "worker_timeout", "compile"}
+IDLE = PLACES | {
+    "seed", "device", "actor_device", "threads", "keep_checkpoints", "worker_timeout", "compile", "cudagraphs",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,8 @@ class Plan:
             )
         if usable_device(self.options.device, "--device").type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
+        if self.options.cudagraphs and not (self.options.compile and torch.device(self.options.device).type == "cuda"):
+            raise UsageError("--cudagraphs replays compiled losses on a GPU; add --compile --device cuda")
         if self.options.learners > 1:
             check_learners(self.algorithm, self.learner, self.runner, self.options, self.flat)
         if self.options.resume_exact and (self.runner != "sync" or self.source.is_object):
@@ -267,7 +269,8 @@ class Plan:
         device = torch.device(o.device)
         context = Context(
             seeds=self.seeds(), device=device, optimizer=optimizer, rank=rank, ranks=ranks,
-            inference_backend=o.inference_backend, compile=o.compile, runner=self.runner,
+            inference_backend=o.inference_backend, compile=o.compile, cudagraphs=o.cudagraphs,
+            runner=self.runner,
         )  # fmt: skip
         learner: Learner[Any] = self.learner(spec, self.config, context)
         if self.start is not None:

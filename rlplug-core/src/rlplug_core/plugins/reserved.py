@@ -4,12 +4,12 @@ from __future__ import annotations
 
 #: The fields of `run_options.RunOptions`, as plain names: looking at an index must not import what configurations need.
 RUN_OPTIONS = frozenset({
-    "actor_device", "actors", "checkpoint_every", "chunk_steps", "compile", "controller", "cpus_per_actor", "dataset",
-    "device", "early_stopping_patience", "env_workers", "eval_env", "eval_episodes", "eval_every", "eval_wrap",
-    "final_eval_episodes", "freeze", "gpus", "inference_backend", "init", "init_parts", "inline", "keep_checkpoints",
-    "learners", "log", "log_every", "lr_factor", "lr_patience", "max_episodes", "max_lag", "max_seconds", "min_delta",
-    "num_envs", "offline", "on", "record_every", "resume_exact", "runner", "seed", "target_return", "threads",
-    "total_timesteps", "worker_timeout", "workers", "wrap",
+    "actor_device", "actors", "checkpoint_every", "chunk_steps", "compile", "controller", "cpus_per_actor",
+    "cudagraphs", "dataset", "device", "early_stopping_patience", "env_workers", "eval_env", "eval_episodes",
+    "eval_every", "eval_wrap", "final_eval_episodes", "freeze", "gpus", "inference_backend", "init", "init_parts",
+    "inline", "keep_checkpoints", "learners", "log", "log_every", "lr_factor", "lr_patience", "max_episodes", "max_lag",
+    "max_seconds", "min_delta", "num_envs", "offline", "on", "record_every", "resume_exact", "runner", "seed",
+    "target_return", "threads", "total_timesteps", "worker_timeout", "workers", "wrap",
 })  # fmt: skip
 #: What `rlplug run` itself understands beside them.
 COMMAND_LINE = frozenset({

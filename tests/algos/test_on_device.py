@@ -1,0 +1,102 @@
+"""What losses have on the host where networks are elsewhere: nothing, so that CUDA graphs hold them, or what moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._inductor import config
+from torch._inductor.cudagraph_utils import check_multiple_devices_or_any_cpu_nodes
+
+from rlplug_core.algorithm import Context, pure
+from rlplug_core.learning.cudagraphs import OPTIONS
+from rlplug_core.seeds import Seeds
+from tests.algos.conftest import plan_of
+from tests.algos.losses import critic_loss, draws, policy_loss, q_arguments, q_draws
+from tests.algos.test_cudagraphs import CASES, env, losses
+from tests.algos.test_dqn_loss import random_transitions
+from tests.algos.test_policy_losses import random_samples
+from tests.algos.test_sac_family import continuous
+
+
+def call_losses(learner: Any, now: Any) -> None:
+    """Call every loss of a learner on `meta` once."""
+
+    def there(batch: Any) -> Any:
+        return batch.map(lambda tensor: tensor.to("meta"))
+
+    learner.config, kind = now, type(learner).__name__
+    if kind == "PPO":
+        learner.loss(there(random_samples("Chain", 16)), now)
+    elif kind == "DQN":
+        batch = random_transitions(16)
+        batch.extras = q_draws(learner, batch)
+        learner.loss(*q_arguments(learner, there(batch)))
+    else:
+        batch = continuous(16)
+        batch.extras = draws(learner, batch)
+        critic_loss(learner, there(batch))
+        with learner.frozen_critics:
+            policy_loss(learner, there(batch))
+
+
+@pytest.fixture
+def on_host() -> Iterator[Callable[..., list[set[str]]]]:
+    """Which inputs and numbers each graph of a learner's losses has on the host, its networks on a device without."""
+    used: list[pure[Any, Any, Any]] = []
+
+    def graphs(algorithm: str, moving: str, **options: Any) -> list[set[str]]:
+        found: list[set[str]] = []
+
+        def look(graph: torch.fx.GraphModule, _: Any) -> Any:
+            values = {node.name: node.meta.get("example_value") for node in graph.graph.nodes}
+            found.append({n for n, one in values.items() if isinstance(one, Tensor) and one.device.type != "meta"})
+            return graph.forward
+
+        plan = plan_of(algorithm, env(algorithm), {"inference_backend": "torch", "net.hidden": [8], **options})
+        context = Context(Seeds(1), device=torch.device("meta"), compile=True)
+        learner: Any = plan.learner(plan.make_env(1).spec, plan.config, context)
+        used.extend(losses(learner))
+        for loss in losses(learner):
+            loss.compiled = torch.compile(loss.function, backend=look, fullgraph=True)
+        for value in (0.1, 0.2, 0.3, 0.4):
+            call_losses(learner, replace(plan.config, **{moving: value}))
+        return found
+
+    torch._dynamo.reset()
+    yield graphs
+    for loss in used:
+        loss.compiled = None
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+def test_losses_have_nothing_on_the_host(algorithm: str, on_host: Callable[..., list[set[str]]]) -> None:
+    """Or torch would not record them; a learning rate that moves is not theirs, and no reason to trace them anew."""
+    switches = {"dqn": {"double": True, "dueling": True, "noisy": "factorized"}, "ppo": {"popart": True}}
+    found = on_host(algorithm, "learning_rate", **switches.get(algorithm, {}))
+    assert found == [set()] * (1 if algorithm in ("ppo", "dqn") else 2)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "moving"), [("ppo", "clip_range"), ("sac", "ent_coef"), ("td3", "target_policy_noise")]
+)
+def test_an_option_that_moves_is_a_number_on_the_host(
+    algorithm: str, moving: str, on_host: Callable[..., list[set[str]]]
+) -> None:
+    """After the first value it is an input of one more graph, which is for all others; torch does not record that."""
+    found = on_host(algorithm, moving, **({"autotune": False} if algorithm == "sac" else {}))
+    affected = 2 if algorithm == "sac" else 1
+    assert [names for names in found if names] == [{f"l_now_{moving}"}] * affected
+    assert len(found) == affected + (1 if algorithm == "ppo" else 2)
+
+
+def test_torch_does_not_record_what_is_partly_on_the_host() -> None:
+    """It would in partitions, and these may hold a number of the host as it was when they were recorded."""
+    node, cuda = torch.fx.Graph().placeholder("number"), torch.device("cuda", 0)
+    with config.patch(OPTIONS):
+        assert check_multiple_devices_or_any_cpu_nodes({cuda: node}) is None
+        assert "cpu device" in str(check_multiple_devices_or_any_cpu_nodes({cuda: node, torch.device("cpu"): node}))
