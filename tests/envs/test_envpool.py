@@ -14,7 +14,9 @@ from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
 from rlplug_core.plugins.families import families
 from rlplug_core.protocols import Env, SupportsThreads
 from rlplug_core.types import Episode, Timestep
-from rlplug_envs.families.envpool import COPIES, EnvPool
+from rlplug_envs.families.envpool import EnvPool, Pool
+from rlplug_envs.families.envpool_arrays import COPIES
+from rlplug_envs.vector import row_seed
 from rlplug_envs.wrappers.lives import EpisodicLife
 from rlplug_envs.wrappers.time import TimeLimit, TimeLimitConfig
 
@@ -74,6 +76,44 @@ def test_transitions_are_those_of_the_cart_and_its_pole() -> None:
             lengths[episode.row] = 0
         ended += now.episodes
     assert len(ended) > 20
+
+
+@needs
+@pytest.mark.filterwarnings("ignore:.*precision lowered:UserWarning")
+@pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5", "Breakout-v5", "Snake-v1"])
+def test_a_step_is_what_envpool_s_own_step_is(name: str) -> None:
+    """The last has observations of several parts, which EnvPool lays out itself."""
+    import envpool
+
+    settings: dict[str, Any] = {"max_episode_steps": 25, "num_threads": 2}
+    pool = Pool(f"envpool:{name}", 3, settings)
+    obs, info = pool.reset(seed=4)
+    seeds = [row_seed(4, row) for row in range(3)]
+    truth = envpool.make_gymnasium(name, num_envs=3, env_seed=seeds, **settings)
+    shown, said = truth.reset()
+    check(obs, info, shown, said)
+    pool.single_action_space.seed(0)
+    for _ in range(80):
+        actions = np.stack([pool.single_action_space.sample() for _ in range(3)])
+        obs, *results, info = pool.step(actions)
+        shown, *wanted, said = truth.step(actions)
+        check(obs, info, shown, said)
+        for one, two in zip(results, wanted, strict=True):
+            np.testing.assert_array_equal(one, two, strict=True)
+    pool.close()
+    truth.close()
+
+
+def leaves(tree: Any) -> list[Any]:
+    return [leaf for key in sorted(tree) for leaf in leaves(tree[key])] if isinstance(tree, dict) else [tree]
+
+
+def check(obs: Any, info: dict[str, Any], shown: Any, said: dict[str, Any]) -> None:
+    """What rlplug takes from a step is what EnvPool showed and said, but for the copies."""
+    said = {key: value for key, value in said.items() if key not in COPIES}
+    assert [*info] == [*said]
+    for one, two in zip(*(map(leaves, ({"obs": obs, **info}, {"obs": shown, **said}))), strict=True):
+        np.testing.assert_array_equal(one, two, strict=True)
 
 
 def lengths(env: Env, steps: int) -> tuple[set[int], list[Timestep]]:

@@ -135,6 +135,9 @@ class Adapter:
     def info(self, key: str) -> list[Any]:
         """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
         values, said = self._info.get(key), self._info.get(f"_{key}", self._always)
+        if said is self._always and isinstance(values, np.ndarray) and values.ndim == 1:
+            told: list[Any] = values.tolist()
+            return told
         return [None if values is None or not said[row] else values[row] for row in range(self.spec.num_envs)]
 
     def translate(self, action: Array) -> object:

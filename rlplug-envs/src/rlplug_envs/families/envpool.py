@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -15,8 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError, did_you_mean, plain
 from rlplug_core.loop.env_timing import cores
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array
 from rlplug_envs.adapter import Adapter
+from rlplug_envs.families.envpool_arrays import Stepped, own, stepper
 from rlplug_envs.families.listed import Listed
 from rlplug_envs.vector import row_seed
 
@@ -31,8 +31,6 @@ BELOW = {
     "reward_clip": "--wrap clip-reward",
     "zero_discount_on_life_loss": "--wrap episodic-life",
 }
-#: Numbers in `info` that say nothing of an episode: a copy of what `step` returns, and which row it is.
-COPIES = ("elapsed_step", "env_id", "players", "reward", "terminated")
 
 
 class EnvPool(Listed):
@@ -83,6 +81,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         self._given, self._arguments = arguments, {**arguments, "num_envs": num_envs}
         self.threads = self._arguments.setdefault("num_threads", min(num_envs, cores()))
         self._pool: Any = None
+        self._step: Callable[[Any], Stepped] | None = None
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         with _package(self.id, self._given) as package:
             spec = package.make_spec(self._name, **self._arguments)
@@ -104,16 +103,17 @@ class Pool(VectorEnv[Any, Any, Any]):
             obs, info = self._pool.reset()
         if len(info["players"]["env_id"]) != self.num_envs:
             raise BadEnv(f"{self.id}: several players share an environment, which rlplug does not take from EnvPool")
-        return obs, _own(info)
+        self._step = stepper(self._pool)
+        return obs, own(info)
 
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self._pool.step(actions)
-        return obs, reward, terminated, truncated, _own(info)
+    def step(self, actions: Any) -> Stepped:
+        assert self._step is not None
+        return self._step(actions)
 
     def close(self, **kwargs: Any) -> None:
         if self._pool is not None:
             self._pool.close()
-            self._pool = None
+            self._pool = self._step = None
 
 
 @contextmanager
@@ -147,8 +147,3 @@ def _check(id: str, settings: Iterable[str], arguments: Mapping[str, object]) ->
         if word not in known and word not in BELOW:
             near = did_you_mean(word, known)
             raise UsageError(f"'{id}' takes no argument '{word}'{near} (it takes {', '.join(known)})")
-
-
-def _own(info: dict[str, Any]) -> dict[str, Any]:
-    """Leave copies out of `info`, which would be logged as if they were the episode's."""
-    return {key: value for key, value in info.items() if key not in COPIES}

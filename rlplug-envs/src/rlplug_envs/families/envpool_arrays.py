@@ -1,0 +1,67 @@
+"""A step of EnvPool between the arrays that its C++ takes and those that it gives.
+
+EnvPool's own `step` lays both out in Python, which takes as long as all that rlplug does in a step: 25 to 35 of 300 us
+where 8 environments are stepped on two busy cores. The layout is settled where a pool is made, so that here it is
+looked up once. A test holds the results to be those of EnvPool's `step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rlplug_core.types import Array
+
+#: Observations, rewards, terminations, truncations and `info` of all rows.
+Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
+#: Numbers in `info` that say nothing of an episode: a copy of what `step` returns, and which row it is.
+COPIES = ("elapsed_step", "env_id", "players", "reward", "terminated")
+
+
+class Arrays:
+    """Steps a pool whose observations are one array, as are its actions.
+
+    What `step` returns is fresh memory of EnvPool's, which belongs to the caller.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        names = list(pool._state_keys)
+        self._send, self._recv, self._rows = pool._send, pool._recv, pool.all_env_ids
+        self._dtype = np.dtype(pool.spec.action_array_spec[pool._action_keys[-1]].dtype)
+        self._obs, self._reward, self._done, self._truncated = map(names.index, ("obs", "reward", "done", "trunc"))
+        said = ((name.removeprefix("info:"), place) for place, name in enumerate(names) if name.startswith("info:"))
+        self._said = [(name, place) for name, place in said if name.partition(".")[0] not in COPIES]
+
+    def step(self, actions: Array) -> Stepped:
+        """Step every environment with its action [N, ...]."""
+        self._send([self._rows, self._rows, actions.astype(self._dtype, order="C", copy=False)])
+        found = self._recv()
+        done, truncated = found[self._done], found[self._truncated]
+        info = {name: found[place] for name, place in self._said}
+        return found[self._obs], found[self._reward], np.greater(done, truncated), truncated, info
+
+
+def stepper(pool: Any) -> Callable[[Any], Stepped]:
+    """The `step` of a pool, without copies in `info`; EnvPool's own where it has several parts to lay out."""
+    if _fits(pool):
+        return Arrays(pool).step
+
+    def step(actions: Any) -> Stepped:
+        *results, info = pool.step(actions)
+        return *results, own(info)
+
+    return step
+
+
+def _fits(pool: Any) -> bool:
+    """Return whether observations and actions are one array each, and no part of `info` lies inside another."""
+    states, actions = pool._state_keys, list(pool._action_keys)
+    nested = any("." in name for name in states if name != "info:players.env_id")
+    return "obs" in states and actions == ["env_id", "players.env_id", "action"] and not nested
+
+
+def own(info: dict[str, Any]) -> dict[str, Any]:
+    """Leave copies out of `info`, which would be logged as if they were the episode's."""
+    return {key: value for key, value in info.items() if key not in COPIES}
