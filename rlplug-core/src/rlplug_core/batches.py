@@ -39,7 +39,7 @@ class Batch:
 
     def in_numpy(self: T) -> T:
         """The same memory as arrays, on which networks and losses go by rules."""
-        parts = ((name, getattr(self, name)) for name in _names(self))
+        parts = ((name, getattr(self, name)) for name in _NAMES.get(type(self)) or _listed(self))
         arrays: dict[str, Any] = {
             name: one.numpy() if isinstance(one, Tensor) else tree_map(Tensor.numpy, one) for name, one in parts
         }
@@ -79,22 +79,20 @@ class Batch:
             yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
 
     def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
-        return {name: tree_map(function, getattr(self, name)) for name in _names(self)}
+        return {name: tree_map(function, getattr(self, name)) for name in _NAMES.get(type(self)) or _listed(self)}
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
 
 
-#: The fields that each kind of batch is made of.
+#: The names of the fields of each kind of batch: listing them takes longer than most of what is done to them.
 _NAMES: dict[object, tuple[str, ...]] = {}
 
 
-def _names(batch: Batch) -> tuple[str, ...]:
-    """Return the names of a batch's fields, listed once: that takes longer than most of what is done to them."""
-    kind = type(batch)
-    if kind not in _NAMES:
-        _NAMES[kind] = tuple(each.name for each in fields(kind) if each.init)
-    return _NAMES[kind]
+def _listed(batch: Batch) -> tuple[str, ...]:
+    """Find the names of a batch's fields, for the next time too."""
+    names = _NAMES[type(batch)] = tuple(each.name for each in fields(batch) if each.init)
+    return names
 
 
 @dataclass(slots=True)
