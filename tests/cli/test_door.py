@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
 
 def test_a_function_that_makes_something_else(mine: str, place: Path) -> None:
     (place / "mine.py").write_text("def make(): return 3\ndef forgot(): Ellipsis\nnumber = 4")
-    with pytest.raises(PluginError, match=r"make' made a int, which is no environment: return a gymnasium.Env or a gym"):
+    with pytest.raises(PluginError, match=r"make' made a int, which is no environment: return a gymnasium.Env"):
         trained(f"{mine}:make")
     with pytest.raises(PluginError, match=r"forgot' made None, which is no environment: return a gymnasium.Env"):
         trained(f"{mine}:forgot")
