@@ -282,7 +282,7 @@ def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
 
 def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
     """One environment as its package makes it; one that cannot be drawn need not know of `render_mode`."""
-    drawn = {} if render_mode is None else {"render_mode": render_mode}
+    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else mujoco.fitting(spec):
         if not _limit(spec):
             return gymnasium.make(spec, disable_env_checker=True, **drawn)
