@@ -48,7 +48,7 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
 
 
 def _made(record: Record, env_id: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
-    """What a provider makes, or what its environment raised as it was made."""
+    """Let a provider make environments; raises PluginError for what they raise as they are made."""
     maker = built(record, arguments)
     return called(lambda: maker.make(env_id, num_envs), env_id)
 
