@@ -89,6 +89,7 @@ def tests_algos(session: nox.Session) -> None:
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])
 def tests_envs(session: nox.Session) -> None:
     """Test rlplug-envs with rlplug-core, on the families of its extras too."""
+    session.env["RLPLUG_ATARI_STEPS"] = "1000"  # of each game beside the reference wrapper; elsewhere 100
     run_tests(session, "tests/envs", "rlplug-core", "rlplug-envs[box2d,mujoco,atari,minatar,minigrid,multiagent]")
 
 

@@ -42,6 +42,14 @@ def test_agents_are_told_apart_in_the_log_in_evaluations_and_at_the_end(rlplug: 
     assert set(played["by_agent"]) == {"row", "column"}
 
 
+def test_an_algorithm_of_a_file_takes_part_unchanged() -> None:
+    """The README's example, which knows nothing of agents: each is a row of its batches, and has returns of its own."""
+    run = rlplug_core.train(f"{ROOT}/examples/my_algo.py:MyAlgo", DILEMMA, {**FEW, "total_timesteps": 400}, hooks=False)
+    assert set(run.evaluate(2).by_agent) == {"row", "column"}
+    assert run.summary().steps == 400
+    assert any(record.kind == "metrics" and "rollout/return_mean/row" in record.data for record in records(run.path))
+
+
 def test_the_dilemma_is_solved_as_game_theory_has_it() -> None:
     """Defecting dominates: learners of their own return end where neither gains by another choice."""
     options = {**FEW, "total_timesteps": 12_000, "n_steps": 32, "learning_rate": 3e-3, "eval_every": 12_000}

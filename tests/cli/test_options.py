@@ -11,9 +11,11 @@ from typing import Any, Literal
 import click
 import pytest
 
-from rlplug_cli.parameters import SchemaOption, gathered, variable
+from rlplug_cli.parameters import SchemaOption, gathered, parsed, variable
 from rlplug_core import __version__
 from rlplug_core.config.options import Config, Fraction
+from rlplug_core.config.parse import convert
+from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
 from rlplug_core.plugins.known import KNOWN
@@ -148,3 +150,16 @@ def test_list_shows_which_algorithms_take_some_actions(rlplug: Callable[..., Any
         assert f"--actions {typed}: no algorithm says that it takes these{near}" in done.err
         assert "(some take Box, D" in done.err
     assert "actions    Discrete, MultiDiscrete, MultiBinary, Box, Dict" in rlplug("info", "ppo").out
+
+
+@pytest.mark.parametrize("way", ["typed", "set", "file", "python"])
+def test_as_many_workers_as_are_worth_it_may_be_called_auto(way: str, tmp_path: Path) -> None:
+    """On the command line, in a file and in Python; what is recorded is the number that says so."""
+    options = schema(RunOptions)
+    given = {variable("env_workers"): parsed(next(one for one in options if one.name == "env_workers"), "auto", "ppo")}
+    (tmp_path / "c.toml").write_text('env_workers = "auto"\n')
+    ways = {"typed": (given, (), None), "set": ({}, ("env_workers=auto",), None), "file": ({}, (), tmp_path / "c.toml")}
+    values = gathered(*ways[way], options, "ppo")[0] if way in ways else {"env_workers": "auto"}
+    assert convert(RunOptions, values, "ppo").env_workers == 0
+    with pytest.raises(BadConfig, match="num_envs"):
+        gathered({}, ("num_envs=auto",), None, options, "ppo")

@@ -57,6 +57,14 @@ def test_a_film_has_a_frame_for_every_observation(run: Run, tmp_path: Path) -> N
     assert result.successes == tuple(length > 8 for length in result.lengths)
 
 
+def test_a_film_is_made_inside_the_wrappers_of_evaluations(run: Run, tmp_path: Path) -> None:
+    """Those that are named for it, and those that a run names for its evaluations."""
+    assert run.play(3, video=tmp_path / "short.webp", wrap=["time-limit:steps=3"]).lengths == (3, 3, 3)
+    options = {**OPTIONS, "record_every": 50, "eval_wrap": ["time-limit:steps=2"]}
+    filmed = train("a2c", f"{FILE}:Walker", options, out=tmp_path, name="judged", hooks=False)
+    assert {one.data["length"] for one in records(filmed.path) if one.kind == "film"} == {2}
+
+
 @pytest.mark.parametrize("kind", ["webp", "gif"])
 def test_other_films_last_as_long(run: Run, tmp_path: Path, kind: str) -> None:
     result = run.play(1, video=tmp_path / f"film.{kind}", fps=20)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,20 @@ def test_model_files_are_not_complained_about(
     Gymnasium().make("HalfCheetah-v5", 2)
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
+
+
+#: Steps an environment in a process that has not imported MuJoCo yet.
+STEPS = """
+from rlplug_envs.families.classic import Gymnasium
+env = Gymnasium().make("InvertedPendulum-v5", 1)
+env.reset(0)
+print(env.step(env.spec.action.sample()[None]).count)
+"""
+
+
+def test_what_cannot_draw_still_steps() -> None:
+    """MuJoCo loads what draws as it is imported, and cannot be imported where that fails."""
+    words, environment = [sys.executable, "-W", "ignore", "-c", STEPS], {**os.environ, "MUJOCO_GL": "crayons"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert "rlplug: MuJoCo draws nothing here: MUJOCO_GL=crayons does not work (RuntimeError: " in done.stderr

@@ -8,10 +8,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from rlplug_core.errors import MissingPackage, UnknownEnv
+from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv
 from rlplug_core.plugins import families
+from rlplug_core.plugins.envs import make_env
+from rlplug_core.plugins.shown_envs import make_shown
 from rlplug_core.protocols import Provider
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families import classic, mujoco
@@ -138,6 +141,39 @@ def test_a_missing_package_comes_with_the_line_that_installs_it(
         Gymnasium().make(id, 1)
     assert id.rpartition(":")[2].partition("/")[0] in str(caught.value)
     assert str(caught.value).endswith(line)
+
+
+class Plain(gymnasium.Env[Any, Any]):
+    """Was registered by somebody who draws nothing, and takes what it needs alone."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"]}  # as Gymnasium has it; without, it warns
+
+    def __init__(self, length: int = 3) -> None:
+        if length < 1:
+            raise ValueError("nobody walks so far")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+def test_an_environment_that_takes_no_render_mode_is_one(limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Plain-v0", EnvSpec("Plain-v0", Plain, max_episode_steps=limit))
+    env = make_env("Plain-v0", 2)
+    env.reset(0)
+    assert env.step(np.zeros(2, np.int64)).count == 2
+    with pytest.raises(PluginError, match=r"'Plain-v0' cannot be made: TypeError: .*'render_mode'"):
+        make_shown("Plain-v0", "rgb_array", {})
+
+
+def test_what_an_id_raises_as_it_is_made_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Plain-v0", EnvSpec("Plain-v0", Plain))
+    with pytest.raises(PluginError, match="'Plain-v0' cannot be made: ValueError: nobody walks so far"):
+        make_env("Plain-v0", 1, {"length": 0})
 
 
 class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):

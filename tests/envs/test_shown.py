@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.shown import picture
+from rlplug_envs.shown import Shown, picture
 from rlplug_envs.vector import SerialEnvs
 
 
@@ -22,6 +27,34 @@ def test_floats_up_to_one_are_colors() -> None:
 def test_what_is_no_frame_is_told(drawn: object) -> None:
     with pytest.raises(BadEnv, match=r"Game\.render\(\) gave no frame \[height, width, 3\] of uint8 but"):
         picture(drawn, "Game")
+
+
+class Blind(gymnasium.Env[Any, Any]):
+    """Has no `render`, as an environment that is a few minutes old."""
+
+    observation_space = action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+
+class Asleep(Blind):
+    """Draws only if it was told so when it was made."""
+
+    def render(self) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Blind, "Blind has no frames; give it a method render, which returns [height, width, 3] of uint8"),
+        (Asleep, "let what makes it take the argument render_mode, which is 'rgb_array' where frames are wanted"),
+    ],
+)
+def test_what_is_not_drawn_says_what_to_write(kind: type[Blind], sentence: str) -> None:
+    with pytest.raises(BadEnv, match=re.escape(sentence)):
+        Shown(kind(), lambda opens, render: render()).reset()  # type: ignore[func-returns-value]
 
 
 def test_minatar_can_be_watched() -> None:

@@ -13,7 +13,7 @@ from rlplug_cli.arguments import PREFIXES
 from rlplug_cli.arguments import parsed as free
 from rlplug_core.config.files import from_toml
 from rlplug_core.config.numbers import plain, whole
-from rlplug_core.config.parse import parse, tested
+from rlplug_core.config.parse import meant, parse, tested
 from rlplug_core.config.schedules import written
 from rlplug_core.config.schema import Option, flat
 from rlplug_core.config.synonyms import nearest
@@ -242,7 +242,7 @@ def _check(file: Path | str, option: Option, value: object, owner: str, name: st
         schedule = written(text) if option.type == "float" else None
     except BadConfig as error:
         raise BadConfig(f"{file}: '{name or option.name}': {error}") from error
-    for one in tested(option, schedule) if schedule else (plain(value, option.type),):
+    for one in tested(option, schedule) if schedule else (meant(option.name, plain(value, option.type)),):
         if wanted := _wrong(option, one):
             raise BadConfig(
                 f"{file}: '{name or option.name}': expected {wanted}, got {value!r} ('rlplug info {owner}' shows its "

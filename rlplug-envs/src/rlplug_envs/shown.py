@@ -16,6 +16,8 @@ from rlplug_core.types import Array, GymEnv, GymWrapper
 NUMBER, MOST = (bool, int, float, np.bool_, np.integer, np.floating), 32
 #: Where environments say in `info` whether an episode succeeded.
 SUCCESS = ("is_success", "success")
+#: What is drawn, in messages.
+FRAME = "[height, width, 3] of uint8"
 
 
 class Shown(GymWrapper):
@@ -43,7 +45,12 @@ class Shown(GymWrapper):
         Raises:
             BadEnv: the environment gives nothing of this shape.
         """
-        return picture(self.env.render(), type(self.env.unwrapped).__name__)
+        name = type(self.env.unwrapped).__name__
+        try:
+            drawn = self.env.render()
+        except NotImplementedError as error:  # Gymnasium's own, without a message
+            raise BadEnv(f"{name} has no frames; give it a method render, which returns {FRAME}") from error
+        return picture(drawn, name)
 
 
 def picture(drawn: object, name: str) -> Array:
@@ -52,9 +59,14 @@ def picture(drawn: object, name: str) -> Array:
     Raises:
         BadEnv: it is none.
     """
+    if drawn is None:
+        raise BadEnv(
+            f"{name}.render() gave no frame {FRAME} but None; let what makes it take the argument render_mode, "
+            "which is 'rgb_array' where frames are wanted"
+        )
     frame = np.asarray(drawn[-1] if isinstance(drawn, list) and drawn else drawn)
     if frame.ndim != 3 or frame.shape[2] != 3 or not (frame.dtype == np.uint8 or shares(frame)):
-        raise BadEnv(f"{name}.render() gave no frame [height, width, 3] of uint8 but {frame.dtype} {frame.shape}")
+        raise BadEnv(f"{name}.render() gave no frame {FRAME} but {frame.dtype} {frame.shape}")
     return frame if frame.dtype == np.uint8 else np.rint(frame * 255).astype(np.uint8)
 
 

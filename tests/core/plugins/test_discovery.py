@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import PathDistribution, entry_points
 from pathlib import Path
 
 import pytest
@@ -296,6 +296,32 @@ def test_unreadable_metadata_stops_nobody(site: Path, install: Callable[..., Non
     (info / "entry_points.txt").write_bytes(b"[rlplug.algorithms]\n\xff\xfe = x:y\n")
     (site / "half_removed-1.0.dist-info").mkdir()
     (site / "half_removed-1.0.dist-info" / "entry_points.txt").write_text("[rlplug.hooks]\nx = y\n")
+    plugins.refresh()
+    assert record("good").status == "ok"
+
+
+class Unreadable(PathDistribution):
+    """A distribution as the backport of importlib.metadata finds it: what is not UTF-8 raises."""
+
+    def read_text(self, filename: object) -> str:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, f"in {filename}")
+
+
+class Finder:
+    """One more finder of distributions, which finds nothing else."""
+
+    def find_spec(self, *names: object) -> None:
+        """No module."""
+
+    def find_distributions(self, context: object) -> list[Unreadable]:
+        return [Unreadable(Path("nowhere"))]
+
+
+def test_what_other_finders_cannot_read_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, install: Callable[..., None]
+) -> None:
+    install("rlplug-good", "good")
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
     plugins.refresh()
     assert record("good").status == "ok"
 

@@ -18,6 +18,8 @@ from rlplug_core.errors import BadConfig
 C = TypeVar("C")
 #: Repeated options of which `none` says more than their empty default: evaluations then have not even training's.
 SAYS_NONE = {"eval_wrap"}
+#: Words for a number by which an option chooses for itself.
+MEANT: dict[tuple[str, object], int] = {("env_workers", "auto"): 0}
 
 
 def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
@@ -36,7 +38,7 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
             raise BadConfig(
                 f"{where} has no option '{name}'{nearest(name, options)} ('rlplug info {where}' lists them)"
             )
-        given[name] = plain(value, options[name].type)
+        given[name] = meant(name, plain(value, options[name].type))
         if options[name].optional and isinstance(value, str) and value == "none":  # in TOML, which has no null
             given[name] = None
         elif isinstance(given[name], float) and not isfinite(given[name]):
@@ -95,8 +97,15 @@ def tested(option: Option, one: Written) -> tuple[float, ...]:
     return (start, *(value for value in rest if not (option.open_minimum and value == option.minimum)))
 
 
+def meant(name: str, value: Any) -> Any:
+    """The number that a word stands for, of options that have such words; everything else as it is."""
+    return MEANT.get((name, value), value) if isinstance(value, str) else value
+
+
 def parse(option: Option, text: str) -> Any:
     """A value from the command line or a `--set`: the text in the option's type; a wrong one stays text."""
+    if isinstance(number := meant(option.name, text), int):
+        return number
     if option.optional and text.lower() in ("none", "null"):
         return None
     if option.type == "repeated":

@@ -35,7 +35,7 @@ class RunOptions(Config):
     gpus: Natural = 0  # GPUs of the learner's machine that Ray keeps for it
     learners: Count = 1  # learners of the sync runner, with num_envs environments each; they share every gradient step
     inline: bool = False  # run workers or actors in turn in one process: deterministic, resumes bit for bit
-    env_workers: Natural = 1  # processes that step the environments under sync; 1 is the run's own, 0 chooses
+    env_workers: Natural = 1  # processes that step the environments under sync; 1 is the run's own, auto (0) chooses
     device: str = "cpu"  # device of networks and batches: cpu, cuda, cuda:1
     threads: Count = 1  # torch threads per process; 1 is fastest for small networks
     inference_backend: Literal["auto", "numpy", "torch"] = "auto"  # library that computes actions; numpy for small nets

@@ -243,8 +243,12 @@ class Plan:
 
     def make_eval_env(self, num_envs: int) -> Env:
         """The environment for evaluations inside its wrappers: the same, less those for training alone, or others."""
+        return self.judged(self.eval_source.apart().make(num_envs))
+
+    def judged(self, env: Env) -> Env:
+        """An environment inside the wrappers of evaluations."""
         around = self.wrappings if self.eval_wrappings is None else self.eval_wrappings
-        return wrapped(self.eval_source.apart().make(num_envs), around, training=False)
+        return wrapped(env, around, training=False)
 
     def bare_env(self, num_envs: int) -> Env:
         """The environment without wrappers."""

@@ -10,7 +10,7 @@ from rlplug_core.config.targets import load_target
 from rlplug_core.errors import UnknownEnv, UsageError
 from rlplug_core.plugins import index
 from rlplug_core.plugins.discovery import records
-from rlplug_core.plugins.foreign import made
+from rlplug_core.plugins.foreign import called, made
 from rlplug_core.plugins.known import KNOWN, install_line
 from rlplug_core.plugins.loading import build
 from rlplug_core.plugins.names import DEFAULT, env_parts, provider_in, usable
@@ -39,12 +39,18 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
     if record is None:
         return _elsewhere(env_id, num_envs, arguments)
     try:
-        return built(record, arguments).make(short, num_envs)
+        return _made(record, short, num_envs, arguments)
     except UnknownEnv:
         others = [] if full else _listing(env_id, but=record)
         if not others:
             raise
-        return built(others[0], arguments).make(env_id, num_envs)
+        return _made(others[0], env_id, num_envs, arguments)
+
+
+def _made(record: Record, env_id: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
+    """Let a provider make environments; raises PluginError for what they raise as they are made."""
+    maker = built(record, arguments)
+    return called(lambda: maker.make(env_id, num_envs), env_id)
 
 
 def provider(env_id: str, arguments: Mapping[str, object] | None = None) -> Provider:
@@ -98,7 +104,7 @@ def _elsewhere(env_id: str, num_envs: int, arguments: Mapping[str, object]) -> E
         line = install_line(known[namespace.lower()])
         raise UnknownEnv(f"no environment '{env_id}': '{namespace}/…' comes with: {line}")
     try:
-        return built(usable("envs", DEFAULT), arguments).make(env_id, num_envs)
+        return _made(usable("envs", DEFAULT), env_id, num_envs, arguments)
     except UnknownEnv as error:
         raise UnknownEnv(f"{error}; no plugin has the namespace '{namespace}' (providers: {_names()})") from error
 

@@ -150,7 +150,14 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
     """
     missing = [part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None]
     if missing:
-        raise PluginError(f"'{name}' made no rlplug environment: it has no {', '.join(map(repr, missing))}")
+        what = "None" if env is None else f"a {type(env).__name__}"
+        remedy = "return a gymnasium.Env or a gymnasium.vector.VectorEnv"
+        if not {"reset", "step"} & set(missing):
+            remedy = "derive its class from gymnasium.Env"
+        raise PluginError(
+            f"'{name}' made {what}, which is no environment: {remedy} "
+            f"(one of rlplug's own has {', '.join(map(repr, missing))} too)"
+        )
     agents = len(set(getattr(env.spec, "agents", ()))) or 1  # of many agents in one world each has a row
     found = getattr(env.spec, ROWS, num_envs)
     found = found // agents if found else found

@@ -62,8 +62,8 @@ def contributing() -> Iterator[Installed]:
                 if MARK in points and (found := _parsed(_headers(path), points)):
                     yield found
     for distribution in _elsewhere():
-        points = distribution.read_text("entry_points.txt") or ""
-        found = _parsed(distribution.read_text("METADATA") or "", points) if MARK in points else None
+        points = _told(distribution, "entry_points.txt")
+        found = _parsed(_told(distribution, "METADATA"), points) if MARK in points else None
         if found and found.name not in seen:
             seen.add(found.name)
             yield found
@@ -93,6 +93,13 @@ def _text(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except (OSError, ValueError):  # unreadable or not UTF-8: whoever owns it, it must not stop the others
+        return ""
+
+
+def _told(distribution: Distribution, name: str) -> str:
+    try:
+        return distribution.read_text(name) or ""
+    except (OSError, ValueError):  # as in `_text`: some finders raise where others say nothing
         return ""
 
 

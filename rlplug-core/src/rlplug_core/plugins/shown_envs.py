@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlplug_core.config.targets import load_target
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.envs import names_code, provider
-from rlplug_core.plugins.foreign import made, takes
+from rlplug_core.plugins.foreign import called, made, takes
 from rlplug_core.plugins.names import env_parts
 
 if TYPE_CHECKING:
@@ -39,4 +39,4 @@ def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], giv
     maker = provider(name, arguments)
     if not isinstance(maker, SupportsRender):
         raise UsageError(f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'")
-    return maker.make_shown(env_parts(name)[1], render_mode)
+    return called(lambda: maker.make_shown(env_parts(name)[1], render_mode), name)

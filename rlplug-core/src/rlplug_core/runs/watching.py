@@ -15,7 +15,6 @@ from rlplug_core.films.player import FPS, Reel, play
 from rlplug_core.films.sheet import sheet
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
-from rlplug_core.plugins.wrapping import wrapped
 from rlplug_core.protocols import Env, SupportsShow
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, final_seed, ready
@@ -82,7 +81,7 @@ def shown_env(plan: Plan, render_mode: str) -> Env:
     """One environment inside the plan's wrappers, to be watched."""
     if render_mode == "rgb_array":
         headless()
-    return wrapped(plan.eval_source.apart().make_shown(render_mode), plan.wrappings, training=False)
+    return plan.judged(plan.eval_source.apart().make_shown(render_mode))
 
 
 def headless() -> None:

@@ -281,13 +281,14 @@ def _single(spec: EnvSpec, render_mode: str | None = None) -> GymEnv:
 
 
 def _plain(spec: EnvSpec, render_mode: str | None) -> GymEnv:
-    """One environment as its package makes it."""
+    """One environment as its package makes it; one that cannot be drawn need not know of `render_mode`."""
+    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with mujoco.undisturbed() if str(spec.entry_point).startswith(mujoco.MODULE) else mujoco.fitting(spec):
         if not _limit(spec):
-            return gymnasium.make(spec, render_mode=render_mode, disable_env_checker=True)
+            return gymnasium.make(spec, disable_env_checker=True, **drawn)
         bare = copy.copy(spec)
         bare.order_enforce = False
-        return gymnasium.make(bare, max_episode_steps=-1, render_mode=render_mode, disable_env_checker=True)
+        return gymnasium.make(bare, max_episode_steps=-1, disable_env_checker=True, **drawn)
 
 
 def _vector(spec: EnvSpec, num_envs: int) -> GymVector:

@@ -7,6 +7,7 @@ of Ant and Humanoid also read quantities that lag behind it, derived in the step
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -17,7 +18,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from rlplug_core.config.targets import describe
-from rlplug_core.errors import MissingPackage
+from rlplug_core.errors import MissingPackage, warn
 from rlplug_core.types import Array, State
 
 #: The simulation and what is simulated, as `capture` names types.
@@ -32,6 +33,9 @@ FOLLOWING = "track"
 CAMERAS = {"camera_id", "camera_name", "default_camera_config"}
 #: What brings packages of others in versions that go together: by namespace, or by the package that makes them.
 FITTING = {"dm_control": "rlplug-envs[dm-control]", "gymnasium_robotics": "rlplug-envs[robotics]"}
+#: The variable by which MuJoCo chooses what draws, and its word for nothing.
+GL, OFF = "MUJOCO_GL", "disable"
+NEEDS = "on Debian egl needs the packages libegl1 and libgl1-mesa-dri, osmesa needs libosmesa6"
 
 
 def followed(module: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
@@ -89,6 +93,24 @@ def fingerprint(model: object) -> str:
     return hashlib.sha256(content.tobytes()).hexdigest()
 
 
+def imported() -> Any:
+    """Import MuJoCo; without what draws, where that cannot be loaded: it is loaded whether it shall draw or not.
+
+    Raises:
+        ModuleNotFoundError: MuJoCo is not installed.
+    """
+    try:
+        import mujoco
+    except (AttributeError, OSError, RuntimeError) as error:
+        chosen = os.environ.get(GL, "")
+        if chosen in ("", OFF):
+            raise
+        warn(f"MuJoCo draws nothing here: {GL}={chosen} does not work ({describe(error)}); {NEEDS}")
+        os.environ[GL] = OFF
+        import mujoco
+    return mujoco
+
+
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Leave out what MuJoCo has to say about Gymnasium's model files, which are not the user's to change.
@@ -98,14 +120,14 @@ def undisturbed() -> Iterator[None]:
     Raises:
         ModuleNotFoundError: MuJoCo is not installed.
     """
-    import mujoco
+    mujoco = imported()
 
-    def warn(text: str) -> None:
+    def tell(text: str) -> None:
         if "deprecated" not in text:
             gymnasium.logger.warn(text)
 
     before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(warn)
+    mujoco.set_mju_user_warning(tell)
     try:
         yield
     finally:
