@@ -30,8 +30,8 @@ CORE, ALGOS = Path(rlplug_core.__file__).parent, Path(rlplug_algos.__file__).par
 #: The most files and functions of rlplug, environments left out, that run between the loop and changed weights: by
 #: rules, and by autograd alone. `bench/reading_path.py` shows them for more algorithms, docs/design.md quotes it.
 LIMITS = {
-    ("plain", "rules"): (23, 124), ("plain", "autograd"): (17, 66),
-    ("normalized and scheduled", "rules"): (26, 142), ("normalized and scheduled", "autograd"): (20, 86),
+    ("plain", "rules"): (23, 112), ("plain", "autograd"): (17, 67),
+    ("normalized and scheduled", "rules"): (26, 132), ("normalized and scheduled", "autograd"): (20, 86),
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Samples,
         Transitions,
         check_standardize,
+        clipped_surrogate,
         standard_normal,
         standardize,
         to_tensors,
@@ -131,7 +132,8 @@ _MODULES = {
     "acting.recurrent": "MemoryAgent MemoryGreedy check_no_units check_whole_sequences recurrent_values sequences",
     "algorithm": "Algorithm Context pure",
     "batches": (
-        "Batch Rollout Samples Transitions check_standardize standard_normal standardize to_tensors value_error"
+        "Batch Rollout Samples Transitions check_standardize clipped_surrogate standard_normal standardize to_tensors "
+        "value_error"
     ),
     "buffers.episodes": "EpisodeBuffer",
     "buffers.make": "PriorityOptions RolloutReplay replay_buffer",
@@ -201,7 +203,7 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion", "UsageError",
     "WORTH_RULES", "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection",
     "check_exploration", "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
-    "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward",
+    "clipped_surrogate", "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward",
     "fast_noisy", "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host",
     "integer", "linear", "load", "log", "log_probs", "masked", "next_distribution", "observation_norm",
     "of_action", "open_run", "piecewise", "pure", "quantile_huber", "recurrent_values", "regression",

@@ -270,6 +270,23 @@ def check_standardize(on: bool, samples: int) -> None:
         )
 
 
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
+    """Compute min(r A, clip(r, 1 - ε, 1 + ε) A), what PPO maximizes (Schulman et al., 2017, arXiv:1707.06347, eq. 7).
+
+    Args:
+        ratio: [B] probabilities of the actions now over those when they were chosen, as a tensor, or as a node.
+        advantage: [B] as a tensor, or as an array beside a node.
+        clip_range: ε.
+
+    Returns:
+        Terms [B], with a gradient in `ratio`.
+    """
+    low, high = 1 - clip_range, 1 + clip_range
+    if not isinstance(ratio, Tensor):
+        return ratio.clipped_product(advantage, low, high)
+    return (ratio * advantage).minimum(ratio.clamp(low, high) * advantage)
+
+
 def value_error(
     value: Tensor, target: Tensor, before: Tensor, clip: float | None, unit: Tensor | float = 1.0
 ) -> Tensor:  # fmt: skip

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from rlplug_core.batches import clipped_surrogate
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.by_rules import ByRules, NoRule, rules_of
 from rlplug_core.nets.encoders import encoder
@@ -145,6 +146,8 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "exp": lambda a, b, c, w: ((a - c).exp() - 1 - (c - a)).dot(w),
     "square": lambda a, b, c, w: ((b - c).square() + (-b).abs()).dot(w),
     "clipped": lambda a, b, c, w: -(a * c).minimum(a.clamp(-0.2, 0.4) * c).dot(w),
+    "surrogate": lambda a, b, c, w: clipped_surrogate(b, c - 3, 0.7).dot(w),
+    "nothing of one": lambda a, b, c, w: (a + c - 0.0 * b.exp()).dot(w),
     "larger": lambda a, b, c, w: (b - c).square().maximum(((b - a).clamp(-0.1, 0.1) + c).square()).dot(w),
 }
 
@@ -165,6 +168,18 @@ def test_losses_of_nodes_have_autograds_slopes(loss: str, rows: int, seed: int) 
     assert result.item() == pytest.approx(expected.item())
     for one, other in zip(found, slopes, strict=True):
         np.testing.assert_allclose(one, other.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("advantage", [1.5, -1.5, 0.0])
+def test_a_surrogate_is_cut_at_its_bounds_as_by_autograd(advantage: float) -> None:
+    ratio = torch.tensor([0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 9.0], dtype=torch.float64, requires_grad=True)
+    advantages, found = torch.full((7,), advantage, dtype=torch.float64), [np.zeros(7)]
+    terms = clipped_surrogate(ratio, advantages, 0.25)
+    (expected,) = torch.autograd.grad(terms.sum(), ratio)
+    node: Any = clipped_surrogate(Node(ratio.detach().numpy(), (), noting(found, 0)), advantages.numpy(), 0.25)  # type: ignore[arg-type]
+    node.dot(np.ones(7)).backward({})
+    np.testing.assert_array_equal(node.value, terms.detach().numpy())
+    np.testing.assert_array_equal(found[0], expected.numpy())
 
 
 @settings(max_examples=20, deadline=None)

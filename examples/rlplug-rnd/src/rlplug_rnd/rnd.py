@@ -114,10 +114,9 @@ class RND(rl.Algorithm[rl.Rollout]):
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         ratio = (log_prob - batch.extras["log_prob"]).exp()
-        clipped = ratio.clamp(1 - now.clip_range, 1 + now.clip_range)
         advantage = rl.standardize(batch.advantage, batch.weight)
         terms = {
-            "loss/policy": -(ratio * advantage).minimum(clipped * advantage) - now.ent_coef * entropy,
+            "loss/policy": -rl.clipped_surrogate(ratio, advantage, now.clip_range) - now.ent_coef * entropy,
             "loss/value": (value - batch.target).square(),
             "loss/novelty_value": (self.novelty_critic(batch.obs) - batch.extras["novelty"]).square(),
             "loss/predictor": self.errors(batch.obs),

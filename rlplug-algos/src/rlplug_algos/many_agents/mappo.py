@@ -95,8 +95,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio, unit = log_ratio.exp(), self.critic.unit
         advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
-        clipped = ratio.clamp(1 - now.clip_range, 1 + now.clip_range)
-        policy_loss = -(ratio * advantage).minimum(clipped * advantage)
+        policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
         value_loss = rl.value_error(value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit)
         loss = batch.mean(policy_loss + now.vf_coef / unit**2 * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy,

@@ -106,8 +106,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
         log_ratio = log_prob - batch.extras["log_prob"]
         ratio = log_ratio.exp()
         advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage
-        clipped = ratio.clamp(1 - now.clip_range, 1 + now.clip_range)
-        policy_loss = -(ratio * advantage).minimum(clipped * advantage)
+        policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
         value_loss = (value - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy,

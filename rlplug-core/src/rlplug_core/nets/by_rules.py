@@ -99,10 +99,11 @@ class ByRules:
 
     Args:
         modules: first to last.
+        single: whether the one output [B, 1] is given as [B].
     """
 
-    def __init__(self, *modules: nn.Module) -> None:
-        self.modules = modules
+    def __init__(self, *modules: nn.Module, single: bool = False) -> None:
+        self.modules, self.single = modules, single
         self.tape: Tape | None = None
         self.missing = ""
         self.places: list[int] = []
@@ -113,20 +114,22 @@ class ByRules:
         tape = self.tape
         assert tape is not None
         array = values.value if isinstance(values, Node) else values
+        single = self.single
         if not torch.is_grad_enabled():
-            return tape.forward(array)
+            outputs = tape.forward(array)
+            return outputs[:, 0] if single else outputs
         outputs, kept = tape.up(array)
         sources = (values,) if isinstance(values, Node) else ()
 
         def back(slopes: Array, into: Into) -> list[Array]:
             gradients, way = self._way(into, bool(sources))
-            passed, found = tape.along(way, slopes, kept, bool(sources))
+            passed, found = tape.along(way, slopes[:, None] if single else slopes, kept, bool(sources))
             for gradient, own in zip(gradients, found, strict=True):
                 if gradient is not None:
                     gradient += own
             return [] if passed is None else [passed]
 
-        return Node(outputs, sources, back)
+        return Node(outputs[:, 0] if single else outputs, sources, back)
 
     def _way(self, into: Into, inputs: bool) -> Way:
         """Return where each parameter's slopes are added up, or None, and the way down; looked up once."""
@@ -179,10 +182,10 @@ class ByRules:
 
     def __getstate__(self) -> dict[str, object]:
         """A copy makes a tape of its own."""
-        return {"modules": self.modules}
+        return {"modules": self.modules, "single": self.single}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.modules, self.tape, self.missing = state["modules"], None, ""
+        self.modules, self.single, self.tape, self.missing = state["modules"], state["single"], None, ""
         self.places, self.ways = [], {}
 
 

@@ -83,7 +83,8 @@ class Node:
             product = _same(one * two, self, other)
             return Node(product, (self, other), lambda slopes, into: (slopes * two, slopes * one))
         factor = _known(other)
-        return self._one(_same(self.value * factor, self), factor)
+        product = _same(self.value * factor, self)
+        return Node(product, (), _nowhere) if factor.__class__ is float and factor == 0 else self._one(product, factor)
 
     def __truediv__(self, other: Array | float) -> Node:
         divisor = _known(other)
@@ -105,6 +106,12 @@ class Node:
         """Within bounds, which themselves count as inside."""
         value = np.minimum(np.maximum(self.value, low), high)
         return self._one(value, value == self.value)
+
+    def clipped_product(self, factor: Array, low: float, high: float) -> Node:
+        """The smaller of this times a factor [B], and of this within bounds times it; bounds count as inside."""
+        full = self.value * factor
+        cut = np.minimum(np.maximum(self.value, low), high) * factor
+        return self._one(np.minimum(full, cut), factor * (full <= cut))
 
     def minimum(self, other: Node) -> Node:
         """The smaller one; of equal ones each has half of the slope."""
@@ -211,6 +218,11 @@ def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 def row_numbers(count: int) -> Array:
     """Return the numbers [count] from 0 on; the same array at every call, not to be changed."""
     return np.arange(count)
+
+
+def _nowhere(slopes: Array, into: Into) -> tuple[()]:
+    """Take slopes to no source: the back of what is 0 whatever its sources are."""
+    return ()
 
 
 def _first(difference: Array) -> Array:

@@ -177,7 +177,7 @@ class Critic(Valued):
         super().__init__()
         self.encoder, features = trunk or encoder(spec.obs, net, norm)
         self.output = value_layer(features, popart, net)
-        self.by_rules = ByRules(self.encoder, self.output)
+        self.by_rules = ByRules(self.encoder, self.output, single=True)
 
     def forward(self, obs: Obs) -> Tensor:
         """Compute V(s); by rules where `obs` is an array.
@@ -189,7 +189,7 @@ class Critic(Valued):
             Values [B].
         """
         if isinstance(obs, np.ndarray):
-            values: Tensor = self.by_rules(obs).squeeze(-1)
+            values: Tensor = self.by_rules(obs)
             return values
         return self.on(self.encoder(obs))
 

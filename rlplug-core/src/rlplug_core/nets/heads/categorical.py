@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlplug_core.nets.heads import by_rules
 from rlplug_core.nets.heads.masks import ILLEGAL
-from rlplug_core.nets.node import Node
+from rlplug_core.nets.node import Node, ones, row_numbers
 from rlplug_core.types import Array
 
 #: The logit of a choice that a place does not have: below that of an illegal one, and finite like it.
@@ -36,9 +36,9 @@ class Categorical:
         return action
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
-        shifted = outputs - outputs.max(-1, keepdims=True)
-        chosen = shifted[np.arange(len(action)), action]
-        log_prob: Array = chosen - np.log(np.exp(shifted).sum(-1))
+        shifted = outputs - np.maximum.reduce(outputs.T)[:, None]
+        chosen = shifted[row_numbers(len(action)), action]
+        log_prob: Array = chosen - np.log(np.exp(shifted).dot(ones(self.size, outputs.dtype)))
         return log_prob
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:

@@ -1,0 +1,94 @@
+"""A minibatch of PPO by hand in numpy: what is left of `floor.py`'s when nothing is general.
+
+Two networks of two layers of 64 with tanh, discrete actions, in one function without a layer, a node or a metric; every
+array is made once. Whoever writes rules for any network stays above it.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import torch
+
+from rlplug_core.types import Array
+
+
+class Layers:
+    """Two hidden layers and an output on views of flat parameters and of their gradient, with arrays for one batch."""
+
+    def __init__(self, flat: Array, gradient: Array, batch: int, inputs: int, outputs: int) -> None:
+        shapes = [(64, inputs), (64,), (64, 64), (64,), (outputs, 64), (outputs,)]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+        views = ([part.reshape(shape) for part, shape in zip(np.split(of, ends), shapes, strict=True)]
+                 for of in (flat, gradient))  # fmt: skip
+        (self.w1, self.b1, self.w2, self.b2, self.w3, self.b3), self.slopes = views
+        self.one, self.two, self.d, self.slope = (np.empty((batch, 64), np.float32) for _ in range(4))
+        self.out, self.ones = np.empty((batch, outputs), np.float32), np.ones(batch, np.float32)
+
+    def up(self, obs: Array) -> Array:
+        for weight, bias, values, into in ((self.w1, self.b1, obs, self.one), (self.w2, self.b2, self.one, self.two)):
+            np.dot(values, weight.T, out=into)
+            np.add(into, bias, out=into)
+            np.tanh(into, out=into)
+        np.dot(self.two, self.w3.T, out=self.out)
+        self.out += self.b3
+        return self.out
+
+    def down(self, obs: Array, d: Array) -> None:
+        g1, h1, g2, h2, g3, h3 = self.slopes
+        np.dot(d.T, self.two, out=g3)
+        np.dot(self.ones, d, out=h3)
+        np.dot(d, self.w3, out=self.d)
+        for weight, bias, values, below, then in ((g2, h2, self.two, self.one, self.w2), (g1, h1, self.one, obs, None)):
+            np.multiply(values, values, out=self.slope)
+            np.subtract(1, self.slope, out=self.slope)
+            np.multiply(self.d, self.slope, out=self.d)
+            np.dot(self.d.T, below, out=weight)
+            np.dot(self.ones, self.d, out=bias)
+            if then is not None:
+                np.dot(self.d, then, out=self.slope)
+                self.d, self.slope = self.slope, self.d
+
+
+class Minibatch:
+    """Forward, the clipped surrogate and the squared error, backward, the clip of the gradient, torch's fused Adam."""
+
+    def __init__(self, obs: Array, action: Array, advantage: Array, target: Array, old: Array, actions: int) -> None:
+        batch, inputs = obs.shape
+        sizes = [64 * inputs + 64 + 64 * 64 + 64 + 64 * n + n for n in (actions, 1)]
+        self.tensors = [torch.randn(sum(sizes)) * 0.1, *(torch.zeros(sum(sizes)) for _ in range(3))]
+        self.steps, (flat, self.gradient) = torch.zeros(()), (one.numpy() for one in self.tensors[:2])
+        parts = zip(np.split(flat, sizes[:1]), np.split(self.gradient, sizes[:1]), (actions, 1), strict=True)
+        self.policy, self.critic = (Layers(*part, batch=batch, inputs=inputs, outputs=n) for *part, n in parts)
+        self.given = obs, action, advantage, target, old
+        self.rows, self.each, self.share = np.arange(batch), np.ones(actions, np.float32), np.float32(1 / batch)
+
+    def __call__(self) -> None:
+        obs, action, advantage, target, old = self.given
+        advantage = advantage - advantage.dot(self.policy.ones) * self.share
+        advantage /= sqrt(advantage.dot(advantage) / (len(obs) - 1)) + 1e-8
+        logits, value = self.policy.up(obs), self.critic.up(obs)[:, 0]
+        shifted = logits - np.maximum.reduce(np.ascontiguousarray(logits.T))[:, None]
+        shares = np.exp(shifted)
+        total = shares.dot(self.each)
+        shares /= total[:, None]
+        ratio = np.exp(shifted[self.rows, action] - np.log(total) - old)
+        full = ratio * advantage
+        cut = np.minimum(np.maximum(ratio, 0.8), 1.2) * advantage
+        by_log_prob = full * (full <= cut) * self.share
+        shares *= by_log_prob[:, None]
+        shares[self.rows, action] -= by_log_prob
+        self.policy.down(obs, shares)
+        self.critic.down(obs, ((value - target) * self.share)[:, None])
+        self._step()
+
+    def _step(self) -> None:
+        norm = sqrt(self.gradient.dot(self.gradient))
+        if norm > 0.5:
+            self.gradient *= 0.5 / norm
+        self.steps += 1
+        torch._fused_adam_(
+            *([one] for one in self.tensors), [], [self.steps], amsgrad=False, beta1=0.9, beta2=0.999, lr=3e-4,
+            weight_decay=0.0, eps=1e-5, maximize=False,
+        )  # fmt: skip
