@@ -165,13 +165,14 @@ class Algorithm(nn.Module, Generic[B]):
         Args:
             most: multiplications in one product, samples times weights, up to which rules are worth it.
         """
-        reason = self._no_rules(batch, most) or next(filter(None, map(why_not, networks)), "")
+        large = "products are so large that rules gain nothing" if len(batch.weight) * self.largest > most else ""
+        reason = self._no_rules(batch) or large or next(filter(None, map(why_not, networks)), "")
         told = f"autograd: {reason}" if reason else "rules" if small_in_numpy() else SLOW
         if told != self.gradients:  # a module takes its time to set anything
             self.gradients = told
         return batch if reason else batch.in_numpy()
 
-    def _no_rules(self, batch: Samples | Transitions, most: float) -> str:
+    def _no_rules(self, batch: Samples | Transitions) -> str:
         """Return what keeps losses of any network from going by rules, or nothing."""
         if self.context.compile:
             return "losses are compiled"
@@ -179,9 +180,7 @@ class Algorithm(nn.Module, Generic[B]):
             return f"the device is {self.device}"
         obs = batch.obs
         plain = isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32
-        if not plain:
-            return "observations are not vectors of float32"
-        return "products are so large that rules gain nothing" if len(obs) * self.largest > most else ""
+        return "" if plain else "observations are not vectors of float32"
 
     def schedule(self, name: str, anneal: bool = False) -> Schedule:
         """Return the option `name` (dotted if nested) as a function of progress.
