@@ -39,7 +39,7 @@ RAINBOW = {**NOISY, "gradient_steps": 8, "target_update_interval": 32, "n_atoms"
 #: With replay it falls after 10 steps when the loss has the wrong sign; for dqn and noisy-dqn also when the target
 #: stands still, and for noisy-dqn when it acts without its noise.
 CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
-    "a2c": (300, 40_000, {}), "a3c": (200, 40_000, INLINE), "ppo": (300, 16_000, {}), "trpo": (300, 20_000, {}),
+    "a2c": (300, 40_000, {}), "a3c": (200, 40_000, INLINE), "ppo": (300, 40_000, {}), "trpo": (300, 20_000, {}),
     "impala": (200, 40_000, ACTORS), "appo": (120, 60_000, ACTORS),
     "acktr": (300, 24_000, {}), "acer": (250, 16_000, {}), "vpg": (300, 40_000, {}), "vac": (100, 60_000, {}),
     "vqn": (300, 60_000, {"num_envs": 32, "learning_rate": 3e-3, "gamma": 0.99}), "vsarsa": (250, 60_000, {}),
