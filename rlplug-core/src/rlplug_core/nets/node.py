@@ -200,24 +200,29 @@ def stacked(parts: Sequence[Node | Array]) -> Node | Array:
 def ones(count: int, dtype: np.dtype[Any]) -> Array:
     """Return an array [count] of ones, whose product with another sums it.
 
-    The same at every call, not to be changed.
+    The same at every call, so it cannot be written to.
     """
-    return np.ones(count, dtype)
+    return _kept(np.ones(count, dtype))
 
 
 @lru_cache(maxsize=16)
 def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of zeros: beside it `np.maximum` takes a third of the time that it takes beside a number.
 
-    The same at every call, not to be changed.
+    The same at every call, so it cannot be written to.
     """
-    return np.zeros(shape, dtype)
+    return _kept(np.zeros(shape, dtype))
 
 
 @lru_cache(maxsize=16)
 def row_numbers(count: int) -> Array:
-    """Return the numbers [count] from 0 on; the same array at every call, not to be changed."""
-    return np.arange(count)
+    """Return the numbers [count] from 0 on; the same array at every call, so it cannot be written to."""
+    return _kept(np.arange(count))
+
+
+def _kept(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
 
 
 def _nowhere(slopes: Array, into: Into) -> tuple[()]:
