@@ -63,6 +63,15 @@ def given(space: spaces.Space[Any], *actions: list[float]) -> list[Any]:
     return [row.taken[0] for row in env.envs]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("dtype", "kind"), [(np.int64, np.int64), (np.int32, int), (np.uint8, int)])
+def test_one_choice_comes_as_the_space_draws_it_or_as_a_plain_number_that_it_takes(dtype: Any, kind: type) -> None:
+    env = SerialEnvs(lambda: Car(spaces.Discrete(3, dtype=dtype)), 2, inexact="")
+    env.reset(0)
+    env.step(np.array([2, 0]))  # the environment refuses what its space does not contain
+    taken = [row.taken[0] for row in env.envs]  # type: ignore[attr-defined]
+    assert (taken, [type(one) for one in taken]) == ([2, 0], [kind, kind])
+
+
 def test_a_dictionary_gets_its_parts_scaled_and_shifted() -> None:
     one, other = given(DICT, [0, 0.5, 0], [2, -9, 9])
     assert one["gear"] == -1
