@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import by_libraries
 import gymnasium
 import gymnasium.spaces as spaces
 import numpy as np
@@ -44,8 +45,9 @@ FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
 ROUNDS = 60
 NOTE = """The least of 60 turns on one thread. The floor is one minibatch in C by a compiler, without a library of
 products: networks of 64 units are near it, those of 256 units are faster than it. By hand is the same minibatch in
-numpy, written for its two networks alone (`by_hand.py`): rules for any network stay above it.
-The bar for PPO's minibatch is 1.8."""
+numpy, written for its two networks alone (`by_hand.py`): rules for any network stay above it. By libraries are the
+update's products and Adam alone, each product by the fastest of three libraries (`by_libraries.py`): the floor of
+networks of 256 units. The bar for PPO's minibatch is 1.8."""
 #: What is measured in turn, by name.
 Calls: TypeAlias = dict[str, Callable[[], object]]
 
@@ -225,6 +227,8 @@ def sac() -> Calls:
 
 
 CASES = {"PPO, a minibatch": ppo, "DQN, an update": dqn, "SAC, an update": sac}
+#: Microseconds of an update by libraries alone, of those whose networks are large enough to be faster so.
+LIBRARIES = {"dqn": by_libraries.dqn, "sac": by_libraries.sac}
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,7 @@ class Whole:
     updates: float
     make: Callable[[], Callable[[], object]]
     processes: int = 1
+    libraries: Callable[[], float] | None = None
 
 
 WHOLE = {
@@ -242,13 +247,14 @@ WHOLE = {
     "a3c": Whole("CartPole-v1", 1 / 20, lambda: Rollout(20).floor, processes=2),
     "ppo": Whole("CartPole-v1", 20 / 256, lambda: Rollout(256).floor),
     "ppo-halfcheetah": Whole("HalfCheetah-v5", 10 / 64, lambda: Rollout(64, 17, 6).floor),
-    "dqn": Whole("CartPole-v1", 128 / 256, lambda: dqn()["floor"]),
-    "sac": Whole("HalfCheetah-v5", 1.0, lambda: sac()["floor"]),
+    "dqn": Whole("CartPole-v1", 128 / 256, lambda: dqn()["floor"], libraries=by_libraries.dqn),
+    "sac": Whole("HalfCheetah-v5", 1.0, lambda: sac()["floor"], libraries=by_libraries.sac),
 }
 WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium registers it and nothing around it, and
-the updates' in C that fall on it; acting, storing, targets and statistics are for nothing. Losses are those for
-discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was measured
-on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the peer's."""
+the updates' in C or by libraries that fall on it; acting, storing, targets and statistics are for nothing. Losses are
+those for discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was
+measured on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the
+peer's."""
 
 
 def stepping(id: str) -> Callable[[], object]:
@@ -271,7 +277,8 @@ def wholes() -> str:
     kept, rows = json.loads(ROWS.read_text(encoding="utf-8"))["peers"], []
     for name, pair in WHOLE.items():
         found = least({"env": stepping(pair.env), "update": pair.make()})
-        micros = found["env"] / 100, found["update"] * pair.updates
+        update = found["update"] if pair.libraries is None else min(found["update"], pair.libraries())
+        micros = found["env"] / 100, update * pair.updates
         floor, row = pair.processes * 1e6 / sum(micros), kept.get(name, {"machine": ""})
         beside = ["-"] * 4
         if row["machine"] == machine():
@@ -308,9 +315,13 @@ def main() -> None:
     for name, make in CASES.items():
         if given.only in (None, make.__name__):
             found = least(make())
-            beside = (f"{found[side]:,.0f}" if side in found else "-" for side in ("rlplug", "by hand", "floor"))
-            rows.append([name, *beside, f"{found['rlplug'] / found['floor']:.2f}"])
-    header = ["update", "rlplug, µs", "by hand in numpy, µs", "floor in C, µs", "rlplug / floor"]
+            if make.__name__ in LIBRARIES:
+                found["by libraries"] = LIBRARIES[make.__name__]()
+            sides = ("rlplug", "by hand", "by libraries", "floor")
+            beside = (f"{found[side]:,.0f}" if side in found else "-" for side in sides)
+            lowest = min(found["floor"], found.get("by libraries", np.inf))
+            rows.append([name, *beside, f"{found['rlplug'] / lowest:.2f}"])
+    header = ["update", "rlplug, µs", "by hand in numpy, µs", "by libraries, µs", "floor in C, µs", "rlplug / lowest"]
     text = table(header, rows) + f"\n\n{NOTE}"
     text += "" if given.only else f"\n\n{wholes()}\n\n{WHOLES}"
     print(text)
