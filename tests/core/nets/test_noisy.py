@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.noisy import FEW, NoisyLinear
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Spec
 
@@ -28,15 +28,19 @@ def scattered(layer: NoisyLinear) -> NoisyLinear:
     return layer
 
 
-def test_factorized_noise_number_by_number() -> None:
+@pytest.mark.parametrize("learning", [True, False])
+@pytest.mark.parametrize("rows", [1, FEW, FEW + 1])
+def test_factorized_noise_number_by_number(rows: int, learning: bool) -> None:
     """Equations 10 and 11: f(x) = sgn(x) sqrt(|x|) of one number for each input and output."""
     torch.manual_seed(0)
     layer = scattered(NoisyLinear(3, 2, "factorized"))
     normal = np.random.default_rng(5).standard_normal(5, dtype=np.float32)
     f = [math.copysign(math.sqrt(abs(x)), x) for x in normal.tolist()]
-    x = torch.randn(4, 3)
-    got = layer(x, torch.from_numpy(layer.draw(np.random.default_rng(5))))
-    for row in range(4):
+    x = torch.randn(rows, 3)
+    with torch.set_grad_enabled(learning):
+        got = layer(x, torch.from_numpy(layer.draw(np.random.default_rng(5))))
+    assert got.requires_grad == learning
+    for row in range(rows):
         for j in range(2):
             wanted = layer.bias[j] + layer.bias_sigma[j] * f[3 + j]
             for i in range(3):
