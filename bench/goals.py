@@ -39,7 +39,7 @@ BRICKS: dict[str, dict[str, Any]] = {
 #: The games of the table `minatar`, and how long each algorithm learns them; DQN and Rainbow as in `BRICKS`.
 MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 PLAYED: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 30))
-MINATAR_STEPS = {"ppo": 500_000, "dqn": 200_000, "rainbow": 200_000}
+MINATAR_STEPS = {"ppo": 500_000, "dqn": 200_000, "rainbow": 100_000}
 MINATAR_OPTIONS: dict[str, dict[str, Any]] = {
     "ppo": {},
     "dqn": {**BRICKS["dqn"], "train_freq": 4, "exploration_fraction": 0.2},
