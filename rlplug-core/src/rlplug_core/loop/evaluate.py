@@ -14,7 +14,7 @@ from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
 
 #: Steps after which an episode that does not end is counted as it stands: Atari's thirty minutes at four frames a step.
-#: Where no time limit is known it is no longer than the whole run, but for a run shorter than the other number.
+#: Where no time limit is near it is no longer than the whole run, but for a run shorter than the other number.
 LONGEST, SHORT_RUN = 27_000, 1_000
 
 

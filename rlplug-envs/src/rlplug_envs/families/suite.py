@@ -7,17 +7,16 @@ from typing import Any
 
 from rlplug_core.types import GymEnv
 
-#: Where Shimmy's environments are defined.
-MODULE = "shimmy"
+#: Where Shimmy's environments are defined, and those of DeepMind's packages.
+MODULE, SHIM = "shimmy", "shimmy.dm_control_compatibility"
 
 
 def limit(env: GymEnv) -> int:
     """The steps after which a task of the suite truncates itself; 0 for those of a composer, which count seconds."""
-    from dm_control.rl import control
-    from shimmy import DmControlCompatibilityV0
-
     shim: Any = env.unwrapped
-    if not isinstance(shim, DmControlCompatibilityV0) or not isinstance(shim._env, control.Environment):
+    if type(shim).__module__ != SHIM:  # others come without dm_control
         return 0
-    steps: float = shim._env._step_limit
+    from dm_control.rl import control
+
+    steps: float = shim._env._step_limit if isinstance(shim._env, control.Environment) else inf
     return ceil(steps) if steps < inf else 0
