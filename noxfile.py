@@ -178,6 +178,17 @@ def envpool(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
+def families(session: nox.Session) -> None:
+    """Test the families of environments whose packages no other session has, and run the commands of their pages."""
+    envs = "rlplug-envs[crafter,dm-control,pybullet,robotics]"
+    install(session, (*PACKAGES[:2], envs, PACKAGES[3]), "highway-env", *PYTEST)
+    files = ("envs/test_families.py", "envs/test_limits.py", "envs/test_killed.py", "cli/test_third_party.py")
+    with timed(session, checks):
+        session.run("pytest", *(f"tests/{file}" for file in files), *PARALLEL, *session.posargs)
+        session.run("pytest", "tests/cli/test_docs.py", "-k", "pybullet or dm-control or robotics or highway")
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
 def fuzz(session: nox.Session) -> None:
     """Type 2,000 random argument lists: each gets a result or one sentence (minutes)."""
     install(session, PACKAGES, *PYTEST)

@@ -50,8 +50,14 @@ LONG_PAGES = {"walk-through", "tune", "mlflow", "atari", "compare", "environment
 #: Set where they are to be run too.
 ALL_PAGES = "RLPLUG_ALL_PAGES"
 
-#: Pages whose commands need a package that is large; a session of its own has it.
-NEEDS = {"envpool": "envpool"}
+#: Pages whose commands need packages that are large or not rlplug's: the session that has them, and their modules.
+NEEDS = {
+    "envpool": ("envpool", ["envpool"]),
+    "pybullet": ("families", ["pybullet_envs_gymnasium"]),
+    "dm-control": ("families", ["shimmy", "dm_control"]),
+    "robotics": ("families", ["gymnasium_robotics"]),
+    "highway": ("families", ["highway_env", "crafter"]),
+}
 #: The section of the README whose plugins are installed and run in `tests/ecosystem`, where an environment is to spare.
 PLUGINS = "## As a plugin"
 #: Commands that are not run here, and why.
@@ -235,8 +241,9 @@ def test_what_a_page_shows_runs(page: Path, warm: Path, with_store: str, monkeyp
     """What the README shows runs as its reader types it; the commands of the other pages in forks of one process."""
     if page.stem in LONG_PAGES and ALL_PAGES not in os.environ:
         pytest.skip("`nox -s pages` has the time for it")
-    if find_spec(NEEDS.get(page.stem, "pytest")) is None:
-        pytest.skip(f"`nox -s {page.stem}` has the package {NEEDS[page.stem]}")
+    session, modules = NEEDS.get(page.stem, ("", []))
+    if missing := [module for module in modules if find_spec(module) is None]:
+        pytest.skip(f"`nox -s {session}` has {', '.join(missing)}")
     if page.stem != "README":
         monkeypatch.setenv(WARM, str(warm))
     if page.stem not in MIRRORED:

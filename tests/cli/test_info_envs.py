@@ -15,7 +15,7 @@ from PIL import Image
 from rlplug_cli.render.environment import described, text
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.clock import Clock
-from rlplug_core.plugins.families import Family, families, family_of
+from rlplug_core.plugins.families import Family, families, family_of, time_limit
 from rlplug_core.seeds import Seeds
 from tests.cli.conftest import Done
 
@@ -124,6 +124,15 @@ def test_what_is_no_environment_is_still_what_it_was(rlplug: Callable[..., Done]
     assert "frame-stack" in rlplug("info", "frame-stack").out
     assert "unknown environment" in rlplug("info", "CartPol-v1").err
     assert "no algorithm 'nothing'" in rlplug("info", "nothing").err
+
+
+def test_a_time_limit_in_words(rlplug: Callable[..., Done]) -> None:
+    assert time_limit("MiniGrid-Empty-8x8-v0", 1_256) == "at most 1,256 steps"
+    assert time_limit("BabyAI-GoToObj-v0", 0) == "each episode has its own, by its mission"
+    assert time_limit("Nothing-v0", 0) == time_limit("Taxi-v4", 0) == "no time limit known"
+    pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
+    assert "at most 256 steps" in rlplug("info", "MiniGrid-Empty-8x8-v0").out
+    assert "its own, by its mission" in rlplug("info", "BabyAI-GoToObj-v0").out
 
 
 def test_a_random_agent_draws_everything_that_is_allowed_and_nothing_else() -> None:

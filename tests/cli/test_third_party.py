@@ -1,8 +1,7 @@
 """Environments that nobody here wrote, from their id to a learning curve without a line of glue.
 
-Packages that are not installed are skipped, and so is what does not run with this version of MuJoCo. All of them:
-
-    python -m pip install highway-env 'rlplug-envs[crafter,dm-control,robotics]'
+Packages that are not installed are skipped, and so is what does not run with this version of MuJoCo. `nox -s families`
+has all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ENVS = [
     ("highway_env", "dqn", "highway-fast-v0", SHORTER),
     ("highway_env", "sac", "parking-v0", ("--env.config.duration", "5")),
     ("dm_control", "sac", "dm_control/cartpole-balance-v0", ("--wrap", "time-limit:steps=50")),
-    ("gymnasium_robotics", "sac", "FetchReach-v4", ()),
+    ("gymnasium_robotics", "sac", "FetchSlide-v4", ()),
     ("gymnasium_robotics", "sac", "FetchReachDense-v4", ("--her", "4")),
     ("gymnasium_robotics", "ppo", "PointMaze_UMaze-v3", ("--env.max_episode_steps", "50")),
     ("crafter", "ppo", "CrafterReward-v1", ("--env.max_episode_steps", "20", "--n-steps", "16")),

@@ -12,9 +12,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
 from rlplug_envs.spaces import MASK, View, check_shape, merge, same, write
-from rlplug_envs.vector import check_numbers, check_state, declared, refusal, row_seed, two_sets
+from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import check_results
 
 GymVector: TypeAlias = VectorEnv[Any, Any, Any]
@@ -49,7 +50,7 @@ class Adapter:
         self._view = View(venv.single_observation_space, venv.single_action_space, said, id, batched=True)
         rows = venv.num_envs
         self.action_space = venv.single_action_space
-        self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact=inexact, limit=declared(venv))
+        self.spec = Spec(self._view.obs, self._view.action, rows, id, inexact=inexact, limit=registered(venv))
         self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
         self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)

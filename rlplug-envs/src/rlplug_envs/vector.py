@@ -19,6 +19,7 @@ from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import goals_of
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
@@ -35,12 +36,6 @@ _TESTED: dict[tuple[str, Wrap], str] = {}
 def row_seed(seed: int, row: int) -> int:
     """The seed of one environment: independent of the others', and of how many there are."""
     return Seeds(seed).child("row", row).integer()
-
-
-def declared(env: Any) -> int:
-    """The time limit that an environment's entry in Gymnasium's registry says; 0 where there is none."""
-    spec = env.spec
-    return 0 if spec is None else spec.max_episode_steps or 0
 
 
 def listing(space: Space) -> Callable[[Array], list[Any]] | None:
@@ -91,7 +86,7 @@ class SerialEnvs:
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
         _, info = env.reset(seed=0)
         self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
-        view, known = self._view, limit or declared(env)
+        view, known = self._view, min(filter(None, (limit, limit_of(env))), default=0)
         self.spec = Spec(
             view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known, goals=goals_of(env, view.id)
         )

@@ -71,9 +71,10 @@ def test_an_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("limit", "total", "steps"), [(500, 100, 27_000), (0, 100, 1_000), (0, 5_000, 5_000), (0, 10**6, 27_000)]
+    ("limit", "total", "steps"),
+    [(500, 100, 27_000), (27_000, 100, 1_000), (0, 100, 1_000), (0, 5_000, 5_000), (0, 10**6, 27_000)],
 )
-def test_without_a_time_limit_an_episode_is_no_longer_than_the_run(limit: int, total: int, steps: int) -> None:
+def test_without_a_near_time_limit_an_episode_is_no_longer_than_the_run(limit: int, total: int, steps: int) -> None:
     env = Uneven(1)
     env.spec = replace(env.spec, limit=limit)
     assert module.longest(env, Clock(total)) == steps

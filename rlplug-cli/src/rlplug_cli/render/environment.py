@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rlplug_cli.lookup import one_thread, shortened
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import facts, rows
-from rlplug_core.plugins.families import family_of
+from rlplug_core.plugins.families import family_of, time_limit
 from rlplug_core.plugins.index import DIFFERENT_SPACES, abilities
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
@@ -73,7 +73,7 @@ def _preset(algorithm: str, env: str, kind: str) -> str:
 
 def text(found: Found) -> str:
     """The same for people."""
-    rewards, limit = found["rewards"], found["limit"]
+    rewards = found["rewards"]
     by = {which: [one["algorithm"] for one in found["algorithms"] if one["preset"] == which] for which in _PRESETS}
     lines = {
         "env": found["env"],
@@ -81,7 +81,7 @@ def text(found: Found) -> str:
         "agents": ", ".join(found["agents"]),
         "sees": found["observation"],
         "does": found["action"],
-        "limit": f"at most {limit:,} steps" if limit else "no time limit known",
+        "limit": time_limit(found["env"], found["limit"]),
         "rewards": f"from {rewards['low']:g} to {rewards['high']:g} in {rewards['steps']:,} random steps",
         "speed": f"{found['steps_per_second']:,.0f} steps/s here, one environment by itself",
         "resumes": _resumes(found),

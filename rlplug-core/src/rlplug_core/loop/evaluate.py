@@ -14,7 +14,7 @@ from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
 
 #: Steps after which an episode that does not end is counted as it stands: Atari's thirty minutes at four frames a step.
-#: Where no time limit is known it is no longer than the whole run, but for a run shorter than the other number.
+#: Where no time limit is near it is no longer than the whole run, but for a run shorter than the other number.
 LONGEST, SHORT_RUN = 27_000, 1_000
 
 
@@ -110,7 +110,12 @@ class Evaluation:
 
 def longest(env: Env, clock: Clock) -> int:
     """The steps after which an episode is cut that has not ended."""
-    return LONGEST if env.spec.limit else min(LONGEST, max(SHORT_RUN, clock.total))
+    return LONGEST if near_limit(env) else min(LONGEST, max(SHORT_RUN, clock.total))
+
+
+def near_limit(env: Env) -> int:
+    """The time limit; 0 where there is none, or one so far that it does not tell how long an episode is, as Atari's."""
+    return env.spec.limit if env.spec.limit < LONGEST else 0
 
 
 def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = False) -> Evaluation:

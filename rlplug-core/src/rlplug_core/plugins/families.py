@@ -5,6 +5,7 @@
     module = "ale_py"                # what must be installed; empty where it is with the plugin
     install = "rlplug-envs[atari]"   # what brings it
     resumes = "yes"                  # whether a run goes on to the same bits, or why not
+    limit = "each game its own"      # of environments whose `Spec.limit` is 0, if there is something to say
     ids = ["ALE/Pong-v5"]
 
 A provider without such a file is one family: what its index lists.
@@ -40,6 +41,7 @@ class Family:
     install: str
     resumes: str
     ids: tuple[str, ...]
+    limit: str = ""
 
     @property
     def installed(self) -> bool:
@@ -73,6 +75,14 @@ def family_of(env_id: str) -> Family | None:
     return next((family for family in families() if family.holds(bare)), None)
 
 
+def time_limit(env_id: str, steps: int) -> str:
+    """A time limit in words; `steps` is 0 where none is known, of which a family may know why."""
+    if steps:
+        return f"at most {steps:,} steps"
+    family = family_of(env_id)
+    return (family.limit if family else "") or "no time limit known"
+
+
 def _of(record: Record) -> Iterable[Family]:
     root = package_root(record.top_level)
     path = None if root is None else root / "families" / f"{record.id}.toml"
@@ -101,4 +111,5 @@ def _family(record: Record, name: str, table: object) -> Family:
             f"{record}: the family '{name}' is not whole; it has the texts {', '.join(TEXTS)} and a list of ids"
         )
     said = dict(zip(TEXTS, map(str, texts), strict=True))
-    return Family(name=name, provider=record.id, ids=tuple(map(str, ids)), **said)
+    limit = str(given.get("limit", ""))
+    return Family(name=name, provider=record.id, ids=tuple(map(str, ids)), limit=limit, **said)

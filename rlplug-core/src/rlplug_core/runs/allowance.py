@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from rlplug_core.clock import Clock
-from rlplug_core.loop.evaluate import longest
+from rlplug_core.loop.evaluate import longest, near_limit
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.presets import is_known
 from rlplug_core.protocols import Agent, Env
@@ -80,15 +80,15 @@ def measured(
     """The episodes that the evaluations of a run may play, from the pace of its training so far.
 
     Args:
-        lengths: of training episodes; the longest counts where the environment has no time limit. Where none has
-            ended yet, an evaluation's may last until it is cut.
+        lengths: of training episodes; the longest counts where the environment has no time limit that is near. Where
+            none has ended yet, an evaluation's may last until it is cut.
     """
     env = plan.make_eval_env(ROWS)
     try:
         step = step_seconds(agent, env, plan.seeds().child("evaluation").integer(), clock)
     finally:
         env.close()
-    length = env.spec.limit or max(lengths, default=longest(env, clock))
+    length = near_limit(env) or max(lengths, default=longest(env, clock))
     free = FREE_NAMED if is_known(plan.algorithm, plan.env) else FREE
     return allowance(step, length, spent, steps=clock.steps, every=every, total=clock.total, free=free)
 

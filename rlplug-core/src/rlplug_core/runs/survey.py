@@ -12,6 +12,7 @@ from gymnasium import spaces
 from rlplug_core.clock import Clock
 from rlplug_core.config.targets import is_target
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.families import time_limit
 from rlplug_core.plugins.kinds import kind_of
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
@@ -37,7 +38,7 @@ def survey(plan: Plan) -> str:
         acted = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
     finally:
         env.close()
-    limit = f"at most {env.spec.limit:,} steps" if env.spec.limit else "no time limit known"
+    limit = time_limit(plan.env, env.spec.limit)
     return "\n".join((
         f"environment  {env.spec.id}: sees {shown(env.spec.obs)}, does {shown(acted)}; {limit}; "
         f"{speed:,.0f} steps/s by itself",

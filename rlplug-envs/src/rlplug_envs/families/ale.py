@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,8 @@ from gymnasium.wrappers import AtariPreprocessing, StickyAction
 from rlplug_core.errors import MissingPackage, UsageError
 from rlplug_core.types import Array, GymEnv, GymWrapper
 
+#: Where the games are defined.
+MODULE = "ale_py"
 #: The emulator, as `capture` names types.
 INTERFACE = "ale_py._ale_py.ALEInterface"
 #: The width and height of the screen.
@@ -19,6 +22,8 @@ SCREEN = (160, 210)
 FIRE = 1
 #: The emulator's own sticky actions, by the name of their setting.
 STICKY = "repeat_action_probability"
+#: The emulator's own limit, in frames; 0 is none.
+FRAMES = "max_num_frames_per_episode"
 
 
 def hidden(ale: Any) -> str:
@@ -38,6 +43,21 @@ def restore_game(ale: Any, state: Array) -> None:
     from ale_py import ALEState
 
     ale.restoreState(ALEState(np.asarray(state, np.uint8).tobytes()))
+
+
+def limit(env: GymEnv) -> int:
+    """The actions after which the emulator has shown as many frames as an episode may have; 0 where it may have any.
+
+    Frames that open an episode, idle or with FIRE, count too, so it can end a few actions sooner.
+    """
+    game: Any = env.unwrapped
+    skip = game._frameskip
+    frames: int = skip if isinstance(skip, int) else skip[0]  # where it is drawn, the fewest
+    while isinstance(env, gymnasium.Wrapper):
+        frames *= env.frame_skip if isinstance(env, AtariPreprocessing) else 1
+        env = env.env
+    most: int = game.ale.getInt(FRAMES)
+    return ceil(most / frames)
 
 
 @dataclass(frozen=True)

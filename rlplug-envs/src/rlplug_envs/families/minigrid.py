@@ -27,6 +27,15 @@ class WithoutMission(gymnasium.ObservationWrapper[Any, Any, Any]):
         return {name: part for name, part in observation.items() if name != MISSION}
 
 
+def limit(env: GymEnv) -> int:
+    """The steps after which a world truncates itself; 0 for levels of BabyAI in which every mission has its own."""
+    from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+
+    world: Any = env.unwrapped
+    own = isinstance(world, RoomGridLevel) and not world.fixed_max_steps
+    return 0 if own else int(world.max_steps)
+
+
 def without_mission(env: GymEnv) -> GymEnv:
     """The environment without the entry `mission`, if it has one."""
     space = env.observation_space

@@ -1,4 +1,8 @@
-"""Box2D and PyBullet keep their worlds in C++: with `--resume-exact` a resumed run equals one that never stopped."""
+"""A run that is killed and resumed equals one that never stopped, in environments of packages that are not always here.
+
+With `--resume-exact` where their state can be saved by nobody: worlds in C++, as those of Box2D and PyBullet, locks,
+and models that change in use.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,29 @@ import pytest
 
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.runs.run import Run, resume, train
-from tests.core.fakes import TINY, assert_same
+from tests.core.fakes import TINY, assert_same, flat
 
 OPTIONS: dict[str, Any] = {
     "num_envs": 2, "eval_every": 600, "eval_episodes": 1, "final_eval_episodes": 0, "checkpoint_every": 200,
-    "total_timesteps": 600, "resume_exact": True,
+    "total_timesteps": 600, "wrap": ["time-limit:steps=120"],
 }  # fmt: skip
-ENVS = {
-    "LunarLander-v3": "Box2D", "BipedalWalker-v3": "Box2D", "InvertedPendulumBulletEnv-v0": "pybullet_envs_gymnasium",
-    "HopperBulletEnv-v0": "pybullet_envs_gymnasium",
-}  # fmt: skip
+ANEW: dict[str, Any] = {"resume_exact": True}
+ROAD = {"env.config.vehicles_count": 3, "env.config.lanes_count": 2, "env.config.simulation_frequency": 5}
+ENVS: dict[str, tuple[str, dict[str, Any]]] = {
+    "LunarLander-v3": ("Box2D", ANEW),
+    "BipedalWalker-v3": ("Box2D", ANEW),
+    "InvertedPendulumBulletEnv-v0": ("pybullet_envs_gymnasium", ANEW),
+    "HopperBulletEnv-v0": ("pybullet_envs_gymnasium", ANEW),
+    "dm_control/cartpole-balance-v0": ("shimmy", ANEW),
+    "dm_control/walker-walk-v0": ("shimmy", ANEW),
+    "PointMaze_UMaze-v3": ("gymnasium_robotics", ANEW),
+    "FetchReach-v4": ("gymnasium_robotics", {}),
+    "highway-fast-v0": ("highway_env", ROAD),
+    "parking-v0": ("highway_env", {"env.config.simulation_frequency": 5}),
+}
+#: What two runs of one seed do not share: highway-env's reset draws from a generator that no seed reaches, for an
+#: action that its `info` tells of and nothing else.
+UNSEEDED = {"highway_env": ("/action_space/random/",)}
 #: Trains until the process kills itself, in the step that its last argument says.
 CHILD = """
 import json, os, signal, sys
@@ -42,22 +59,24 @@ train(sys.argv[1], sys.argv[2], json.loads(os.environ["OPTIONS"]), out=sys.argv[
 """
 
 
-def final(run: Run) -> Any:
+def final(run: Run, module: str) -> Any:
     saved = read(next(run.directory.checkpoints_path.glob("final-*")))[0]
     saved["events"].pop("wall")
-    return saved
+    left_out = UNSEEDED.get(module, ())
+    return {path: value for path, value in flat(saved).items() if not any(part in path for part in left_out)}
 
 
 @pytest.mark.filterwarnings("ignore")  # what SWIG made warns as it is imported, and crashes where that is an error
 @pytest.mark.parametrize("env", ENVS)
 def test_a_killed_run_resumes_to_the_same_bits(env: str, tmp_path: Path) -> None:
-    if find_spec(ENVS[env]) is None:
-        pytest.skip(f"{ENVS[env]} is not installed")
-    options = {**OPTIONS, "wrap": ["time-limit:steps=120"]}
+    module, own = ENVS[env]
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
+    options = {**OPTIONS, **own}
     whole = train(TINY, env, options, out=tmp_path, name="whole", hooks=False)
     words = [sys.executable, "-c", CHILD, TINY, env, str(tmp_path), "155"]
     child = subprocess.run(words, check=False, env={**os.environ, "OPTIONS": json.dumps(options)}, timeout=300)
     assert child.returncode == -signal.SIGKILL
     part = resume(tmp_path / "part", hooks=False)
-    assert_same(final(part), final(whole))
+    assert_same(final(part, module), final(whole, module))
     assert read(next(part.directory.checkpoints_path.glob("final-*")))[1]["exact"]

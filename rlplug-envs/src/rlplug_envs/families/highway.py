@@ -1,0 +1,28 @@
+"""Highway's environments, which count the seconds of their world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlplug_core.types import GymEnv
+
+#: Where their environments are defined.
+MODULE = "highway_env"
+#: Steps beyond which a limit is none.
+MOST = 1_000_000
+
+
+def limit(env: GymEnv) -> int:
+    """The steps until a world's time is over; 0 for those without a time, and for a class of somebody else.
+
+    A world whose defaults say no `duration` heeds none. Time is added up as the world does it: ten times 0.1 is less
+    than 1, and takes a step more.
+    """
+    world: Any = env.unwrapped
+    if not type(world).__module__.startswith(MODULE) or "duration" not in world.default_config():
+        return 0
+    duration, frequency = world.config["duration"], world.config["policy_frequency"]
+    time, steps = 0.0, 0
+    while time < duration and steps <= MOST:
+        time, steps = time + 1 / frequency, steps + 1
+    return steps if steps <= MOST else 0

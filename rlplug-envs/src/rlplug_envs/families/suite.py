@@ -1,0 +1,22 @@
+"""DeepMind's control suite, through Shimmy."""
+
+from __future__ import annotations
+
+from math import ceil, inf
+from typing import Any
+
+from rlplug_core.types import GymEnv
+
+#: Where Shimmy's environments are defined, and those of DeepMind's packages.
+MODULE, SHIM = "shimmy", "shimmy.dm_control_compatibility"
+
+
+def limit(env: GymEnv) -> int:
+    """The steps after which a task of the suite truncates itself; 0 for those of a composer, which count seconds."""
+    shim: Any = env.unwrapped
+    if type(shim).__module__ != SHIM:  # others come without dm_control
+        return 0
+    from dm_control.rl import control
+
+    steps: float = shim._env._step_limit if isinstance(shim._env, control.Environment) else inf
+    return ceil(steps) if steps < inf else 0
