@@ -68,8 +68,9 @@ A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the inte
 ## MinAtar
 
 Five games of Young and Tian (2019, arXiv:1903.03176), with the smallest set of actions. Its authors publish curves of
-5,000,000 frames, no table. `ppo` learns with its preset; `dqn` and `rainbow` make a gradient step every four env steps,
-with the step sizes of the bricks above. Evaluations are of 10 games, the final one of 30.
+5,000,000 frames, no table. `ppo` learns with its preset, in some two minutes; `dqn` and `rainbow` make a gradient step
+every four env steps, with the step sizes of the bricks above, and take some three and four minutes. Evaluations are of
+10 games, the final one of 30.
 
 {minatar}
 
