@@ -13,8 +13,6 @@ from gymnasium.wrappers import AtariPreprocessing, StickyAction
 from rlplug_core.errors import MissingPackage, UsageError
 from rlplug_core.types import Array, GymEnv, GymWrapper
 
-#: Where the games are defined.
-MODULE = "ale_py"
 #: The emulator, as `capture` names types.
 INTERFACE = "ale_py._ale_py.ALEInterface"
 #: The width and height of the screen.

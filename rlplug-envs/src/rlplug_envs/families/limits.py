@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from rlplug_core.types import GymEnv
-from rlplug_envs.families import ale, highway, minigrid, suite
 
-#: Limits that packages keep by themselves, by the package that an environment's class comes from, or one of its bases.
-OWN: Mapping[str, Callable[[GymEnv], int]] = {
-    ale.MODULE: ale.limit, highway.MODULE: highway.limit, minigrid.MODULE: minigrid.limit, suite.MODULE: suite.limit
-}  # fmt: skip
+#: The families whose packages keep limits by themselves, by the package that an environment's class comes from, or one
+#: of its bases. A family is imported when such an environment is met.
+OWN = {"ale_py": "ale", "highway_env": "highway", "minigrid": "minigrid", "shimmy": "suite"}
 
 
 def registered(env: Any) -> int:
@@ -23,5 +21,6 @@ def registered(env: Any) -> int:
 def limit_of(env: GymEnv) -> int:
     """The steps after which an environment, once reset, truncates its episodes at the latest; 0 where none is known."""
     packages = {kind.__module__.partition(".")[0] for kind in type(env.unwrapped).__mro__}
-    own = [tell(env) for package, tell in OWN.items() if package in packages]
+    families = [import_module(f"{__package__}.{family}") for package, family in OWN.items() if package in packages]
+    own = [family.limit(env) for family in families]
     return min(filter(None, (registered(env), *own)), default=0)

@@ -7,8 +7,8 @@ from typing import Any
 
 from rlplug_core.types import GymEnv
 
-#: Where Shimmy's environments are defined, and those of DeepMind's packages.
-MODULE, SHIM = "shimmy", "shimmy.dm_control_compatibility"
+#: Where those of DeepMind's packages are defined.
+SHIM = "shimmy.dm_control_compatibility"
 
 
 def limit(env: GymEnv) -> int:
