@@ -39,7 +39,7 @@ def row_seed(seed: int, row: int) -> int:
 
 
 def listing(space: Space) -> Callable[[Array], list[Any]] | None:
-    """What makes a list of actions [N] where one is a number, of the type that the space itself draws.
+    """Return what makes a list of actions [N] where one is a number, of the type that the space itself draws.
 
     Gymnasium's check of a plain `int` costs CartPole a fifth of a step, and numpy's int64 fits no narrower space.
     """
