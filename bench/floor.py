@@ -254,7 +254,7 @@ WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium re
 the updates' in C or by libraries that fall on it; acting, storing, targets and statistics are for nothing. Losses are
 those for discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was
 measured on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the
-peer's."""
+peer's. SAC's pair has two threads, and its floor one."""
 
 
 def stepping(id: str) -> Callable[[], object]:
