@@ -21,8 +21,8 @@ from rlplug_core.types import Array
 
 #: Which noise: a number for each weight, or one for each input and output, whose products the weights get.
 Noise: TypeAlias = Literal["independent", "factorized"]
-#: Up to how many rows of an agent factorized noise is not put on the weights: two products cost less. With one row it is
-#: a fortieth for a layer of 3136 to 512, a half for 1024 to 128, and a tenth less for 64 to 64.
+#: Up to how many rows of an agent factorized noise is not put on the weights: two products cost less. With one row they
+#: cost a fortieth for a layer of 3136 to 512, a half for 1024 to 128, and a tenth less for 64 to 64.
 FEW = 8
 
 
@@ -82,7 +82,7 @@ class NoisyLinear(nn.Module):
         return self.kind == "factorized" and features.numel() <= FEW * self.inputs and not torch.is_grad_enabled()
 
     def _apart(self, features: Tensor, noise: Tensor) -> Tensor:
-        """Outputs of the means and of the noise [B, size] or [size] by themselves; factorized noise needs no weights."""
+        """Outputs of means and of noise [B, size] or [size] by themselves; factorized noise is put on no weights."""
         mean = products.linear(features, self.weight, self.bias)
         if self.kind == "factorized":
             into, out = noise.split((self.inputs, self.outputs), -1)
