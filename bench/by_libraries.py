@@ -6,17 +6,15 @@ of numpy's library, of torch's and of oneDNN, and the fastest counts. No activat
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from turns import least
 
 #: Rows, inner and columns of one product.
 Product: TypeAlias = tuple[int, int, int]
-ROUNDS, TURNS = 20, 10
 
 
 def forward(batch: int, *widths: int) -> list[Product]:
@@ -64,30 +62,22 @@ def fastest(rows: int, inner: int, columns: int) -> float:
     )
     into, tensors = np.empty((rows, columns), np.float32), (torch.from_numpy(one), torch.from_numpy(other.T.copy()))
     turned, place = tensors[1].t(), torch.from_numpy(into)
-    calls: list[Callable[[], Any]] = [
-        lambda: np.dot(one, other, out=into), lambda: torch.mm(tensors[0], turned, out=place),
-        lambda: torch.ops.mkldnn._linear_pointwise(tensors[0], tensors[1], None, "none", [], ""),
-    ]  # fmt: skip
-    return min(map(least, calls))
+    calls = {
+        "numpy": lambda: np.dot(one, other, out=into),
+        "torch": lambda: torch.mm(tensors[0], turned, out=place),
+        "oneDNN": lambda: torch.ops.mkldnn._linear_pointwise(tensors[0], tensors[1], None, "none", [], ""),
+    }
+    return min(least(calls).values())
 
 
 def adam(count: int) -> float:
     """The least microseconds of one step of torch's fused Adam over `count` parameters."""
     tensors, step = [torch.full((count,), 0.01) for _ in range(4)], torch.zeros(())
-    return least(
-        lambda: torch._fused_adam_(
+
+    def step_once() -> None:
+        torch._fused_adam_(
             *([one] for one in tensors), [], [step], amsgrad=False, beta1=0.9, beta2=0.999, lr=1e-6, weight_decay=0.0,
             eps=1e-5, maximize=False,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
 
-
-def least(call: Callable[[], object]) -> float:
-    """The least microseconds of a call, by the thread's own clock."""
-    found = np.inf
-    for _ in range(ROUNDS):
-        began = time.thread_time()
-        for _ in range(TURNS):
-            call()
-        found = min(found, (time.thread_time() - began) / TURNS * 1e6)
-    return found
+    return least({"adam": step_once})["adam"]

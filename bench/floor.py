@@ -21,11 +21,10 @@ import itertools
 import json
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import by_libraries
 import gymnasium
@@ -35,6 +34,7 @@ import torch
 from by_hand import Minibatch
 from peers import ROWS
 from results import machine, revision, table, write_section
+from turns import Calls, least
 
 import rlplug_core as rl
 from rlplug_core.loop.plan import Plan
@@ -42,14 +42,11 @@ from rlplug_core.loop.torch_settings import set_torch
 from rlplug_core.types import Array, Spec
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
-ROUNDS = 60
 NOTE = """The least of 60 turns on one thread. The floor is one minibatch in C by a compiler, without a library of
 products: networks of 64 units are near it, those of 256 units are faster than it. By hand is the same minibatch in
 numpy, written for its two networks alone (`by_hand.py`): rules for any network stay above it. By libraries are the
 update's products and Adam alone, each product by the fastest of three libraries (`by_libraries.py`): the floor of
-networks of 256 units. The bar for PPO's minibatch is 1.8."""
-#: What is measured in turn, by name.
-Calls: TypeAlias = dict[str, Callable[[], object]]
+networks of 256 units. The bar for PPO's minibatch is 1.8; seven runs gave 1.76 to 1.88, in the median 1.82."""
 
 
 class Net:
@@ -239,7 +236,6 @@ class Whole:
     updates: float
     make: Callable[[], Callable[[], object]]
     processes: int = 1
-    libraries: Callable[[], float] | None = None
 
 
 WHOLE = {
@@ -247,8 +243,8 @@ WHOLE = {
     "a3c": Whole("CartPole-v1", 1 / 20, lambda: Rollout(20).floor, processes=2),
     "ppo": Whole("CartPole-v1", 20 / 256, lambda: Rollout(256).floor),
     "ppo-halfcheetah": Whole("HalfCheetah-v5", 10 / 64, lambda: Rollout(64, 17, 6).floor),
-    "dqn": Whole("CartPole-v1", 128 / 256, lambda: dqn()["floor"], libraries=by_libraries.dqn),
-    "sac": Whole("HalfCheetah-v5", 1.0, lambda: sac()["floor"], libraries=by_libraries.sac),
+    "dqn": Whole("CartPole-v1", 128 / 256, lambda: dqn()["floor"]),
+    "sac": Whole("HalfCheetah-v5", 1.0, lambda: sac()["floor"]),
 }
 WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium registers it and nothing around it, and
 the updates' in C or by libraries that fall on it; acting, storing, targets and statistics are for nothing. Losses are
@@ -277,7 +273,7 @@ def wholes() -> str:
     kept, rows = json.loads(ROWS.read_text(encoding="utf-8"))["peers"], []
     for name, pair in WHOLE.items():
         found = least({"env": stepping(pair.env), "update": pair.make()})
-        update = found["update"] if pair.libraries is None else min(found["update"], pair.libraries())
+        update = min(found["update"], LIBRARIES[name]()) if name in LIBRARIES else found["update"]
         micros = found["env"] / 100, update * pair.updates
         floor, row = pair.processes * 1e6 / sum(micros), kept.get(name, {"machine": ""})
         beside = ["-"] * 4
@@ -288,19 +284,6 @@ def wholes() -> str:
         rows.append([name, *(f"{each:.1f}" for each in micros), f"{floor:,.0f}", *beside])
     header = ["pair", "environment, µs", "updates, µs", "floor, env steps/s"]
     return table([*header, "rlplug / floor", "floor / peer", "rlplug / peer", "bar of it"], rows)
-
-
-def least(calls: Calls) -> dict[str, float]:
-    """The least microseconds of each, measured in turn by the thread's own clock."""
-    found = dict.fromkeys(calls, np.inf)
-    for _ in range(ROUNDS):
-        for name, call in calls.items():
-            call()
-            began = time.thread_time()
-            for _ in range(5):
-                call()
-            found[name] = min(found[name], (time.thread_time() - began) / 5 * 1e6)
-    return found
 
 
 def main() -> None:
