@@ -122,7 +122,10 @@ def test_a_run_says_what_it_took_an_environment_for(
     unknown = ("run", "ppo", "rlplug_core.testing.envs:Pixels", *short)
     done = rlplug(*unknown)
     assert done.code == 0, done.err
-    assert "sees Box(1, 10, 10) of uint8 in [0, 255], does Discrete(2); no time limit known; " in done.out
+    assert (
+        "observation space Box(1, 10, 10) of uint8 in [0, 255], action space Discrete(2); no time limit known; "
+        in done.out
+    )
     assert "preset: pixels; num_envs 8; nothing normalized" in done.out
     assert "environment" not in rlplug(*unknown, "--quiet").out
     as_json = rlplug(*unknown, "--json")

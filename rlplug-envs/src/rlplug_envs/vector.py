@@ -39,9 +39,10 @@ def row_seed(seed: int, row: int) -> int:
 
 
 def listing(space: Space) -> Callable[[Array], list[Any]] | None:
-    """Return what makes a list of actions [N] where one is a number, of the type that the space itself draws.
+    """Return what makes a list of `Discrete` actions [N], `np.int64` as the space samples them; None for other spaces.
 
-    Gymnasium's check of a plain `int` costs CartPole a fifth of a step, and numpy's int64 fits no narrower space.
+    Gymnasium's check of an `int` costs CartPole a fifth of a step. Spaces of narrower integers refuse `np.int64`, and
+    get an `int`.
     """
     if not isinstance(space, spaces.Discrete):
         return None

@@ -40,7 +40,7 @@ def survey(plan: Plan) -> str:
         env.close()
     limit = time_limit(plan.env, env.spec.limit)
     return "\n".join((
-        f"environment  {env.spec.id}: sees {shown(env.spec.obs)}, does {shown(acted)}; {limit}; "
+        f"environment  {env.spec.id}: observation space {shown(env.spec.obs)}, action space {shown(acted)}; {limit}; "
         f"{speed:,.0f} steps/s by itself",
         f"             {_preset(plan, env.spec)}; num_envs {plan.options.num_envs}; {_normalized(plan)}",
     ))  # fmt: skip
