@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +14,8 @@ from rlplug_core.plugins import absolute
 from rlplug_core.protocols import Stateful
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
 from rlplug_core.seeds import Seeds
-from rlplug_core.testing.kit.imports import environment
 from rlplug_core.testing.kit.outcome import Failed, Skipped
-from rlplug_core.testing.kit.process import summary
+from rlplug_core.testing.kit.process import in_fresh_process, resumed, summary
 from rlplug_core.testing.kit.subject import Subject
 from rlplug_core.testing.kit.trees import difference, leaves
 from rlplug_core.testing.kit.trial import TOTAL, Trial
@@ -124,18 +120,14 @@ def fresh_process(subject: Subject) -> None:
     updates = len(stopped.updates.metrics)
     with saved(stopped.state()) as where:
         wanted = summary(stopped.run(turns).behavior(half, updates))
-        report = where.path / "report"
         order = {
             "name": absolute(subject.name), "options": dict(subject.given),
             "env": subject.env and absolute(subject.env), "checkpoint": str(where.path), "from": half, "to": turns,
-            "report": str(report),
         }  # fmt: skip
-        command = [sys.executable, "-m", "rlplug_core.testing.kit.process", json.dumps(order)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False)
-        if done.returncode:
-            raise Failed(f"resuming in a fresh process fails: {plain(done.stderr[-300:])}")
-        found = json.loads(report.read_text())
-    if wrong := [part for part in wanted if wanted[part] != found[part]]:
+        ended = in_fresh_process(resumed, order)
+    if ended.code:
+        raise Failed(f"resuming in a fresh process fails: {plain(ended.error[-300:])}")
+    if wrong := [part for part in wanted if wanted[part] != ended.result[part]]:
         raise Failed(f"a fresh process goes on with other {' and '.join(wrong)}; state hides in the old process")
 
 
