@@ -28,6 +28,8 @@ EXAMPLES = ("rlplug-cem", "rlplug-curriculum", "rlplug-dyna", "rlplug-gridworld"
 PYTEST = ("pytest>=8.3", "pytest-xdist>=3.6", "hypothesis>=6.100", "jsonschema>=4.20")
 #: Two tests at a time, since most wait for processes that they started; and which of them took longest.
 PARALLEL = ("-n", "2", "--dist", "worksteal", "--durations", "10")
+#: Which of them the plain nox runs, and which the session `slow`.
+QUICK, SLOW = ("-m", "not slow"), ("-m", "slow")
 
 #: What would lead a session to packages, plugins or stores that are not its own; the last would make each of the many
 #: processes of the tests compile its imports anew, which doubles their time.
@@ -36,6 +38,8 @@ for variable in (
     "PYTHONDONTWRITEBYTECODE",
 ):  # fmt: skip
     os.environ.pop(variable, None)
+#: A core for each of the two; more threads than that wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 #: Seconds that each session spent on its pip command, and on its checks.
 installs: dict[str, float] = {}
@@ -98,7 +102,15 @@ def tests_cli(session: nox.Session) -> None:
     """Test rlplug-cli and what only all four packages together can show: films, ONNX, Optuna, TensorBoard among it."""
     install_cli(session)
     with timed(session, checks):
-        session.run("pytest", "tests/cli", *PARALLEL, *session.posargs)
+        session.run("pytest", "tests/cli", *PARALLEL, *QUICK, *session.posargs)
+
+
+@nox.session(reuse_venv=False, default=False, requires=["build"])
+def slow(session: nox.Session) -> None:
+    """Run the tests that train until something is learned, compile, or repeat the conformance kit (minutes)."""
+    install_cli(session)
+    with timed(session, checks):
+        session.run("pytest", "tests/algos", "tests/cli", *PARALLEL, *SLOW, *session.posargs)
 
 
 @nox.session(reuse_venv=False, default=False, requires=["build"])
@@ -253,7 +265,7 @@ def run_tests(session: nox.Session, folder: str, *packages: str, tools: tuple[st
     """Install `packages`, `tools` and pytest, and run the tests of `folder`."""
     install(session, packages, *tools, *PYTEST)
     with timed(session, checks):
-        session.run("pytest", folder, *PARALLEL, *session.posargs)
+        session.run("pytest", folder, *PARALLEL, *QUICK, *session.posargs)
 
 
 def install_cli(session: nox.Session) -> None:

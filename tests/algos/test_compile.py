@@ -59,7 +59,9 @@ def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algo
 
 @pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")
 @pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
-@pytest.mark.parametrize("algorithm", OPTIONS)
+@pytest.mark.parametrize(
+    "algorithm", ["dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "acer"))]
+)
 def test_compiled_run_equals_the_eager_one(
     trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +80,7 @@ def test_compiled_run_equals_the_eager_one(
 
 @pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")
 @pytest.mark.filterwarnings("default")
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SCHEDULED)
 def test_a_compiled_loss_follows_its_schedules(
     trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

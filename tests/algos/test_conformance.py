@@ -8,29 +8,33 @@ from rlplug_core.testing import Check, checks
 from tests.algos.test_options import ALGORITHMS
 
 SMALL = {"net.hidden": [16, 16], "batch_size": 16}
+SHORT = {"n_steps": 32, "batch_size": 64, "n_epochs": 3}
+PLAYER = "ppo:n_steps=32,batch_size=64,n_epochs=3"
 #: Every name, and options where the defaults take long.
 NAMES: dict[str, dict[str, object]] = {
-    "a2c": {}, "a3c": {}, "ppo": {"n_epochs": 3}, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {},
-    "acer": {"replay_ratio": 1.0}, "acer-continuous": {"replay_ratio": 1.0}, "acktr": {}, "impala": {}, "appo": {},
-    "trpo": {}, "vac": {}, "vpg": {},
+    "a2c": {}, "a3c": {}, "ppo": SHORT, "dqn": {}, "vqn": {}, "vsarsa": {}, "nstep-q": {},
+    "acer": {"replay_ratio": 1.0}, "acer-continuous": {"replay_ratio": 1.0}, "acktr": {}, "impala": {}, "appo": SHORT,
+    "trpo": {"n_steps": 64, "batch_size": 64, "n_critic_updates": 3}, "vac": {}, "vpg": {"n_steps": 100},
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn"), SMALL),
     **dict.fromkeys(("rainbow", "rainbow-iqn", "ddpg", "td3", "sac", "tqc", "crossq", "sac-discrete"), SMALL),
     "iql": SMALL, "cql": {**SMALL, "n_action_samples": 2},
     "qrdqn": {**SMALL, "n_quantiles": 8},
-    "mappo": {"n_epochs": 3}, "independent": {}, "self-play": {},
+    "mappo": SHORT, "independent": {"agent": [f"*={PLAYER}"]}, "self-play": {"player": PLAYER},
     "r2d2": {**SMALL, "sequence_length": 6, "burn_in": 2, "recurrent_hidden_size": 8, "n_step": 3},
     "ppo-recurrent": {"net.hidden": [16], "recurrent_hidden_size": 16, "n_steps": 32, "batch_size": 64, "n_epochs": 3},
 }  # fmt: skip
 #: Options that change what agents send or what buffers give, each of a name.
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     **{f"noisy-{name}": (name, {**NAMES[name], "noisy": "factorized"}) for name in ("a2c", "ppo", "acer", "impala")},
-    "noisy-appo": ("appo", {"noisy": "independent"}),
+    "noisy-appo": ("appo", {**SHORT, "noisy": "independent"}),
     "a2c-replay": ("a2c", {"replay_ratio": 2.0}), "a3c-replay": ("a3c", {"replay_ratio": 1.0, "replay_only": True}),
     "impala-replay": ("impala", {"replay_ratio": 1.0}), "nstep-q-replay": ("nstep-q", {"replay_ratio": 2.0}),
 }  # fmt: skip
 CASES = {**{name: (name, options) for name, options in NAMES.items()}, **VARIANTS}
+#: Those that are one switch of DQN each: `rainbow` has all of them on.
+SWITCHES = ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn")
 EVERY = [
-    pytest.param(check, id=f"{case}-{check}")
+    pytest.param(check, id=f"{case}-{check}", marks=pytest.mark.slow if case in SWITCHES else ())
     for case, (name, options) in CASES.items()
     for check in checks(name, options=options)
 ]

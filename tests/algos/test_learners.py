@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
+from rlplug_core.loop.async_processes import fork_server
 from rlplug_core.loop.build import build
 from rlplug_core.loop.plan import Plan
 from tests.algos.halves import learned
@@ -35,7 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_two_learners_are_one_with_the_batches_of_both(name: str, tmp_path: Path) -> None:
     env = CONTINUOUS if name == "ddpg" else CHAIN
     options = {"seed": 3, **CASES[name]}
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with fork_server().Pool(2) as pool:
         about = (name, env, options, str(tmp_path / "learners"))
         first, second = pool.starmap(learned, [(0, 2, *about), (1, 2, *about)], chunksize=1)
     alone = learned(0, 1, name, env, options, "")

@@ -235,6 +235,7 @@ def test_what_does_not_go_together_is_refused(learner: Callable[..., Any]) -> No
         learner("r2d2", "Chain", inference_backend="numpy").agent()
 
 
+@pytest.mark.slow
 def test_it_recalls_a_cue_after_ten_steps(trained: Callable[..., Any]) -> None:
     options = {"total_timesteps": 16_000, "recurrent_cell": "gru", "recurrent_hidden_size": 32}
     runner = trained("r2d2", LongRecall.__name__, **options)

@@ -30,6 +30,8 @@ from tests.cli.test_docs import Command, assert_runs, blocks, commands
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 PAGE = GUIDE / "README.md"
 CHAPTERS = sorted(GUIDE.glob("chapter_*.py"))
+#: The first, and the one that ends without a comparison.
+QUICK = [path for path in CHAPTERS if path.stem in ("chapter_01_dqn", "chapter_07_distributional")]
 #: Learning begins at 1,000 env steps and goes on for two bursts, after which the target network has moved twice.
 STEPS = 1_300
 SHORT = ("--total-timesteps", str(STEPS), "--eval-episodes", "1", "--final-eval-episodes", "0", "--name", "theirs")
@@ -62,7 +64,11 @@ def weights(directory: Path) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "chapter",
+    [*QUICK, *(pytest.param(path, marks=pytest.mark.slow) for path in CHAPTERS if path not in QUICK)],
+    ids=lambda path: path.stem,
+)
 def test_a_chapter_runs_and_learns_what_the_packaged_algorithm_learns(
     chapter: Path, place: Path, rlplug: Callable[..., Done], capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -19,6 +19,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.plugins.presets import resolve
 
+pytestmark = pytest.mark.slow
 EPISODES, EVALUATIONS = 20, 10
 #: Shorter bursts than the preset's and a narrower network: runs of a fifth of the length, in seconds.
 REPLAY = {

@@ -60,7 +60,7 @@ def _module(subject: Subject) -> str:
 
 
 def _brought_along(top: str) -> list[str]:
-    """Which of `HEAVY` a bare interpreter has loaded after importing `top`."""
+    """Those of `HEAVY` that a bare interpreter has loaded after importing `top`."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-c", _SCRIPT, str(report), top, *HEAVY]

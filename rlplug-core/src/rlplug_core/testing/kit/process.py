@@ -22,7 +22,7 @@ Work = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a process: its exit code, what it returned if that is 0, and its standard output and error."""
+    """An exit code, what the process returned if that is 0, and its standard output and error."""
 
     code: int
     result: Any
