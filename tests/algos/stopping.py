@@ -250,6 +250,8 @@ REPLAY = {
     "exploration_fraction": 0.8,
     "target_update_interval": 6,
 }
+#: Half as many gradient steps, for those that take long.
+SELDOM = {**REPLAY, "train_freq": 16}
 RECORDED, CHAIN = "continuous.npz", "chain.npz"
 OFF_POLICY = {
     "train_freq": 16,
@@ -264,7 +266,7 @@ WITHOUT_RANDOM = {name: value for name, value in OFF_POLICY.items() if name != "
 OFFLINE = {"batch_size": 16, "net.hidden": [16], "offline": True, "dataset": RECORDED}
 SCALED = {"net.normalize_obs": True, "normalize_reward": True}
 RAINBOW = {
-    **REPLAY, "num_envs": 2, "buffer_size": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorized",
+    **SELDOM, "num_envs": 2, "buffer_size": 400, "n_step": 3, "double": True, "dueling": True, "noisy": "factorized",
     "priority.alpha": 0.5, "net.hidden": [16, 16], "random_steps": 60,
 }  # fmt: skip
 
@@ -299,12 +301,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "dqn-masked": (
         "DQN", "Masked", {**REPLAY, "buffer_size": 2000, "buffer_storage": "disk"}, [("update", 201), ("step", 610)],
     ),
-    "rainbow": ("C51", "Masked", {**RAINBOW, "n_atoms": 11}, [("update", 1), ("update", 434), ("step", 25)]),
+    "rainbow": ("C51", "Masked", {**RAINBOW, "n_atoms": 11}, [("update", 1), ("update", 218), ("step", 25)]),
     "rainbow-iqn": ("IQN", "Chain", RAINBOW, [("update", 201), ("step", 303)]),
     "qrdqn": (
         "QRDQN", "Chain",
-        {**REPLAY, "num_envs": 2, "buffer_size": 400, "n_quantiles": 8, "priority.alpha": 0.6, "tau": 0.5},
-        [("update", 434), ("step", 303)],
+        {**SELDOM, "num_envs": 2, "buffer_size": 400, "n_quantiles": 8, "priority.alpha": 0.6, "tau": 0.5},
+        [("update", 218), ("step", 303)],
     ),
     "a3c-inline": (
         "A3C", "Chain", {"inline": True, "workers": 3, "num_envs": 2, "n_steps": 5},
@@ -385,7 +387,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "r2d2": (
         "R2D2", "Recall",
         {
-            **REPLAY, "num_envs": 3, "buffer_size": 420, "learning_starts": 90, "sequence_length": 6, "burn_in": 3,
+            **SELDOM, "num_envs": 3, "buffer_size": 420, "learning_starts": 90, "sequence_length": 6, "burn_in": 3,
             "n_step": 3, "recurrent_hidden_size": 8, "net.hidden": [8, 8], "batch_size": 4,
         },
         [("update", 1), ("update", 201), ("step", 5), ("step", 303)],
@@ -393,7 +395,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "r2d2-decoupled-inline": (
         "R2D2", "Masked",
         {
-            **REPLAY, "runner": "decoupled", "inline": True, "actors": 2, "num_envs": 2, "buffer_size": 420,
+            **SELDOM, "runner": "decoupled", "inline": True, "actors": 2, "num_envs": 2, "buffer_size": 420,
             "learning_starts": 90, "sequence_length": 6, "burn_in": 0, "sequence_period": 4, "recurrent_cell": "gru",
             "recurrent_hidden_size": 8, "net.hidden": [8], "batch_size": 4, "n_step": 1,
         },
