@@ -222,7 +222,7 @@ GOALS = (
     Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
     Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
     Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
-    Goal("ppo", "MiniGrid-Empty-8x8-v0", 200_000, 0.9, part="families"),
+    *(Goal("ppo", f"MiniGrid-{grid}-v0", 200_000, 0.9, part="families") for grid in ("Empty-8x8", "DoorKey-5x5")),
     Goal("sac", "FetchReach-v4", 15_000, 0.95, part="families", success=True),
     *(
         Goal(name, SPREAD, 600_000, -18.9, "interquartile mean", options=options, part="agents")

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from rlplug_core.plugins.presets import preset
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_envs.capture import Uncapturable, capture, restore
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
@@ -32,6 +34,16 @@ def test_a_grid_is_seen_without_its_mission() -> None:
     assert isinstance(env.spec.obs, spaces.Dict)
     assert set(env.spec.obs.spaces) == {"direction", "image"}
     assert env.reset(0).obs["image"].shape == (1, 7, 7, 3)
+
+
+@pytest.mark.parametrize("id", ["MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToObj-v0"])
+def test_a_grid_shows_its_tiles_as_zeros_and_ones(id: str) -> None:
+    pytest.importorskip("minigrid", reason="the extra rlplug-envs[minigrid] is not installed")
+    words = [Wrapping.parse(word) for word in preset("some.module:Algorithm", id)["wrap"]]
+    image = wrapped(Gymnasium().make(id, 1), words).reset(0).obs["image"]
+    assert image.shape == (1, 7, 7, 20)
+    assert (image.reshape(-1, 20).sum(1) == 3).all()
+    assert image.max() == 1
 
 
 def test_minatar_continues_exactly_in_a_fresh_process(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 ANEW: dict[str, Any] = {"resume_exact": True}
 ROAD = {"env.config.vehicles_count": 3, "env.config.lanes_count": 2, "env.config.simulation_frequency": 5}
+TILES = {"wrap": ["minigrid.wrappers:OneHotPartialObsWrapper", *OPTIONS["wrap"]]}
 ENVS: dict[str, tuple[str, dict[str, Any]]] = {
     "LunarLander-v3": ("Box2D", ANEW),
     "BipedalWalker-v3": ("Box2D", ANEW),
@@ -37,6 +38,7 @@ ENVS: dict[str, tuple[str, dict[str, Any]]] = {
     "PointMaze_UMaze-v3": ("gymnasium_robotics", ANEW),
     "FetchReach-v4": ("gymnasium_robotics", {}),
     "highway-fast-v0": ("highway_env", ROAD),
+    "MiniGrid-MemoryS7-v0": ("minigrid", TILES),
     "parking-v0": ("highway_env", {"env.config.simulation_frequency": 5}),
 }
 #: What two runs of one seed do not share: highway-env's reset draws from a generator that no seed reaches, for an
