@@ -119,7 +119,7 @@ def test_a_run_says_what_it_took_an_environment_for(
     place: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, short: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
-    unknown = ("run", "ppo", "rlplug_core.testing.envs:Pixels", *short)
+    unknown = ("run", "ppo", "rlplug_core.testing.envs:Pixels", "--n-epochs", "1", "--net.hidden", "16", *short)
     done = rlplug(*unknown)
     assert done.code == 0, done.err
     assert (
