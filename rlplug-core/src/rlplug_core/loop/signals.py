@@ -104,3 +104,10 @@ def deaf() -> None:
     for number in STOPPING:
         signal.signal(number, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+
+
+def mortal() -> None:
+    """Let these signals end the process, and those that it starts: the server that it is from lets nobody hear them."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.loop.async_processes import fork_server, without_main
+from rlplug_core.loop.signals import mortal
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing.kit.examination import Examination
 from rlplug_core.testing.kit.trees import Leaves, digest
@@ -47,6 +48,7 @@ def in_fresh_process(work: Work, order: Any) -> Ended:
 
 def _reported(work: Work, order: Any, environment: Mapping[str, str], folder: Path) -> None:
     """In the process: take over the caller's environment variables, and write everything into files."""
+    mortal()
     os.environ.clear()
     os.environ.update(environment)
     for number, part in ((1, "printed"), (2, "error")):
