@@ -26,7 +26,7 @@ RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
 #: A world that asks for a memory, and how long it is learned.
 GRID = "MiniGrid-MemoryS7-v0"
-LOOKED: tuple[tuple[str, Any], ...] = (("total_timesteps", 1_000_000), ("eval_episodes", 50))
+LOOKED: tuple[tuple[str, Any], ...] = (("total_timesteps", 1_500_000), ("eval_episodes", 50))
 PARTS = (
     "learning", "classic", "pixels", "minatar", "robots", "atari", "kinds", "offline", "memory", "families", "agents",
 )  # fmt: skip
@@ -225,8 +225,8 @@ GOALS = (
     Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
     Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
     Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
-    Goal("ppo-recurrent", GRID, 1_000_000, 0.9, "interquartile mean", options=LOOKED, part="memory"),
-    Goal("ppo", GRID, 1_000_000, 0.6, options=LOOKED, part="memory", at_most=True),
+    Goal("ppo-recurrent", GRID, 1_500_000, 0.9, "interquartile mean", options=LOOKED, part="memory"),
+    Goal("ppo", GRID, 1_500_000, 0.6, options=LOOKED, part="memory", at_most=True),
     *(Goal("ppo", f"MiniGrid-{grid}-v0", 200_000, 0.9, part="families") for grid in ("Empty-8x8", "DoorKey-5x5")),
     Goal("sac", "FetchReach-v4", 15_000, 0.95, part="families", success=True),
     *(
