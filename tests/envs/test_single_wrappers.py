@@ -76,3 +76,21 @@ def test_what_cannot_be_is_told(words: list[str], kind: type[Exception], message
 def test_an_argument_without_a_name_is_refused() -> None:
     with pytest.raises(BadConfig, match="'3' is no argument; write name=value"):
         Single("gymnasium:TimeLimit", "3").keywords()
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "steps"),
+    [("action-repeat:times=3", 67, 67), ("gymnasium:MaxAndSkipObservation:skip=4", 200, 50)],
+)
+def test_a_time_limit_counts_the_steps_of_the_environment_itself(words: str, limit: int, steps: int) -> None:
+    """Pendulum's 200 are 66 of three and one of two; of others than ours, nobody knows what they make of the limit."""
+    bare = Gymnasium().make("Pendulum-v1", 1)
+    env = wrapped(Gymnasium().make("Pendulum-v1", 1), [Wrapping.parse(words)])
+    still = np.zeros((1, 1), np.float32)
+    assert env.spec.limit == limit
+    for seed in (0, 1):
+        env.reset(seed)
+        bare.reset(seed)
+        told = [env.step(still) for _ in range(steps)][-1].episodes[0]
+        whole = [bare.step(still) for _ in range(200)][-1].episodes[0]
+        assert (told.total, told.length) == (pytest.approx(whole.total, rel=1e-5), steps)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
@@ -223,14 +224,21 @@ class SerialEnvs:
         self._first_row = first
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
-        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset."""
+        """The same environments inside what `wrap` puts around each; takes this one's place before the first reset.
+
+        A time limit stays that of their own steps, of which a wrapper may take several at once.
+        """
         id, make, envs = self.spec.id, self._make, iter(self.envs)
         limit = 0 if self._limit == inf else int(self._limit)
+
+        def around(env: GymEnv) -> GymEnv:
+            return wrap(TimeLimit(env, limit) if limit else env)
+
         kind = (repr(self.envs[0].spec or make), wrap)
         if kind not in _TESTED:
-            _TESTED[kind] = self_test(lambda: SerialEnvs(lambda: wrap(make()), 1, id, min(limit, 20), ""))
-        rows = SerialEnvs(lambda: wrap(next(envs)), len(self.envs), id, limit, _TESTED[kind])
-        rows._make = lambda: wrap(make())
+            _TESTED[kind] = self_test(lambda: SerialEnvs(lambda: around(make()), 1, id, min(limit, 20), ""))
+        rows = SerialEnvs(lambda: around(next(envs)), len(self.envs), id, inexact=_TESTED[kind])
+        rows._make = lambda: around(make())
         return rows
 
     def info(self, key: str) -> list[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 import gymnasium
@@ -86,7 +87,7 @@ class ActionRepeatConfig(Config):
 class ActionRepeat(Transform):
     """Each action is taken several times, at most until the episode ends; their rewards are summed.
 
-    Steps and lengths of episodes count what the agent chose.
+    Steps and lengths of episodes count what the agent chose; a time limit stays that of the environment's own steps.
     """
 
     Config = ActionRepeatConfig
@@ -95,6 +96,7 @@ class ActionRepeat(Transform):
         if not isinstance(env, SupportsInside):
             raise UsageError(f"action-repeat goes around each environment of {env.spec.id} itself: put it first")
         super().__init__(env.inside(partial(Repeated, times=config.times)))
+        self.spec = replace(self.spec, limit=ceil(env.spec.limit / config.times))
 
 
 class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):
