@@ -31,10 +31,14 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "impala-replay": ("impala", {"replay_ratio": 1.0}), "nstep-q-replay": ("nstep-q", {"replay_ratio": 2.0}),
 }  # fmt: skip
 CASES = {**{name: (name, options) for name, options in NAMES.items()}, **VARIANTS}
-#: Those that are one switch of DQN each: `rainbow` has all of them on.
-SWITCHES = ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn")
+#: What others have as well: `rainbow` all switches of DQN, `noisy-ppo` noise for a policy, `a3c-replay` a replay beside
+#: rollouts.
+REPEATED = (
+    "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "noisy-a2c", "noisy-acer", "noisy-appo", "a2c-replay",
+    "nstep-q-replay",
+)  # fmt: skip
 EVERY = [
-    pytest.param(check, id=f"{case}-{check}", marks=pytest.mark.slow if case in SWITCHES else ())
+    pytest.param(check, id=f"{case}-{check}", marks=pytest.mark.slow if case in REPEATED else ())
     for case, (name, options) in CASES.items()
     for check in checks(name, options=options)
 ]
