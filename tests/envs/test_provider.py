@@ -11,7 +11,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv
+from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv, UsageError
+from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import families
 from rlplug_core.plugins.envs import make_env
 from rlplug_core.plugins.shown_envs import make_shown
@@ -20,6 +21,7 @@ from rlplug_envs.adapter import Adapter
 from rlplug_envs.families import classic, mujoco
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
+from tests.core.fakes import TINY
 
 
 def test_it_is_a_provider_that_makes_what_it_lists() -> None:
@@ -141,6 +143,16 @@ def test_a_missing_package_comes_with_the_line_that_installs_it(
         Gymnasium().make(id, 1)
     assert id.rpartition(":")[2].partition("/")[0] in str(caught.value)
     assert str(caught.value).endswith(line)
+
+
+def test_it_is_said_before_the_wrapper_that_is_missing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MiniGrid's presets name one that the same package has."""
+    without(monkeypatch, "minigrid", "minigrid")
+    values = {"wrap": ["minigrid.wrappers:OneHotPartialObsWrapper"]}
+    with pytest.raises(MissingPackage, match=r"python -m pip install 'rlplug-envs\[minigrid\]'$"):
+        Plan.make(TINY, "MiniGrid-Empty-8x8-v0", values)
+    with pytest.raises(UsageError, match="there is no module 'minigrid"):
+        Plan.make(TINY, "CartPole-v1", values)
 
 
 class Plain(gymnasium.Env[Any, Any]):

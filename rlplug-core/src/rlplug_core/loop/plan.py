@@ -88,11 +88,11 @@ class Plan:
         places = {name: absolute(values[name]) for name in targets(learner, values)}
         given = {k: v for k, v in {**values, **places}.items() if k in own}
         config = convert(learner.Config, given, algorithm)
-        wrappings, controllings = map(Wrapping.parse, options.wrap), map(Controlling.parse, options.controller)
+        wrappings, controllings = _around(source, options.wrap), map(Controlling.parse, options.controller)
         eval_wrappings = tuple(map(Wrapping.parse, chosen(options.eval_wrap))) if options.eval_wrap else None
         plan = cls(
             algorithm=algorithm, env=source.name, learner=learner, options=options, config=config,
-            wrappings=tuple(wrappings), schedules=schedules(learner.Config, given, algorithm), source=source,
+            wrappings=wrappings, schedules=schedules(learner.Config, given, algorithm), source=source,
             eval_source=eval_source, eval_wrappings=eval_wrappings, controllings=tuple(controllings),
         )._spelled()  # fmt: skip
         plan.check()
@@ -298,6 +298,16 @@ def _known(algorithm: str, values: Mapping[str, object], names: set[str]) -> Non
         if name not in names:
             near = nearest(name, names)
             raise BadConfig(f"{algorithm} has no option '{name}'{near} ('rlplug info {algorithm}' lists them)")
+
+
+def _around(source: EnvSource, words: Iterable[str]) -> tuple[Wrapping, ...]:
+    """The wrappers of an environment; where a module is missing that is its own too, it says what installs it."""
+    try:
+        return tuple(map(Wrapping.parse, words))
+    except UsageError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            source.make(1).close()
+        raise
 
 
 def _for_evaluation(source: EnvSource, values: dict[str, object], arguments: Mapping[str, object]) -> EnvSource:
