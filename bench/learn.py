@@ -112,9 +112,9 @@ of these weights is -148.5 (100 episodes) and 2,481 (50 episodes). The bar is 0.
 ## Memory
 
 A cue in the first observation, ten that say nothing, then the question (`rlplug_core.testing.envs:LongRecall`): who
-remembers gets 1, who does not 0.5 in the mean. `MiniGrid-MemoryS7-v0` shows a thing in the first room and two behind
-it, of which the same one is to be gone to: the reward is some 0.96 for that, and nothing for the other; evaluations are
-of 50 episodes. Without memory the bar is a bound from above: no one else may pass.
+remembers gets 1, who does not 0.5 in the mean. `MiniGrid-MemoryS7-v0` shows an object in the first room and two
+behind it; who goes to the same one gets some 0.96, who goes to the other gets nothing. Evaluations there are of 50
+episodes. Without memory the bar is a bound from above: no one else may pass.
 
 {memory}
 
