@@ -59,9 +59,8 @@ def test_a_loss_with_all_switches_is_one_graph(learner: Callable[..., Any], algo
 
 @pytest.mark.skipif(not HEADERS.exists(), reason="torch.compile needs a compiler and Python's headers")
 @pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
-@pytest.mark.parametrize(
-    "algorithm", ["dqn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "acer"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", OPTIONS)
 def test_compiled_run_equals_the_eager_one(
     trained: Callable[..., Any], algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

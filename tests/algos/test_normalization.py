@@ -21,8 +21,9 @@ from rlplug_core.testing import Check, checks
 HERE = Path(__file__).with_name("probes.py")
 FAR, FAR_CONTINUOUS, RICH = (f"{HERE}:{name}" for name in ("Far", "FarContinuous", "Rich"))
 SMALL = {"net.hidden": [16, 16], "batch_size": 16, "net.normalize_obs": True}
+SHORT = {"n_steps": 32, "batch_size": 64, "n_epochs": 3}
 EVERY = {
-    "ppo": (FAR, {"net.normalize_obs": True, "popart": True, "normalize_reward": True}),
+    "ppo": (FAR, {**SHORT, "net.normalize_obs": True, "popart": True, "normalize_reward": True}),
     "trpo": (FAR, {"net.normalize_obs": True, "popart": True, "normalize_reward": True, "n_steps": 32}),
     "a2c": (FAR, {"net.normalize_obs": True, "normalize_reward": True}),
     "acktr": (FAR_CONTINUOUS, {"net.normalize_obs": True, "popart": True, "normalize_reward": True}),

@@ -45,11 +45,12 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
 
-#: Pages whose commands take some five seconds or more, and that are not on the way of everybody; `nox -s pages` has
-#: the time for them.
+#: Pages whose commands take some five seconds or more, and that are not on the way of everybody, and those of all
+#: algorithms but two; `nox -s pages` has the time for them.
 LONG_PAGES = {
     "walk-through", "tune", "mlflow", "atari", "compare", "environments", "own-environment", "export", "networks",
-    "crossq", "scale", "mujoco", "watch", "continuous-actions", "offline", "acer",
+    "scale", "mujoco", "watch", "continuous-actions", "offline",
+    *(page.stem for page in ALGORITHMS if page.stem not in ("dqn", "ppo")),
 }  # fmt: skip
 #: Set where they are to be run too.
 ALL_PAGES = "RLPLUG_ALL_PAGES"

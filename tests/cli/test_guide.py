@@ -116,6 +116,7 @@ def test_every_option_that_a_chapter_names_exists(chapter: Path) -> None:
     assert words <= set(options(app))
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run(place: Path) -> None:
     """Those that train a chapter's learner by the command line; what else it shows is run above."""
     (place / "docs").symlink_to(GUIDE.parent)
