@@ -73,9 +73,9 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the sources with mypy, then the typing tests against the installed wheels alone."""
     stubs = ("click>=8.2", "rich>=13.9", "types-psutil", "matplotlib", "pillow", "av", "optuna>=5,<6")
-    install(session, PACKAGES[:3], "mypy", "pytest>=8.3", *stubs)
+    install(session, PACKAGES[:3], "mypy>=2", "pytest>=8.3", *stubs)
     with timed(session, checks):
-        session.run("mypy", *SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
+        session.run("mypy", "-n", "2", *SOURCES, *(f"examples/{name}/src" for name in EXAMPLES))
         session.run("mypy", "--strict", "--config-file=", "tests/typing")
 
 
