@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.batches import Rollout
+from rlplug_core.batches import Rollout, standardize
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.learning.corrections import retrace, vtrace
 from rlplug_core.learning.estimators import gae
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Step
 from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
 from tests.reference import returns
 from tests.reference.returns import Moment
@@ -95,6 +96,47 @@ def test_on_policy_vtrace_gives_n_step_returns(story: Story, steps: int, gamma: 
         expected, expected_target = gae(rollout, *values, gamma, 1.0)
         np.testing.assert_allclose(advantage, expected, rtol=1e-3, atol=1e-3)
         np.testing.assert_allclose(target[counts], expected_target[counts], rtol=1e-3, atol=1e-3)
+
+
+def bandit(center: bool, offset: float) -> float:
+    """The policy gradient, at the first logit, of a bandit whose critic is off, over data of another policy."""
+    behavior, policy, gain = np.array([0.7, 0.3]), np.array([0.3, 0.7]), np.array([1.0, -3 / 7])
+    action = np.repeat([0, 1], [7, 3])[None]  # as often as the behavior policy chooses them
+    step = Step(
+        np.zeros((10, 1), np.float32), action[0], gain[action[0]].astype(np.float32), np.zeros((10, 1), np.float32),
+        terminated=np.ones(10, bool), truncated=np.zeros(10, bool), is_first=np.ones(10, bool), valid=np.ones(10, bool),
+        ended=True, extras={}, recurrent_state=None,
+    )  # fmt: skip
+    buffer = RolloutBuffer(1)
+    buffer.add(step)
+    (rollout,) = buffer.batches(Clock(1))
+    value, ratio = np.full((1, 10), -offset, np.float32), (policy / behavior)[action]
+    advantage, _ = vtrace(rollout, value, value, ratio, 0.9, center=center)
+    scaled = standardize(torch.from_numpy(advantage[0]), torch.ones(10)).numpy() if center else advantage[0]
+    return float((scaled * np.array([1 - policy[0], -policy[0]])[action[0]]).mean())
+
+
+def test_centered_advantages_point_the_same_way_whatever_the_critic_says() -> None:
+    """Less their plain mean, those of a critic that is 2 too low would point the other way."""
+    found = [bandit(center=True, offset=offset) for offset in (0.0, 2.0, -2.0)]
+    assert min(found) > 0.1
+    np.testing.assert_allclose(found, found[0], rtol=1e-4)
+    assert bandit(center=False, offset=-2.0) < 0.02 < bandit(center=False, offset=0.0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(stories(st.integers(1, 15)), st.integers(1, 6), SHARES, SHARES)
+def test_centered_advantages_differ_by_the_weights_times_one_number(
+    story: Story, steps: int, gamma: float, lam: float
+) -> None:
+    for rollout, _ in windows(story, steps):
+        given_ = (rollout, *rollout.values(critic), of(ratio, rollout), gamma, lam)
+        (plain, target), (centered, same) = vtrace(*given_), vtrace(*given_, center=True)
+        np.testing.assert_array_equal(target, same)
+        assert centered.sum() == pytest.approx(0, abs=1e-3)
+        rho = np.minimum(of(ratio, rollout), 1) * (rollout.weight > 0)
+        baseline = plain.sum() / max(rho.sum(), 1e-9)
+        np.testing.assert_allclose(centered, plain - rho * baseline, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)

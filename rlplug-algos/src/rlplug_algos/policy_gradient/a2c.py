@@ -94,7 +94,9 @@ class A2C(rl.Algorithm[rl.Rollout]):
         if not self.replay.on:
             return rl.gae(rollout, value, next_value, now.gamma, now.gae_lambda)
         ratio = np.exp(rl.log_probs(rollout, self.policy, self.predict_outputs) - rollout.extras["log_prob"])
-        return rl.vtrace(rollout, value, next_value, ratio, now.gamma, lam=now.gae_lambda)
+        return rl.vtrace(
+            rollout, value, next_value, ratio, now.gamma, lam=now.gae_lambda, center=now.normalize_advantage
+        )
 
     @rl.pure
     def loss(self, batch: rl.Samples, now: A2CConfig) -> tuple[Tensor, dict[str, Tensor]]:

@@ -73,7 +73,7 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         value, next_value = batch.values(self.predict_value)
         advantage, value_target = rl.vtrace(
             batch, value, next_value, ratio, now.gamma, lam=now.vtrace_lambda, clip_delta=now.vtrace_clip_rho,
-            clip_trace=now.vtrace_clip_c,
+            clip_trace=now.vtrace_clip_c, center=now.normalize_advantage,
         )  # fmt: skip
         samples = self.policy.with_noise(batch.samples(advantage, value_target, self.device))
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)

@@ -34,7 +34,7 @@ def log_probs(rollout: Rollout, policy: PolicyNetwork, outputs: Callable[[Obs, A
 
 def vtrace(
     rollout: Rollout, value: Array, successor: Array, ratio: Array, gamma: float, lam: float = 1.0,
-    clip_delta: float = 1.0, clip_trace: float = 1.0,
+    clip_delta: float = 1.0, clip_trace: float = 1.0, center: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
     """V-trace: advantages of the policy gradient and value targets (Espeholt et al., 2018, arXiv:1802.01561, eq. 1).
 
@@ -46,9 +46,11 @@ def vtrace(
         ratio: [T, N] pi(a|s) / mu(a|s), how much likelier the action is now than when it was chosen.
         lam: what each trace coefficient is multiplied by (remark 2).
         clip_delta, clip_trace: where the weights of the TD errors and of the traces are cut (rho and c with a bar).
+        center: subtract a baseline m, the mean of the advantages weighted by rho, so that they add up to 0. Losses that
+            standardize want it: the plain mean of rho A is no baseline, and biases the gradient off policy.
 
     Returns:
-        advantage: [T, N] rho_t (r_t + gamma v_(t + 1) - V(s_t)).
+        advantage: [T, N] rho_t (r_t + gamma v_(t + 1) - V(s_t) - m), where m is 0 unless `center` is on.
         target: [T, N] v_t.
     """
     valid = rollout.weight > 0
@@ -65,6 +67,8 @@ def vtrace(
         advantage[t] = delta[t] + gamma * weight[t] * following
         beyond = np.where(valid[t], delta[t] + gamma * trace[t] * following, following)
         target[t] = value[t] + beyond
+    if center:
+        advantage -= weight * (advantage.sum() / max(float(weight.sum()), np.finfo(np.float32).tiny))
     return advantage, target
 
 
