@@ -193,6 +193,17 @@ def test_a_function_that_makes_something_else(mine: str, place: Path) -> None:
         trained(f"{mine}:number")
 
 
+def test_a_function_that_returns_the_same_environment_again_is_refused(place: Path) -> None:
+    """Its rows would be one world, and an evaluation would reset the training's. An object is copied instead."""
+    single = Count()
+    several = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    for again in (lambda: single, lambda: gymnasium.wrappers.OrderEnforcing(single), lambda: several):
+        with pytest.raises(PluginError, match=r"returned the same environment twice, .*; make a new one at every call"):
+            trained(again)
+    assert not (place / "runs").exists()
+    assert trained(single).status == "finished"
+
+
 def test_the_command_line_a_file_and_a_dictionary_say_the_same(
     mine: str, place: Path, rlplug: Callable[..., Done]
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from pettingzoo.utils import parallel_to_aec
 
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.algorithm import Algorithm, Context
@@ -16,6 +18,7 @@ from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
 from rlplug_core.plugins.envs import make_env
+from rlplug_core.runs.data import _played
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Step
 from rlplug_envs.agents import Agents
@@ -185,6 +188,48 @@ def test_an_evaluation_tells_agents_apart() -> None:
     assert found.by_agent == {"a": 2.0, "b": 6.0}
     assert (found.episodes, found.mean) == (2, 4.0)
     assert found.sem == pytest.approx(np.std([2.5, 5.5], ddof=1) / np.sqrt(2))
+
+
+class Remembering(Choosing):
+    """Notes how many observations of its episode each row has in its memory, and acts by that number."""
+
+    def initial(self, num_envs: int) -> Any:
+        return {"seen": np.zeros(num_envs, np.int64)}
+
+    def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Clock, explore: bool = True) -> Act:
+        seen = np.where(is_first, 0, recurrent_state["seen"]) + 1
+        self.log.append(seen.tolist())
+        return Act(seen % 2, {"seen": seen}, {})
+
+
+def test_who_waits_remembers_an_observation_once_whoever_lets_it_play() -> None:
+    """In training, in evaluations and in recordings, which otherwise store what was not done."""
+
+    def turns() -> Agents:
+        return Agents(lambda: Turns(in_turns(50)), 1, "d")
+
+    trained, evaluated, recorded = Remembering(), Remembering(), Remembering()
+    transitions(turns(), trained, 8)
+    evaluate(evaluated, turns(), 3, Clock(1))
+    _played(recorded, turns(), 3, Clock(1), 8, explore=True)
+    assert trained.log[:8] == evaluated.log[:8] == recorded.log[:8]
+    assert max(max(row) for row in trained.log[:8]) == 4
+
+
+class Paid(Dilemma):
+    """Pays each agent its own action."""
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        obs, _, *rest = super().step(actions)
+        return (obs, {agent: float(action) for agent, action in actions.items()}, *rest)
+
+
+def test_a_recording_holds_the_actions_that_were_taken() -> None:
+    """A row that waits is asked at each step, and would do something else each time."""
+    world = Agents(lambda: Turns(parallel_to_aec(Paid(50))), 1, "paid")
+    arrays, _ = _played(Choosing(), world, 3, Clock(1), 30, explore=True)
+    assert set(arrays["rewards"].tolist()) == {0.0, 1.0}
+    np.testing.assert_array_equal(arrays["actions"], arrays["rewards"])
 
 
 def test_wrong_names_are_answered_with_what_to_type() -> None:

@@ -70,6 +70,23 @@ def test_an_episode_without_an_end_counts_as_it_stands(monkeypatch: pytest.Monke
     assert not evaluate(Constant(1), Uneven(4), 0, Clock(1)).said_cut
 
 
+class Telling(Uneven):
+    """Episodes that end say that they succeeded."""
+
+    def step(self, action: Array) -> Timestep:
+        now = super().step(action)
+        return replace(now, episodes=[replace(one, success=True) for one in now.episodes])
+
+
+def test_an_episode_without_an_end_has_not_succeeded_where_others_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where success ends an episode, the others are those that were cut."""
+    monkeypatch.setattr(module, "LONGEST", 4)
+    result = evaluate(Constant(1), Telling(6), 0, Clock(1))
+    assert result.successes == (True,) * 4 + (False,) * 2
+    assert result.success_rate == pytest.approx(4 / 6)
+    assert evaluate(Constant(1), Uneven(6), 0, Clock(1)).success_rate is None
+
+
 @pytest.mark.parametrize(
     ("limit", "total", "steps"),
     [(500, 100, 27_000), (27_000, 100, 1_000), (0, 100, 1_000), (0, 5_000, 5_000), (0, 10**6, 27_000)],

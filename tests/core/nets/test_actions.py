@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.nets.actions import choices, dtype_of, join, legal, one_of, parts, sample, shape_of, split
+from rlplug_core.nets.actions import (
+    choices,
+    dtype_of,
+    join,
+    legal,
+    one_of,
+    parts,
+    sample,
+    sample_legal,
+    shape_of,
+    split,
+)
 
 PLAIN: list[spaces.Space[Any]] = [
     spaces.Discrete(3),
@@ -119,3 +130,25 @@ def test_what_a_mask_forbids_gives_way_to_the_next_that_it_allows(
             for column, size in enumerate(sizes.get(type(part.space), lambda one: [])(part.space), part.columns.start):
                 expected[column] = next_allowed(int(given[row, column]), [next(entries) for _ in range(size)])
         np.testing.assert_array_equal(taken[row], expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DICTS | st.sampled_from(PLAIN), st.integers(1, 4), st.integers(0, 2**31))
+def test_random_legal_actions_are_legal(space: spaces.Space[Any], num_envs: int, seed: int) -> None:
+    space.seed(seed)
+    mask = np.random.default_rng(seed).integers(0, 2, (num_envs, choices(space)))
+    found = sample_legal(space, mask)
+    plain = sample(space, num_envs)
+    assert (found.shape, found.dtype) == (plain.shape, plain.dtype)
+    np.testing.assert_array_equal(found, legal(space, found, mask))
+
+
+def test_random_legal_actions_are_as_likely_as_each_other() -> None:
+    """The next legal one behind a random one would be 0 once and 6 six times."""
+    space = spaces.MultiDiscrete([7, 3], seed=1)
+    mask = np.tile([1, 0, 0, 0, 0, 0, 1, 0, 1, 1], (4_000, 1))
+    first, second = sample_legal(space, mask).T
+    assert set(first) == {0, 6}
+    assert set(second) == {1, 2}
+    for drawn in (first == 6, second == 2, (first == 6) == (second == 2)):
+        assert abs(drawn.mean() - 0.5) < 4 * 0.5 / 4_000**0.5

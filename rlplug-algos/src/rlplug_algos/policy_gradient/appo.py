@@ -23,7 +23,7 @@ class APPOConfig(rl.Config):
     n_steps: rl.Count = 128  # rollout length per environment
     batch_size: rl.Count = 256  # samples per minibatch
     n_epochs: rl.Count = 4  # passes over each rollout; an incomplete last minibatch is dropped
-    target_update_interval: rl.Count = 1  # rollouts between copies to the target policy
+    target_update_interval: rl.Count = 4  # rollouts between copies to the target policy
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     vtrace_lambda: rl.Scheduled[rl.Fraction] = 0.95  # what each trace is multiplied by; 1 gives n-step targets
     vtrace_clip_rho: rl.Scheduled[rl.Positive] = 1.0  # where the weights of TD errors and policy gradient are cut

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 
 from rlplug_core.clock import Clock
-from rlplug_core.nets.actions import dtype_of, legal, sample
+from rlplug_core.nets.actions import dtype_of, sample, sample_legal
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Array, Obs, RecurrentState, Space, State
@@ -27,10 +27,9 @@ class RandomAgent:
     def act(
         self, obs: Obs, is_first: Array, recurrent_state: RecurrentState, clock: Clock, explore: bool = True
     ) -> Act:  # fmt: skip
-        drawn = sample(self.space, len(is_first)).astype(dtype_of(self.space))
-        if isinstance(obs, dict) and MASK in obs:
-            drawn = legal(self.space, drawn, obs[MASK])
-        return Act(drawn)
+        masked = isinstance(obs, dict) and MASK in obs
+        drawn = sample_legal(self.space, obs[MASK]) if masked else sample(self.space, len(is_first))
+        return Act(drawn.astype(dtype_of(self.space)))
 
     def state_dict(self) -> State:
         """Nothing: how it goes on is no part of any result."""

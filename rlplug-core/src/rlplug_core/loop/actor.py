@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlplug_core.clock import Clock
+from rlplug_core.loop.playing import carried, holding
 from rlplug_core.plugins.transform import learned
 from rlplug_core.protocols import Agent, Buffer, Env, Learner, SupportsRestart
-from rlplug_core.types import Act, Array, Episode, State, Step, tree_map, tree_where
+from rlplug_core.types import Act, Episode, State, Step, tree_map
 
 
 @dataclass(slots=True)
@@ -46,13 +47,10 @@ class Actor:
         obs, first, recurrent_state = self.obs, self.is_first, self.recurrent_state
         act = self.agent.act(obs, first, recurrent_state, self.clock)
         if self.turn is not None:
-            act = self.held = _holding(self.turn, act, self.held)
+            act = self.held = holding(self.turn, act, self.held)
         now = self.env.step(act.action)
-        self.obs, self.is_first, self.turn, self.recurrent_state = now.obs, now.is_first, now.turn, act.recurrent_state
-        if recurrent_state is not None and now.count < len(now.valid):
-            # Who was absent has seen nothing, and has yet to begin.
-            self.is_first = now.is_first | (first & ~now.valid)
-            self.recurrent_state = tree_where(now.valid, act.recurrent_state, recurrent_state)
+        self.obs, self.turn = now.obs, now.turn
+        self.is_first, self.recurrent_state = carried(now, act, first, recurrent_state)
         self.clock.advance(now.count)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
@@ -102,12 +100,3 @@ class Actor:
         self._open(self.seed + self.clock.steps)
         if isinstance(self.lane.buffer, SupportsRestart):
             self.lane.buffer.restart()
-
-
-def _holding(turn: Array, act: Act, held: Act | None) -> Act:
-    """Return what each row did last in its turn; rows that wait, of the mask `turn` [N], are not asked again."""
-    if held is None:
-        return act
-    pair = ({"action": one.action, "extras": one.extras} for one in (act, held))
-    done: Any = tree_where(turn, *pair)
-    return Act(done["action"], act.recurrent_state, done["extras"])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlplug_core.clock import Clock
+from rlplug_core.loop.playing import Playing
 from rlplug_core.loop.recent import means
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.seeds import untouched
@@ -88,7 +89,10 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float | None:
-        """The share of the episodes that succeeded, of those that say so; None where none does."""
+        """The share of the episodes that succeeded, of those that say so; None where none does.
+
+        One that was cut has not succeeded, where others say whether they did.
+        """
         said = [success for success in self.successes if success is not None]
         return sum(said) / len(said) if said else None
 
@@ -124,23 +128,25 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
     Greedily, unless it shall `explore` as it did in training at the clock's progress.
     """
     with untouched():
-        num_envs = env.spec.num_envs
-        recurrent_state = agent.initial(num_envs)
-        now = env.reset(seed)
+        num_envs, playing = env.spec.num_envs, Playing(agent, env, seed)
         ended: dict[int, Episode] = {}
         running = np.zeros(num_envs)
         for step in range(longest(env, clock)):  # noqa: B007  # how far it came is read below
-            act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
-            recurrent_state = act.recurrent_state
-            now = env.step(act.action)
-            running += now.reward
-            for episode in now.episodes:
+            playing.step(clock, explore)
+            running += playing.now.reward
+            for episode in playing.now.episodes:
                 ended.setdefault(episode.row, episode)
             if len(ended) == num_envs:
                 break
         every = [ended.get(row) or Episode(row, float(running[row]), step + 1) for row in range(num_envs)]
-        said = tuple(one.success for one in every)
-        successes = () if all(one is None for one in said) else said
+        successes = _successes(ended, num_envs)
         infos = tuple(one.info for one in every) if any(one.info for one in every) else ()
         returns, lengths = tuple(one.total for one in every), tuple(one.length for one in every)
         return Evaluation(returns, lengths, successes, infos, agents=env.spec.agents, cut=num_envs - len(ended))
+
+
+def _successes(ended: Mapping[int, Episode], num_envs: int) -> tuple[bool | None, ...]:
+    """Whether each row's episode succeeded: None where it does not say, False where it was cut and others say."""
+    if all(one.success is None for one in ended.values()):
+        return ()
+    return tuple(ended[row].success if row in ended else False for row in range(num_envs))

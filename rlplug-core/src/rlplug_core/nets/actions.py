@@ -81,21 +81,39 @@ def sample(space: Space, num_envs: int) -> Array:
     return np.concatenate([join(space, one) for one in drawn])
 
 
+def sample_legal(space: Space, mask: Array) -> Array:
+    """Random actions [rows, ...]: each choice that `mask` [rows, C] allows is as likely; any, where it allows none."""
+    found = sample(space, len(mask))
+    for column, allowed in _columns(space, mask):
+        many = allowed.sum(1)
+        rank = (space.np_random.random(len(mask)) * many).astype(np.int64)
+        drawn = (allowed.cumsum(1) > rank[:, None]).argmax(1)
+        numbers = found.reshape(len(found), -1)[:, column]  # a view
+        numbers[many > 0] = drawn[many > 0]
+    return found
+
+
 def legal(space: Space, action: Array, mask: Array) -> Array:
     """Actions [N, ...] in which each choice that `mask` [N, ...] forbids gives way to the next allowed one, cyclically.
 
     A mask has as many entries as there are `choices`; where it allows none, the choice stays.
     """
     found = action.reshape(len(action), -1).copy()
-    allowed = mask.reshape(len(action), -1) != 0
-    end = 0
+    for column, allowed in _columns(space, mask):
+        size = allowed.shape[1]
+        following = (found[:, [column]].astype(np.int64) + np.arange(size)) % size
+        nearest = np.take_along_axis(allowed, following, 1).argmax(1)
+        found[:, column] = following[np.arange(len(found)), nearest]
+    return found.reshape(action.shape)
+
+
+def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
+    """Each number in an action that is a choice, and which of its values a mask allows, [N, size]."""
+    allowed, end = mask.reshape(len(mask), -1) != 0, 0
     for part in parts(space):
         for column, size in enumerate(_sizes(part.space), part.columns.start):
             start, end = end, end + size
-            following = (found[:, [column]].astype(np.int64) + np.arange(size)) % size
-            nearest = np.take_along_axis(allowed[:, start:end], following, 1).argmax(1)
-            found[:, column] = following[np.arange(len(found)), nearest]
-    return found.reshape(action.shape)
+            yield column, allowed[:, start:end]
 
 
 def one_of(tree: Any, row: int) -> object:

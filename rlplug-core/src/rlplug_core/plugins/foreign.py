@@ -49,9 +49,9 @@ def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]
     if isinstance(first, Single):
         if told:
             raise PluginError(f"'{name}' takes the number of environments, but returned one; leave '{ROWS}' out of it")
-        return adopted(_beginning(first, make), num_envs, name)
+        return adopted(_beginning(first, make, name), num_envs, name)
     if isinstance(first, VectorEnv):
-        first = adopted_vector(_beginning(first, make), name)
+        first = adopted_vector(_beginning(first, make, name), name)
     return checked(first, name, num_envs)
 
 
@@ -93,10 +93,28 @@ def check_arguments(code: object, name: str, arguments: Mapping[str, object]) ->
             )
 
 
-def _beginning(first: object, make: Callable[[], object]) -> Callable[[], object]:
-    """A function that returns `first`, which is made already, and then new ones."""
-    waiting = [first]
-    return lambda: waiting.pop() if waiting else make()
+def _beginning(first: Any, make: Callable[[], object], name: str) -> Callable[[], object]:
+    """A function that returns `first`, which is made already, and then new ones.
+
+    It raises PluginError where a new one is the first again: rows, and evaluations, would step the same world.
+    """
+    from gymnasium import Env as Single
+    from gymnasium.vector import VectorEnv
+
+    waiting, world = [first], first.unwrapped
+
+    def following() -> object:
+        if waiting:
+            return waiting.pop()
+        made = make()
+        if isinstance(made, Single | VectorEnv) and made.unwrapped is world:
+            raise PluginError(
+                f"'{name}' returned the same environment twice, which training and evaluation would share; make a new "
+                "one at every call, or give the environment itself in place of a function"
+            )
+        return made
+
+    return following
 
 
 def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:

@@ -17,6 +17,7 @@ from rlplug_core.buffers.dataset_files import ABOUT, read
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.playing import Playing
 from rlplug_core.protocols import Agent, Env, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, final_seed, ready
@@ -99,14 +100,13 @@ def _played(
     returns: list[float] = []
     count = 0
     with untouched():
-        now, recurrent_state = env.reset(seed), agent.initial(env.spec.num_envs)
+        playing = Playing(agent, env, seed)
         while count < steps:
-            act = agent.act(now.obs, now.is_first, recurrent_state, clock, explore=explore)
-            obs, recurrent_state = tree_map(np.copy, now.obs), act.recurrent_state
-            now = env.step(act.action)
-            rows.append(_transition(env, obs, act.action, now))
-            returns += [episode.total for episode in now.episodes]
-            count += now.count
+            obs = tree_map(np.copy, playing.now.obs)
+            act = playing.step(clock, explore)
+            rows.append(_transition(env, obs, act.action, playing.now))
+            returns += [episode.total for episode in playing.now.episodes]
+            count += playing.now.count
     return _by_row(rows), tuple(returns)
 
 

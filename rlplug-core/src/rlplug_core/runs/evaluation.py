@@ -85,12 +85,13 @@ def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict
         BadCheckpoint: one of them is gone or cannot be read.
     """
     checkpoints = Checkpoints(directory.checkpoints_path)
-    best_returns = _returns(evaluate_checkpoint(plan, directory, episodes))
+    result = evaluate_checkpoint(plan, directory, episodes)
+    best_returns = _returns(result)
     best, final = (checkpoints.kept(kind)[0] for kind in ("best", "final"))
     same = best.step == final.step
     last = best_returns if same else _returns(evaluate_checkpoint(plan, directory, episodes, None, Conditions("final")))
     return {
-        "checkpoint": best.path.name, "episodes": episodes, **best_returns,
+        "checkpoint": best.path.name, "episodes": result.episodes, **best_returns,
         "last_checkpoint": final.path.name, **{f"last_{name}": value for name, value in last.items()},
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.actions import legal, sample
+from rlplug_core.nets.actions import sample, sample_legal
 from rlplug_core.nets.encoders import MASK
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env
@@ -40,9 +40,10 @@ class RandomOpponents(Transform):
         return self._seen(self.env.reset(seed))
 
     def step(self, action: Array) -> Timestep:
-        every = sample(self._choices, self.env.spec.num_envs)
         if isinstance(self._obs, dict) and MASK in self._obs:
-            every = legal(self._choices, every, self._obs[MASK])
+            every = sample_legal(self._choices, self._obs[MASK])
+        else:
+            every = sample(self._choices, self.env.spec.num_envs)
         every[self._rows] = action
         return self._seen(self.env.step(every))
 
