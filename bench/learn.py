@@ -95,8 +95,9 @@ games, the final one of 10.
 FrozenLake-v1 has numbers as observations and slips two steps in three: no policy can pass 0.75. InvertedPendulum-v5
 gives 1 for each of at most 1,000 steps, Reacher-v5 is an arm. No preset names these environments; what `appo`,
 `impala` and `vpg` have for continuous control was chosen by one seed of InvertedPendulum-v5, what `acktr` and
-`nstep-q` have for discrete actions by one of Acrobot-v1 and FrozenLake-v1. Evaluations are of 20 episodes. Acrobot-v1
-is for those whom the first table does not show there.
+`nstep-q` have for discrete actions by one of Acrobot-v1 and FrozenLake-v1. What `a3c` and `acer-continuous` have for
+continuous control, and `impala` for discrete actions, was chosen by two seeds of those rows, and so was the target of
+`appo`. Evaluations are of 20 episodes. Acrobot-v1 is for those whom the first table does not show there.
 
 {kinds}
 
