@@ -146,7 +146,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
 
 
 def _successes(ended: Mapping[int, Episode], num_envs: int) -> tuple[bool | None, ...]:
-    """Whether each row's episode succeeded: None where it does not say, False where it was cut and others say."""
+    """Say whether each row's episode succeeded: None where it does not say, False where it was cut and others say."""
     if all(one.success is None for one in ended.values()):
         return ()
     return tuple(ended[row].success if row in ended else False for row in range(num_envs))
