@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlplug_algos.many_agents.group_buffer import part_of
 from rlplug_algos.many_agents.groups import groups
 from rlplug_algos.many_agents.independent import GroupsAgent
 from rlplug_algos.many_agents.league import FIRST_RATING, League
+from rlplug_algos.many_agents.seats import SeatBuffer, Seats
 from rlplug_algos.many_agents.world_state import state_space, world_state
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Rollout
@@ -196,3 +198,64 @@ def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:
     league.opponent = None
     league.played(1.0)
     assert league.rating == pytest.approx(before - 16 * expected), "against itself nothing is won"
+
+
+class Scores(League):
+    """Keeps the results of games."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1.0, np.random.default_rng(0))
+        self.scores: list[float] = []
+
+    def played(self, score: float) -> None:
+        self.scores.append(score)
+
+
+def game_of(gains: list[tuple[float, float]], out: int) -> list[Step]:
+    """A game of two agents whose first one is out after `out` steps: the rewards of both, step by step."""
+    found = []
+    for at, gain in enumerate(gains):
+        last = at == len(gains) - 1
+        ends, there = np.array([at == out - 1, last]), np.array([at < out, True])
+        nothing = np.zeros((2, 2), np.float32)
+        found.append(
+            Step(
+                obs=nothing, action=np.zeros(2, np.int64), reward=np.array(gain, np.float32), next_obs=nothing,
+                terminated=ends, truncated=np.zeros(2, np.bool_), is_first=np.full(2, at == 0), valid=there,
+                ended=bool(ends.any()), extras={}, recurrent_state=None,
+            )
+        )  # fmt: skip
+    return found
+
+
+#: The first agent is out behind, and ends ahead of the other, then behind; the third game is a draw.
+LEFT_EARLY = [
+    game_of([(0, 0), (-1, 0), (0, -1), (0, -1)], out=2), game_of([(0, 0), (1, 0), (0, 3)], out=2),
+    game_of([(0, 0), (0, 0)], out=2), game_of([(1, 0)], out=1),
+]  # fmt: skip
+
+
+def seat_buffer() -> tuple[SeatBuffer, Scores]:
+    league = Scores()
+    spec = replace(ALIKE, num_envs=2, agents=("wolf_0", "wolf_1"))
+    return SeatBuffer(Seats(spec), RolloutBuffer(64), league), league
+
+
+def test_a_game_is_decided_when_its_world_begins_anew_by_the_rewards_of_that_game_alone() -> None:
+    buffer, league = seat_buffer()
+    for step in chain.from_iterable(LEFT_EARLY):
+        buffer.add(step)
+    assert league.scores == [1.0, 0.0, 0.5], "the last one is still to be decided"
+
+
+def test_a_game_under_way_is_in_the_state_and_one_broken_off_is_nobodys() -> None:
+    buffer, league = seat_buffer()
+    for step in LEFT_EARLY[0]:
+        buffer.add(step)
+    other, its_league = seat_buffer()
+    other.load_state_dict(buffer.state_dict())
+    buffer.restart()
+    for one in (buffer, other):
+        one.add(LEFT_EARLY[2][0])
+    assert (league.scores, its_league.scores) == ([], [1.0])
+    assert not buffer.buffer.position - 1, "the rollout begins anew too"  # type: ignore[attr-defined]

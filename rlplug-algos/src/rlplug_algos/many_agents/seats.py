@@ -10,6 +10,7 @@ import numpy as np
 import rlplug_core as rl
 from rlplug_algos.many_agents.league import League
 from rlplug_algos.many_agents.rows import step_of
+from rlplug_core.protocols import SupportsRestart
 
 
 class Seats:
@@ -31,23 +32,33 @@ class SeatBuffer:
 
     def __init__(self, seats: Seats, buffer: rl.Buffer[Any], league: League) -> None:
         self.seats, self.buffer, self.league = seats, buffer, league
-        self.totals = np.zeros(len(seats.mine))
+        self.totals, self.playing = np.zeros(len(seats.mine)), np.zeros(seats.worlds, np.bool_)
 
     def add(self, step: rl.Step, source: int = 0) -> None:
-        self._score(step)
+        if self.seats.agents > 1:
+            self._score(step)
         self.buffer.add(step_of(step, self.seats.rows), source)
 
     def _score(self, step: rl.Step) -> None:
-        """A world that ends is won by who got more than the others on average."""
-        self.totals += step.reward
-        over = (step.terminated | step.truncated)[self.seats.rows]
-        if over.any() and self.seats.agents > 1:
-            totals = self.totals.reshape(self.seats.worlds, self.seats.agents)
-            own = self.totals[self.seats.rows]
-            others = (totals.sum(1) - own) / (self.seats.agents - 1)
-            for world in np.flatnonzero(over):
-                self.league.played((np.sign(own[world] - others[world]) + 1) / 2)
-                totals[world] = 0.0
+        """Decide the game of each world that begins anew: no end of a single agent's episode says that it is over."""
+        shape = self.seats.worlds, self.seats.agents
+        totals, opens = self.totals.reshape(shape), step.is_first.reshape(shape).all(1)
+        for world in np.flatnonzero(opens & self.playing):
+            self.league.played(self._result(totals[world], self.seats.rows[world] % self.seats.agents))
+        totals[opens] = 0.0
+        totals += step.reward.reshape(shape)
+        self.playing = (self.playing & ~opens) | step.valid.reshape(shape).any(1)
+
+    def _result(self, totals: rl.Array, seat: int) -> float:
+        """1 where the seat got more than the others on average, 0 where it got less, else 0.5."""
+        others = (totals.sum() - totals[seat]) / (self.seats.agents - 1)
+        return float(np.sign(totals[seat] - others) + 1) / 2
+
+    def restart(self) -> None:
+        """Leave broken off games undecided."""
+        self.playing[:] = False
+        if isinstance(self.buffer, SupportsRestart):
+            self.buffer.restart()
 
     def batches(self, clock: rl.Clock) -> Iterable[Any]:
         return self.buffer.batches(clock)
@@ -56,8 +67,8 @@ class SeatBuffer:
         self.buffer.feedback(batch, result)
 
     def state_dict(self) -> rl.State:
-        return {"buffer": self.buffer.state_dict(), "totals": self.totals.copy()}
+        return {"buffer": self.buffer.state_dict(), "totals": self.totals.copy(), "playing": self.playing.copy()}
 
     def load_state_dict(self, state: rl.State) -> None:
         self.buffer.load_state_dict(state["buffer"])
-        self.totals[:] = state["totals"]
+        self.totals[:], self.playing[:] = state["totals"], state.get("playing", True)
