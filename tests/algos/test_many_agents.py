@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from rlplug_algos.many_agents.group_buffer import part_of
 from rlplug_algos.many_agents.groups import groups
-from rlplug_algos.many_agents.independent import GroupsAgent
+from rlplug_algos.many_agents.independent import GroupsAgent, Independent, IndependentConfig
 from rlplug_algos.many_agents.league import FIRST_RATING, League
 from rlplug_algos.many_agents.seats import SeatBuffer, Seats
 from rlplug_algos.many_agents.world_state import state_space, world_state
@@ -103,6 +103,15 @@ class Numbered:
         action = rows % 3 if isinstance(self.space, spaces.Discrete) else np.stack([rows, -rows], 1).astype(np.float32)
         memory = None if recurrent_state is None else recurrent_state + 1
         return Act(action, memory, {"seen": np.asarray(obs, np.float32).reshape(len(rows), -1)[:, 0]})
+
+
+def test_a_critic_of_the_whole_world_is_refused_where_agents_act_in_turn() -> None:
+    turns = replace(ALIKE, turns=True)
+    with pytest.raises(UsageError, match=r"the agents of Field act in turn, .*; use independent or self-play instead"):
+        learner_of("mappo", turns, Context(Seeds(1)))
+    with pytest.raises(UsageError, match="act in turn"):
+        Independent(turns, IndependentConfig(agent=("wolf=mappo", "sheep=ppo")), Context(Seeds(1)))
+    learner_of("self-play:player=mappo", turns, Context(Seeds(1)))  # one agent in each world sees nobody else
 
 
 def test_each_group_sees_the_rows_of_its_agents_and_no_others() -> None:

@@ -18,6 +18,7 @@ from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
 from rlplug_core.plugins.envs import make_env
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.runs.data import _played
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Act, Step
@@ -92,6 +93,13 @@ def test_the_parallel_and_the_turn_form_of_a_game_give_the_same_transitions(cut:
         assert together[agent][:39] == turns[agent][:39]
         ends = [(step[4], step[5]) for step in turns[agent][:12]]
         assert ends == [(False, False)] * 3 + [(not cut, cut)] + ends[4:]
+
+
+def test_the_spec_says_whether_agents_act_in_turn_and_wrappers_keep_it() -> None:
+    for make, turns in ((lambda: Turns(in_turns()), True), (lambda: Parallel(Dilemma()), False)):
+        env = Agents(make, 1, "d")
+        assert (env.spec.turns, env._turn() is not None) == (turns, turns)
+        assert wrapped(env, [Wrapping.parse("flatten"), Wrapping.parse("frame-stack")]).spec.turns == turns
 
 
 def test_a_waiting_agent_keeps_the_action_that_it_took() -> None:

@@ -58,6 +58,7 @@ class Spec:
     An action is always one array; `rlplug_core.nets.actions` says where the parts of a Dict lie in it.
     Of many agents in one world each has a row of its own: `agents` [num_envs] names them; it is empty otherwise. Where
     their spaces differ, `obs` and `action` are Dicts of them, and `kinds` [num_envs] says which part is a row's own.
+    `turns` says that they act in turn: then rows wait, as `Timestep.turn` says.
     `inexact` says why the environment's state cannot be captured; it is empty where it can. `limit` is the number of
     steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any.
     """
@@ -71,6 +72,7 @@ class Spec:
     goals: Goals | None = field(default=None, compare=False, repr=False)
     agents: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    turns: bool = False
 
 
 @dataclass(slots=True)

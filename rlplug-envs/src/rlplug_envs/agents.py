@@ -53,9 +53,9 @@ class Agents:
         self.action_space, self._view = _view(self._games[0], self._kinds, opening, id)
         view, rows = self._view, len(self.agents)
         kinds = tuple(self._kinds[agent] for agent in self.agents) if self._kinds else ()
-        self.spec = Spec(view.obs, view.action, rows, id, inexact, agents=self.agents, kinds=kinds)
+        turns = not isinstance(self._games[0], Parallel)
+        self.spec = Spec(view.obs, view.action, rows, id, inexact, agents=self.agents, kinds=kinds, turns=turns)
         self._rows = [{name: n * len(names) + place for place, name in enumerate(names)} for n in range(num_envs)]
-        self._in_turns = not isinstance(self._games[0], Parallel)
         self._obs = allocate(view.obs, rows)
         for agent in names:
             own = self._own(self._obs, agent)
@@ -156,7 +156,7 @@ class Agents:
 
     def _turn(self) -> Array | None:
         """Return who acts next, [N]; None where all do."""
-        if not self._in_turns:
+        if not self.spec.turns:
             return None
         return np.array([agent in game.turn for game, at in zip(self._games, self._rows, strict=True) for agent in at])
 

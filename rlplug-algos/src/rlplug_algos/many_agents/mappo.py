@@ -50,6 +50,11 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         c = self.config
         rl.check_standardize(c.normalize_advantage, min(c.batch_size, c.n_steps * self.spec.num_envs))
         self.agents = len(dict.fromkeys(self.spec.agents)) or 1
+        if self.spec.turns and self.agents > 1:
+            raise rl.UsageError(
+                f"mappo: the agents of {self.spec.id} act in turn, so that its critic would judge an action by what "
+                "the others saw after it; use independent or self-play instead"
+            )
         self.policy = rl.PolicyNetwork(self.spec, c.net)
         self.critic = rl.Critic(replace(self.spec, obs=state_space(self.spec.obs, self.agents)), c.net, popart=c.popart)
         self.scale_reward = rl.RewardScale(self.schedule("gamma")) if c.normalize_reward else nn.Identity()
