@@ -154,29 +154,33 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
     assert policy(seen[1]) == 1  # and the first agent alone
 
 
-def rollout_of(steps: int, cut: bool) -> Rollout:
-    """A rollout of two worlds of three agents, whose worlds are cut in the step before the last if `cut`."""
-    buffer, generator = RolloutBuffer(steps), np.random.default_rng(3)
+def rollout_of(steps: int, cut: int) -> Rollout:
+    """A rollout of two worlds of three agents, in the step before whose last the first `cut` are cut.
+
+    Then the worlds begin anew: the next agent ends in this step, and the third one has been gone.
+    """
+    buffer, generator = RolloutBuffer(steps, 3), np.random.default_rng(3)
     never = np.zeros(6, np.bool_)
     for at in range(steps):
-        ends = np.full(6, cut and at == steps - 2)
+        ends = np.full(6, cut > 0 and at == steps - 2)
+        place = np.arange(6) % 3
         buffer.add(
             Step(
                 obs=np.full((6, 2), 10 * at, np.float32) + np.arange(6, dtype=np.float32)[:, None],
                 action=np.zeros(6, np.int64), reward=generator.normal(size=6).astype(np.float32),
                 next_obs=np.full((6, 2), (99 if ends.any() else 10 * (at + 1)), np.float32)
                 + np.arange(6, dtype=np.float32)[:, None],
-                terminated=never, truncated=ends, is_first=never, valid=~never, ended=bool(ends.any()), extras={},
-                recurrent_state=None,
+                terminated=ends & (place == cut) & (place < 2), truncated=ends & (place < cut), is_first=never,
+                valid=(place < 2) | (cut == 3) | ~ends, ended=bool(ends.any()), extras={}, recurrent_state=None,
             )
         )  # fmt: skip
     (found,) = buffer.batches(Clock(1))
     return found
 
 
-@pytest.mark.parametrize("cut", [False, True])
-def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: bool) -> None:
-    """Beside a walk through steps and rows; a cut episode's successor is the one it really had."""
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: int) -> None:
+    """Beside a walk through steps and rows; a cut episode's successor is the one it really had, of all its agents."""
     steps = 4
     states, after = world_state(rollout_of(steps, cut), 3)
     assert states.shape[-1] == state_space(BOX, 3).shape[0]  # type: ignore[index]

@@ -68,7 +68,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend, log_prob=True)
 
     def buffer(self) -> rl.RolloutBuffer:
-        return rl.RolloutBuffer(self.config.n_steps)
+        return rl.RolloutBuffer(self.config.n_steps, self.agents)
 
     def learn(self, batch: rl.Rollout, now: MAPPOConfig, clock: rl.Clock) -> rl.Result:
         samples = self.advantages(self.scale_reward(batch), now)

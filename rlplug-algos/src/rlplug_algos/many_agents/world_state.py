@@ -17,7 +17,8 @@ def state_space(obs: Space, agents: int) -> Space:
 def world_state(rollout: rl.Rollout, agents: int) -> tuple[rl.Array, rl.Array]:
     """The state in which each row acted, and the true successor of it, [T, N, S] both.
 
-    It is what all agents of the row's world saw, and a one for the row's agent among zeros for the others.
+    It is what all agents of the row's world saw, and a one for the row's agent among zeros for the others. The buffer
+    kept the successors of all agents of a world in which one was cut: the others may have ended, and begun anew since.
     """
     obs = _flat(rollout.obs, rollout.reward.ndim)
     after = obs[1:].copy()

@@ -17,10 +17,11 @@ class RolloutBuffer:
     """Collects `steps` steps and gives them as one `Rollout`; its storage is reused for the next.
 
     The true successor of a step is the next row's observation; it is stored apart only where an episode was truncated.
+    With `agents` above 1 it is then stored of all so many rows of the world, of which a critic may want to see all.
     """
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, steps: int, agents: int = 1) -> None:
+        self.steps, self.agents = steps, agents
         self.position = 0
         self.rollout: Rollout | None = None
 
@@ -106,7 +107,8 @@ class RolloutBuffer:
 
     def _cut(self, cuts: Cuts, t: int, step: Step) -> None:
         num_envs = len(step.truncated)
-        for row in np.flatnonzero(step.truncated):
+        truncated = step.truncated.reshape(-1, self.agents).any(1).repeat(self.agents)
+        for row in np.flatnonzero(truncated):
             if cuts.count == len(cuts.index):
                 self._grow(cuts, 2 * cuts.count, step.obs)
             put(cuts.obs, cuts.count, tree_map(operator.itemgetter(row), step.next_obs))
