@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
 from rlplug_core.plugins.envs import make_env
+from rlplug_core.plugins.transform import learned
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.protocols import Env
 from rlplug_core.runs.data import _played
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Step
+from rlplug_core.types import Act, Step, Timestep
 from rlplug_envs.agents import Agents
 from rlplug_envs.games import Parallel, Turns
 from rlplug_envs.vector import row_seed
@@ -320,3 +323,67 @@ def test_a_game_against_opponents_goes_on_to_the_same_bits() -> None:
 def test_opponents_need_others() -> None:
     with pytest.raises(UsageError, match="has not several agents with the same spaces"):
         RandomOpponents(make_env("CartPole-v1", 1))
+
+
+MEMORIES = ("frame-stack:frames=3", "time-feature:steps=20", "normalize-obs")
+
+
+def around(env: Env, *words: str) -> Env:
+    return wrapped(env, [Wrapping.parse(word) for word in words])
+
+
+def walked(env: Env, now: Timestep, steps: int, seed: int = 0) -> list[Timestep]:
+    """The timesteps of random actions, with observations that later ones leave alone."""
+    generator, found = np.random.default_rng(seed), [now]
+    for _ in range(steps):
+        now.obs = np.array(now.obs)
+        now = env.step(generator.integers(2, size=env.spec.num_envs))
+        found.append(now)
+    return found
+
+
+@pytest.mark.parametrize("words", MEMORIES)
+def test_an_agent_that_waits_for_its_turn_still_sees_what_it_acted_on(words: str) -> None:
+    env = around(Agents(lambda: Turns(in_turns(4)), 2, "d"), "flatten", words)
+    seen, waited = walked(env, env.reset(3), 60), 0
+    for before, now in pairwise(seen):
+        assert now.turn is not None
+        waits = ~(now.turn | now.valid)
+        waited += int(waits.sum())
+        assert np.array_equal(now.obs[waits], before.obs[waits])
+    assert waited > 50
+
+
+def test_a_stack_holds_the_observations_of_an_agents_own_turns() -> None:
+    """Beside a walk through the rows, one by one."""
+    bare = Agents(lambda: Turns(in_turns(4)), 2, "d")
+    plain = around(bare, "flatten")
+    stacked = around(Agents(lambda: Turns(in_turns(4)), 2, "d"), "flatten", "frame-stack:frames=3")
+    history: dict[int, list[Any]] = {}
+    for one, now in zip(walked(plain, plain.reset(3), 40), walked(stacked, stacked.reset(3), 40), strict=True):
+        assert one.turn is not None
+        for row in np.flatnonzero(one.turn):
+            history[row] = [*([] if one.is_first[row] else history[row]), one.obs[row]]
+            frames = [history[row][0]] * 3 + history[row][1:]
+            assert np.array_equal(now.obs[row], np.concatenate(frames[-3:]))
+
+
+@pytest.mark.parametrize("words", MEMORIES)
+@pytest.mark.parametrize("make", [lambda: Turns(in_turns(4)), lambda: Parallel(Leaving())])
+def test_what_waiting_agents_see_goes_on_to_the_same_bits(make: Any, words: str) -> None:
+    env, other = (around(Agents(make, 2, "d"), "flatten", words) for _ in range(2))
+    walked(env, env.reset(3), 9)
+    other.load_state_dict(env.state_dict())
+    zeros = np.zeros(env.spec.num_envs, np.int64)
+    for one, same in zip(*(walked(each, each.step(zeros), 20) for each in (env, other)), strict=True):
+        assert np.array_equal(one.obs, same.obs)
+
+
+def test_moments_are_of_agents_that_are_there() -> None:
+    bare = Agents(lambda: Parallel(Leaving()), 2, "d")
+    env = around(Agents(lambda: Parallel(Leaving()), 2, "d"), "normalize-obs")
+    seen = walked(bare, bare.reset(3), 30)
+    walked(env, env.reset(3), 30)
+    there = np.concatenate([now.obs[now.valid | now.is_first] for now in seen])
+    assert learned(env)["count"] == len(there) < 31 * 6
+    assert np.allclose(learned(env)["mean"], there.mean(0), atol=1e-5)

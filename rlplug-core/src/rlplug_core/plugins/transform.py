@@ -43,6 +43,7 @@ class Transform:
     What lies below hands out the same arrays and timesteps again: a wrapper writes into none of them. Its own arrays
     must stay valid until the second next call, so two in turn are enough. One that changes observations sets
     `self.spec`, and says in `observe` what becomes of them; one with a state of its own adds it to both state methods.
+    One that remembers asks `told` which agents of a world it may change the memory of.
     What a wrapper learns of all environments, such as moments, reaches evaluations only by `learned` and `freeze`.
     """
 
@@ -161,6 +162,18 @@ def configure(env: Env, settings: Mapping[str, object]) -> None:
             "as single Gymnasium environments have"
         )
     env.configure(settings)
+
+
+def told(now: Timestep) -> Array | None:
+    """The rows [N] with a new observation; None for all.
+
+    An agent that waits for its turn, or is gone before the others, still sees what it saw: a wrapper with a memory
+    must hand out the same again, or what was acted upon is not what the transition says.
+    """
+    if now.count == len(now.valid):
+        return None
+    rows: Array = now.valid | (now.is_first if now.turn is None else now.turn)
+    return rows
 
 
 def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:

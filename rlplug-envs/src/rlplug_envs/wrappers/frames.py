@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.transform import Transform, with_obs
+from rlplug_core.plugins.transform import Transform, told, with_obs
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Obs, Space, State, Timestep, first_leaf, tree_map
 from rlplug_envs.spaces import MASK
@@ -46,13 +46,14 @@ class FrameStack(Transform):
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
+        rows = told(now)
         if now.final_obs is now.obs:
-            obs = self._push(now.obs, now.is_first)
+            obs = self._push(now.obs, now.is_first, rows)
             return with_obs(now, obs, obs)
         frames = tree_map(np.copy, self._now[0])
-        tree_map(_follow, frames, self._now[0], now.final_obs)
+        _follow(frames, self._now[0], now.final_obs, None if rows is None else now.valid)
         final = _with_mask(self._seen(frames), now.final_obs)
-        return with_obs(now, self._push(now.obs, now.is_first), final)
+        return with_obs(now, self._push(now.obs, now.is_first, rows), final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         obs = super().observe(obs, is_first)
@@ -60,11 +61,11 @@ class FrameStack(Transform):
             raise UsageError("frame-stack remembers one episode: give the policy one observation at a time")
         return tree_map(np.copy, self._push(obs, is_first))
 
-    def _push(self, obs: Obs, is_first: Array) -> Obs:
-        """Return the stack with one more observation; only that one in environments where it opens an episode."""
+    def _push(self, obs: Obs, is_first: Array, rows: Array | None = None) -> Obs:
+        """Return the stack with one more observation of `rows` [N]; only that one where it opens an episode."""
         self._now, self._next = self._next, self._now
         frames, seen = self._now
-        tree_map(_follow, frames, self._next[0], obs)
+        _follow(frames, self._next[0], obs, rows)
         if np.count_nonzero(is_first):
             tree_map(lambda array, frame: _fill(array, frame, is_first), frames, obs)
         return _with_mask(seen, obs)
@@ -85,10 +86,16 @@ def _with_mask(seen: Obs, obs: Obs) -> Obs:
     return {**seen, MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else seen
 
 
-def _follow(frames: Array, before: Array, newest: Array) -> None:
-    """Fill `frames` [N, n, ...] with all but the oldest of `before`, and the newest."""
-    frames[:, :-1] = before[:, 1:]
-    frames[:, -1] = newest
+def _follow(frames: Obs, before: Obs, newest: Obs, rows: Array | None) -> None:
+    """Fill `frames` [N, n, ...] with all but the oldest of `before`, and the newest; with `before` but for `rows`."""
+
+    def follow(frames: Array, before: Array, newest: Array) -> None:
+        frames[:, :-1] = before[:, 1:]
+        frames[:, -1] = newest
+        if rows is not None:
+            frames[~rows] = before[~rows]
+
+    tree_map(follow, frames, before, newest)
 
 
 def _fill(frames: Array, frame: Array, rows: Array) -> None:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from rlplug_core.config.options import Config, Positive
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.transform import Transform, with_obs
+from rlplug_core.plugins.transform import Transform, told, with_obs
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Obs, State, Timestep
 
@@ -40,26 +40,31 @@ class NormalizeObs(Transform):
         self._clip, self._frozen = config.clip_obs, False
         self._mean, self._squares, self._count = np.zeros(space.shape), np.zeros(space.shape), 0
         self._measure()
+        self._held = np.zeros((env.spec.num_envs, *space.shape), np.float32)
         self.spec = replace(env.spec, obs=spaces.Box(-config.clip_obs, config.clip_obs, space.shape, np.float32))
 
     def reset(self, seed: int) -> Timestep:
         now = self.env.reset(seed)
-        self._absorb(now.obs)
-        obs = self._scaled(now.obs)
+        rows = now.is_first if now.turn is None else now.turn
+        self._absorb(now.obs[rows])
+        obs = self._held = self._scaled(now.obs)
         return with_obs(now, obs, obs)
 
     def step(self, action: Array) -> Timestep:
-        now = self.env.step(action)
-        self._absorb(now.obs)
-        obs = self._scaled(now.obs)
-        return with_obs(now, obs, obs if now.final_obs is now.obs else self._scaled(now.final_obs))
+        now, before = self.env.step(action), self._held
+        rows = told(now)
+        self._absorb(now.obs if rows is None else now.obs[rows])
+        obs = self._held = self._seen(now.obs, rows, before)
+        ended = now.final_obs is not now.obs
+        final = self._seen(now.final_obs, None if rows is None else now.valid, before) if ended else obs
+        return with_obs(now, obs, final)
 
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         return self._scaled(super().observe(obs, is_first))
 
     def _absorb(self, obs: Array) -> None:
         """Merge the moments of [N, ...] into the running ones."""
-        if self._frozen:
+        if self._frozen or not len(obs):
             return
         count, mean = len(obs), obs.mean(0, np.float64)
         away, total = mean - self._mean, self._count + count
@@ -71,6 +76,13 @@ class NormalizeObs(Transform):
         """The moments as what is subtracted and multiplied."""
         deviation = np.sqrt(self._squares / max(1, self._count) + 1e-8)
         self._center, self._scale = self._mean.astype(np.float32), (1 / deviation).astype(np.float32)
+
+    def _seen(self, obs: Array, rows: Array | None, before: Array) -> Array:
+        """Return `obs` [N, ...] scaled; but for `rows` [N] what was seen before, scaled as it was then."""
+        scaled = self._scaled(obs)
+        if rows is not None:
+            scaled[~rows] = before[~rows]
+        return scaled
 
     def _scaled(self, obs: Array) -> Array:
         scaled = (obs - self._center) * self._scale
@@ -86,11 +98,12 @@ class NormalizeObs(Transform):
         self._frozen = True
 
     def state_dict(self) -> State:
-        return super().state_dict() | self._moments()
+        return super().state_dict() | self._moments() | {"held": self._held.copy()}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._take(state)
+        self._held = np.array(state.get("held", self._held))
 
     def _moments(self) -> State:
         return {"mean": self._mean.copy(), "squares": self._squares.copy(), "count": self._count}

@@ -76,7 +76,7 @@ class TimeFeature(Transform):
 
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
-        self._age += 1
+        self._age += now.valid  # not of an agent that waits for its turn
         final = None
         if now.final_obs is not now.obs:
             final = self._longer(now.final_obs, np.empty_like(self._now))
