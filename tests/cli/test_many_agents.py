@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 import rlplug_core
+from rlplug_core.acting.random_agent import RandomAgent
+from rlplug_core.clock import Clock
+from rlplug_core.films.player import play
+from rlplug_core.plugins.envs import make_env
 from rlplug_core.runs.listing import records
+from rlplug_core.seeds import Seeds
 from tests.cli.conftest import Done
 from tests.faults.test_kills import final, whole_and_killed
 
@@ -40,6 +45,16 @@ def test_agents_are_told_apart_in_the_log_in_evaluations_and_at_the_end(rlplug: 
     played = json.loads(rlplug("evaluate", "one", "--episodes", "4", "--json").out)
     assert (played["episodes"], len(played["returns"])) == (4, 8)
     assert set(played["by_agent"]) == {"row", "column"}
+
+
+def test_episodes_that_are_watched_are_reported_as_evaluated_ones_are() -> None:
+    env = make_env(DILEMMA, 1)
+    agent = RandomAgent(env.spec.action, Seeds(1))
+    found = play(agent, env, episodes=3, seed=1, clock=Clock(1), reel=None)
+    assert found.agents == ("row", "column") * 3
+    assert (found.episodes, found.lengths) == (3, (5,) * 6)
+    assert found.by_agent["row"] != found.by_agent["column"]
+    assert found.mean == pytest.approx(sum(found.by_agent.values()) / 2)
 
 
 def test_an_algorithm_of_a_file_takes_part_unchanged() -> None:

@@ -65,7 +65,7 @@ class Reel:
 def play(
     agent: Agent, env: Env, episodes: int, seed: int, clock: Clock, reel: Reel | None, explore: bool = False
 ) -> Evaluation:  # fmt: skip
-    """Play so many episodes one after the other on a single environment.
+    """Play so many episodes one after the other on a single environment; with many agents, each has returns of its own.
 
     Raises:
         UsageError: the environment has nothing to show.
@@ -79,9 +79,16 @@ def play(
         one = evaluate(agent, env, Seeds(seed).child("play", number).integer(), clock, explore)
         played.append(one)
         if reel is not None:
-            reel.strips[-1].total, reel.strips[-1].length = one.returns[0], one.lengths[0]
-    successes = sum((one.successes for one in played), ())
-    infos = tuple(one.infos[0] if one.infos else {} for one in played)
+            reel.strips[-1].total, reel.strips[-1].length = one.mean, max(one.lengths)
+    return _together(played)
+
+
+def _together(played: list[Evaluation]) -> Evaluation:
+    """The episodes of several evaluations as one's."""
     return Evaluation(
-        tuple(one.returns[0] for one in played), tuple(one.lengths[0] for one in played), successes, infos
+        returns=tuple(gain for one in played for gain in one.returns),
+        lengths=tuple(length for one in played for length in one.lengths),
+        successes=tuple(success for one in played for success in one.successes),
+        infos=tuple(info for one in played for info in one.infos or ({},) * len(one.returns)),
+        agents=tuple(agent for one in played for agent in one.agents),
     )

@@ -69,6 +69,6 @@ class Recorder:
             env.close()
         self.filmed = clock.steps
         return {
-            "path": f"{FOLDER}/{path.name}", "return": result.mean, "length": result.lengths[0],
+            "path": f"{FOLDER}/{path.name}", "return": result.mean, "length": max(result.lengths),
             "seconds": time.monotonic() - began,
         }  # fmt: skip
