@@ -75,6 +75,27 @@ def test_a_vector_is_read_in_every_mode(mode: AutoresetMode) -> None:
     assert told(played(Adapter(make, "Game", inexact="a test"))) == WANTED
 
 
+class Long(Game):
+    """Would take nine steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.played = 6
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_row_that_is_cut_is_read_where_another_one_ends(mode: AutoresetMode) -> None:
+    """`final_info` is about that other row alone."""
+
+    def make() -> Any:
+        return SyncVectorEnv([Game, Long], autoreset_mode=mode)
+
+    env = Adapter(make, "Game", inexact="a test")
+    env.limit(3)
+    first = told(played(env))[:2]
+    assert first == [WANTED[0], (1, 3, None, {"score": 6.0, "step": 3.0})]
+
+
 def test_what_an_episode_said_outlives_a_checkpoint() -> None:
     episode = Episode(1, 2.0, 3, True, {"score": 4.0})
     assert Episode(*episode.plain()) == episode

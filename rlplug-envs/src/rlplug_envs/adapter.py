@@ -233,7 +233,8 @@ class Adapter:
 
     def _episode(self, row: int) -> Episode:
         """The episode of a row that ends now; rows that were reset already have their last `info` apart."""
-        info = of_row(self._info.get("final_info", self._info), row)
+        apart = "final_info" in self._info and self._info.get("_final_info", self._always)[row]
+        info = of_row(self._info["final_info"] if apart else self._info, row)
         return Episode(
             row, float(self._totals[row]), int(self._time - self._begun[row]), success(info), numbers(info)
         )  # fmt: skip
