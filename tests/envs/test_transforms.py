@@ -123,6 +123,13 @@ class ChannelsLast(Image):
     observation_space = spaces.Box(0, 255, shape, np.uint8)
 
 
+class ManyLast(Image):
+    """More channels than pixels a side, and they are last."""
+
+    shape = (2, 2, 6)
+    observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+
 class Gray(Image):
     shape = (4, 6)
     observation_space = spaces.Box(0, 255, shape, np.uint8)
@@ -155,7 +162,7 @@ class Vectors(Walk):
 
 
 #: How frames of one array are joined: along which axis, or stacked as a new first one.
-JOINED: dict[type[Walk], int | None] = {Walk: 0, Image: 0, ChannelsLast: 2, Gray: None, Number: None}
+JOINED: dict[type[Walk], int | None] = {Walk: 0, Image: 0, ChannelsLast: 2, ManyLast: 2, Gray: None, Number: None}
 
 
 def stack(history: list[Any], frames: int, axis: int | None) -> Any:

@@ -220,3 +220,13 @@ def first_leaf(tree: object) -> Any:
     while isinstance(tree, dict):
         tree = next(iter(tree.values()))
     return tree
+
+
+def channels_last(shape: Sequence[int]) -> bool:
+    """Return whether an image of this shape is [H, W, C], and not [C, H, W].
+
+    Two neighboring axes of one length are the picture. Where none are, the shorter one of the outer axes has the
+    channels; where all are, they come last, as in Gymnasium's own environments.
+    """
+    first, middle, last = shape
+    return middle == first if first == middle or middle == last else last < first

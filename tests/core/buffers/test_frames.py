@@ -17,7 +17,7 @@ from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.buffers.storage import Whole
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, Step
+from rlplug_core.types import Array, Step, channels_last
 from tests.core.fakes import assert_same, stored
 from tests.core.stories import Story, stories
 from tests.reference.returns import Moment
@@ -156,7 +156,7 @@ def test_what_turns_out_to_be_no_stack_is_stored_whole(shape: tuple[int, ...]) -
         whole.add(plain(step))
         assert buffer.data is not None
         assert type(buffer.data.obs) is (Stacked if time + 1 < TRIAL else Whole)
-        assert time or buffer.data.obs.last is (shape[-1] == 3 < shape[1])  # type: ignore[union-attr]
+        assert time or buffer.data.obs.last is channels_last(shape[1:])  # type: ignore[union-attr]
         for one, other in zip(buffer.batches(CLOCK), whole.batches(CLOCK), strict=True):
             assert_equal(one, other)
     again = buffer_for(2, 100, 1)

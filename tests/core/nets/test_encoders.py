@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.encoders import OneHot, encoder
+from rlplug_core.nets.encoders import Image, OneHot, encoder
 from rlplug_core.nets.net import Net
+from rlplug_core.types import channels_last
 
 NONE = Net(hidden=())
 
@@ -77,3 +78,41 @@ def test_numbers_without_a_dimension_are_one_feature() -> None:
 def test_a_space_without_an_encoder_is_named() -> None:
     with pytest.raises(UsageError, match=r"no encoder for observations in Text\(.*; flatten it with a wrapper"):
         encoder(spaces.Text(3), NONE)
+
+
+@pytest.mark.parametrize(
+    ("shape", "last"),
+    [
+        ((84, 84, 3), True), ((3, 84, 84), False), ((210, 160, 3), True), ((3, 210, 160), False), ((10, 10, 4), True),
+        ((10, 10, 10), True), ((10, 10, 16), True), ((16, 10, 10), False), ((10, 10, 40), True), ((9, 12, 9), False),
+    ],
+)  # fmt: skip
+def test_two_neighboring_axes_of_one_length_are_the_picture(shape: tuple[int, ...], last: bool) -> None:
+    assert channels_last(shape) == last
+
+
+@pytest.mark.parametrize("channels", [4, 10, 16])
+def test_what_moves_on_a_grid_moves_in_the_features(channels: int) -> None:
+    """The grids of MinAtar's games; Seaquest has as many channels as tiles a side, and stacked ones have more."""
+    space = spaces.Box(0, 1, (10, 10, channels), np.uint8)
+    module, _ = encoder(space, Net(channels=(8,), kernels=(3,), strides=(1,)))
+    assert isinstance(module, Image)
+
+    def seen(y: int, x: int) -> torch.Tensor:
+        maps: list[torch.Tensor] = []
+        watch = module.convolutions[0].register_forward_hook(lambda _, __, found: maps.append(found.clone()))
+        grid = torch.zeros(1, 10, 10, channels, dtype=torch.uint8)
+        grid[0, y, x, 2] = 1
+        module(grid)
+        watch.remove()
+        return maps[0]
+
+    torch.testing.assert_close(seen(5, 6), torch.roll(seen(4, 4), (1, 2), (2, 3)))
+
+
+def test_weights_from_when_cubes_had_channels_first_are_refused() -> None:
+    """They would fit, and mean other axes."""
+    module, _ = encoder(spaces.Box(0, 1, (10, 10, 10), np.uint8), NONE)
+    before = {name: value for name, value in module.state_dict().items() if "convolutions" in name or "dense" in name}
+    with pytest.raises(RuntimeError, match="has_channels_last"):
+        module.load_state_dict(before)

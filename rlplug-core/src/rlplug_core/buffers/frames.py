@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from rlplug_core.buffers.storage import Store, Whole, allocate, host, packed, put, refilled, take, unpacked
-from rlplug_core.types import Array, State
+from rlplug_core.types import Array, State, channels_last
 
 #: After so many steps it is settled whether observations are stacks of frames.
 TRIAL = 64
@@ -26,8 +26,8 @@ def frame_channels(now: Array, after: Array) -> tuple[int, bool]:
     """
     if now.dtype != np.uint8 or now.ndim not in (4, 5):
         return 0, False
-    last_is_less = now.ndim == 4 and now.shape[3] < now.shape[1]  # where nothing moves, any axis might be it
-    for last in (last_is_less, not last_is_less) if now.ndim == 4 else (False,):
+    likely = now.ndim == 4 and channels_last(now.shape[1:])  # where nothing moves, any axis might be it
+    for last in (likely, not likely) if now.ndim == 4 else (False,):
         channels = _frame_channels(_first(now, last), _first(after, last))
         if channels:
             return channels, last

@@ -19,7 +19,7 @@ from rlplug_core.nets.custom import custom
 from rlplug_core.nets.layer_rules import Rule, Scaled
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
-from rlplug_core.types import Space
+from rlplug_core.types import Space, channels_last
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
 MASK = "action_mask"
@@ -127,6 +127,7 @@ class MLP(nn.Module):
 class Image(nn.Module):
     """A convolutional network for images [B, C, H, W] or [B, H, W, C], with uint8 scaled to [0, 1] by its bound.
 
+    Which of the two they are is up to `types.channels_last`.
     Convolutions begin with the weights of hidden layers and have the same activation; `net.layer_norm` is for the fully
     connected layers after them. Where `net` names none, three as in DQN (Mnih et al., 2015) from 36 pixels a side, else
     two small ones that suit 10 x 10 grids.
@@ -137,8 +138,10 @@ class Image(nn.Module):
 
     def __init__(self, space: spaces.Box, net: Net) -> None:
         super().__init__()
-        self.channels_last = space.shape[2] < space.shape[0]
+        self.channels_last = channels_last(space.shape)
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
+        if len(set(space.shape)) == 1:  # old weights, for channels first, have the same shapes: this name they lack
+            self.register_buffer("has_channels_last", torch.ones(()))
         self.scale = 1 / max(float(space.high.max()), 1.0) if space.dtype == np.uint8 else 1.0
         large = min(shape[1:]) >= 36
         usual = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 1)]

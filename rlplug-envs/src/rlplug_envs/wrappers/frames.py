@@ -13,7 +13,7 @@ from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, told, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, Obs, Space, State, Timestep, first_leaf, tree_map
+from rlplug_core.types import Array, Obs, Space, State, Timestep, channels_last, first_leaf, tree_map
 from rlplug_envs.spaces import MASK
 
 
@@ -115,7 +115,7 @@ class _Layout:
     @classmethod
     def of(cls, space: spaces.Box, frames: int) -> _Layout:
         shape = space.shape
-        if len(shape) == 3 and shape[2] < shape[0]:  # channels last
+        if len(shape) == 3 and channels_last(shape):
             return cls(space, (*shape[:2], frames, shape[2]), 2, (*shape[:2], frames * shape[2]))
         joined = (frames * shape[0], *shape[1:]) if len(shape) in (1, 3) else (frames, *shape)
         return cls(space, (frames, *shape), 0, joined)
