@@ -7,9 +7,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
+from gymnasium import spaces, wrappers
 
-from rlplug_core.errors import BadEnv
+from rlplug_core.buffers.hindsight import goals_of
+from rlplug_core.errors import BadEnv, UsageError
+from rlplug_core.plugins.wrapping import Wrapping, wrapped
+from rlplug_core.protocols import Env
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.rewards import ScaleReward, ScaleRewardConfig
 
@@ -80,7 +83,52 @@ def test_rewards_that_need_more_than_goals_are_named() -> None:
         goals(Asks)
 
 
-def test_wrappers_that_change_rewards_leave_no_goals() -> None:
-    env = SerialEnvs(Point, 2, "Point")
-    assert ScaleReward(env, ScaleRewardConfig()).spec.goals is None
-    assert SerialEnvs(lambda: gymnasium.make("CartPole-v1"), 1).spec.goals is None
+class Own(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Nobody knows what it does to rewards."""
+
+    def step(self, action: Any) -> Any:
+        return self.env.step(action)
+
+
+class Opens(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Leaves steps as they are."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.env.reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("scale-reward", ("scale-reward",)), ("clip-reward", ("time-limit:steps=9", "clip-reward")),
+        ("action-repeat", ("action-repeat:times=3",)), ("frame-stack", ("frame-stack:frames=2",)),
+        ("ClipReward", ("gymnasium:ClipReward:max_reward=1", "action-repeat", "scale-reward")),
+        ("RepeatAction", ("gymnasium:RepeatAction:num_repeats=2", "gymnasium:ClipAction")),
+    ],
+)  # fmt: skip
+def test_wrappers_that_change_rewards_or_goals_take_the_goals_away(name: str, words: tuple[str, ...]) -> None:
+    env: Env = SerialEnvs(Point, 2, "Point", inexact="")
+    env = wrapped(env, map(Wrapping.parse, words))
+    assert env.spec.goals is None
+    with pytest.raises(UsageError, match=f"^her replays other goals, and {name} around Point may change rewards"):
+        goals_of(env.spec)
+
+
+def test_wrappers_inside_a_function_are_found() -> None:
+    assert SerialEnvs(lambda: wrappers.TimeLimit(Own(Point()), 9), 1).spec.no_goals == "Own"
+
+
+def test_wrappers_that_leave_rewards_alone_leave_the_goals() -> None:
+    def make() -> Any:
+        alike = Opens(wrappers.OrderEnforcing(wrappers.PassiveEnvChecker(Point())))
+        return wrappers.RescaleAction(
+            wrappers.RecordEpisodeStatistics(wrappers.TimeLimit(alike, 9)), np.float32(-1), np.float32(1)
+        )
+
+    assert goals_of(SerialEnvs(make, 1, "Point").spec).reward(np.zeros((1, 2)), np.ones((1, 2))).tolist() == [-1]
+
+
+def test_an_environment_without_goals_lost_none_to_a_wrapper() -> None:
+    env = SerialEnvs(lambda: gymnasium.make("CartPole-v1"), 1)
+    assert ScaleReward(env, ScaleRewardConfig()).spec.no_goals == ""
+    assert env.spec.goals is None

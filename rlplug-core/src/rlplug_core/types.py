@@ -7,7 +7,7 @@ freezing costs 0.7 microseconds each, and the step path builds three of them per
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import gymnasium
@@ -60,7 +60,8 @@ class Spec:
     their spaces differ, `obs` and `action` are Dicts of them, and `kinds` [num_envs] says which part is a row's own.
     `turns` says that they act in turn: then rows wait, as `Timestep.turn` says.
     `inexact` says why the environment's state cannot be captured; it is empty where it can. `limit` is the number of
-    steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any.
+    steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any;
+    `no_goals` names the wrapper that took them away.
     """
 
     obs: Space
@@ -73,6 +74,11 @@ class Spec:
     agents: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     turns: bool = False
+    no_goals: str = field(default="", compare=False, repr=False)
+
+    def without_goals(self, wrapper: str) -> Spec:
+        """Return the same inside a wrapper that changes rewards or goals: other goals would be paid as without it."""
+        return self if self.goals is None else replace(self, goals=None, no_goals=wrapper)
 
 
 @dataclass(slots=True)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
+import gymnasium
 import numpy as np
-from gymnasium import spaces
+from gymnasium import spaces, wrappers
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.types import Array, Goals, GymEnv
+from rlplug_core.types import Array, Goals, GymEnv, Spec
+
+#: Wrappers that leave rewards alone.
+PAY_ALIKE = (
+    gymnasium.ObservationWrapper, gymnasium.ActionWrapper, wrappers.TimeLimit, wrappers.OrderEnforcing,
+    wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics, wrappers.RecordVideo, wrappers.HumanRendering,
+    wrappers.RenderCollection,
+)  # fmt: skip
 
 
 @runtime_checkable
@@ -46,12 +55,28 @@ class Each:
         return np.array(each, self.dtype).reshape(len(each))
 
 
-def goals_of(env: GymEnv, id: str) -> Goals | None:
-    """Return what goals of the environment give, or None where it has no goals.
+def with_goals(spec: Spec, env: GymEnv) -> Spec:
+    """Return the spec of an environment with what its goals give, if it has any and no wrapper takes them away.
 
     Raises:
         BadEnv: its `compute_reward` takes neither one goal nor a batch of them without an `info`.
     """
+    found = replace(spec, goals=_goals_of(env, spec.id))
+    wrapper = _unknown_wrapper(env)
+    return found.without_goals(wrapper) if wrapper else found
+
+
+def _unknown_wrapper(env: GymEnv) -> str:
+    """Return the name of a wrapper that may change rewards; "" where all are known to leave them alone."""
+    while isinstance(env, gymnasium.Wrapper):
+        if not isinstance(env, PAY_ALIKE) and type(env).step is not gymnasium.Wrapper.step:
+            return type(env).__name__
+        env = env.env
+    return ""
+
+
+def _goals_of(env: GymEnv, id: str) -> Goals | None:
+    """Return what goals of the environment itself give; None where it has none."""
     inner, space = env.unwrapped, env.observation_space
     if not isinstance(inner, SupportsGoals) or not isinstance(space, spaces.Dict) or "desired_goal" not in space.spaces:
         return None

@@ -21,7 +21,7 @@ from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.limits import limit_of
-from rlplug_envs.goals import goals_of
+from rlplug_envs.goals import with_goals
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
@@ -89,9 +89,7 @@ class SerialEnvs:
         _, info = env.reset(seed=0)
         self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
         view, known = self._view, min(filter(None, (limit, limit_of(env))), default=0)
-        self.spec = Spec(
-            view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known, goals=goals_of(env, view.id)
-        )
+        self.spec = with_goals(Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env)
         self.action_space = env.action_space
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row

@@ -95,8 +95,10 @@ class ActionRepeat(Transform):
     def __init__(self, env: Env, config: ActionRepeatConfig) -> None:
         if not isinstance(env, SupportsInside):
             raise UsageError(f"action-repeat goes around each environment of {env.spec.id} itself: put it first")
+        spec = env.spec.without_goals("action-repeat")  # a sum of rewards is the reward of no goal
         super().__init__(env.inside(partial(Repeated, times=config.times)))
-        self.spec = replace(self.spec, limit=ceil(env.spec.limit / config.times))
+        limit = ceil(env.spec.limit / config.times)
+        self.spec = replace(self.spec, limit=limit, goals=spec.goals, no_goals=spec.no_goals)
 
 
 class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -34,7 +34,8 @@ class FrameStack(Transform):
     def __init__(self, env: Env, config: FrameStackConfig) -> None:
         super().__init__(env)
         self._layouts = _layouts(env.spec.obs, config.frames, env.spec.id)
-        self.spec = replace(env.spec, obs=_stacked(env.spec.obs, self._layouts))
+        spec = env.spec.without_goals("frame-stack") if config.frames > 1 else env.spec  # it stacks goals, too
+        self.spec = replace(spec, obs=_stacked(spec.obs, self._layouts))
         frames = [tree_map(lambda layout: layout.allocate(env.spec.num_envs), self._layouts) for _ in range(2)]
         # Each is its frames [N, n, ...], and the same memory as agents see it.
         self._now, self._next = ((each, self._seen(each)) for each in frames)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class ClipReward(Transform):
         super().__init__(env)
         if not config.low < config.high:
             raise BadConfig(f"clip-reward: low is {config.low:g}, which is not below high, {config.high:g}")
-        self.spec = replace(env.spec, goals=None)  # other goals would give rewards as they were
+        self.spec = env.spec.without_goals("clip-reward")
         self._low, self._high = np.float32(config.low), np.float32(config.high)
         self._now, self._next = np.zeros((2, env.spec.num_envs), np.float32)
 
@@ -51,7 +51,7 @@ class ScaleReward(Transform):
 
     def __init__(self, env: Env, config: ScaleRewardConfig) -> None:
         super().__init__(env)
-        self.spec = replace(env.spec, goals=None)  # other goals would give rewards as they were
+        self.spec = env.spec.without_goals("scale-reward")
         self._factor = np.float32(config.factor)
         self._now, self._next = np.zeros((2, env.spec.num_envs), np.float32)
 
