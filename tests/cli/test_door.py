@@ -204,6 +204,25 @@ def test_a_function_that_returns_the_same_environment_again_is_refused(place: Pa
     assert trained(single).status == "finished"
 
 
+def test_a_vector_in_other_processes_is_left_as_it_is_where_it_cannot_be_used(place: Path) -> None:
+    """A copy would close its pipes; with another environment for evaluations it trains."""
+    several = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="async")
+    try:
+        with pytest.raises(
+            UsageError, match=r"cannot be copied \(its environments are other processes\); give a class"
+        ):
+            trained(several)
+        assert several.reset(seed=1)[0].shape == (2, 4)
+        assert trained(several, eval_env="CartPole-v1").status == "finished"
+    finally:
+        several.close()
+
+
+def test_options_that_are_no_dictionary_are_answered_with_one(place: Path) -> None:
+    with pytest.raises(UsageError, match=r"options is 20000; give a dictionary of them, such as"):
+        train("ppo", "CartPole-v1", 20_000)  # type: ignore[arg-type]
+
+
 def test_the_command_line_a_file_and_a_dictionary_say_the_same(
     mine: str, place: Path, rlplug: Callable[..., Done]
 ) -> None:

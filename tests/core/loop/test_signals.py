@@ -164,3 +164,25 @@ def test_stopped_for_longer_than_workers_may_be_silent_and_continued_it_goes_on(
     until(lambda: len(journal(tmp_path)) > before + 1000, process)
     os.killpg(process.pid, signal.SIGTERM)
     assert ended(process)[0] == 143
+
+
+FORKS = """
+import multiprocessing, os, signal, time
+from rlplug_core.loop.signals import heard
+told, context = [], multiprocessing.get_context("fork")
+children = [context.Process(target=time.sleep, args=(600,)) for _ in range(3)]
+with heard(told.append):
+    for child in children:
+        child.start()
+    for child in children[:2]:
+        child.terminate()
+        child.join()
+print([child.exitcode for child in children], told, children[2].is_alive())
+children[2].kill()
+"""
+
+
+def test_what_an_environment_forks_hears_signals_for_itself_and_keeps_nobody_waiting() -> None:
+    """Two that are ended are no second SIGTERM of the run's, and one that lives on does not keep the run from ending."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == (f"[{-signal.SIGTERM}, {-signal.SIGTERM}, None] [] True\n", "")

@@ -82,3 +82,30 @@ def test_a_mask_comes_with_the_observation() -> None:
 def test_a_missing_part_is_said_in_one_sentence(space: spaces.Space[Any], obs: Any, entries: str) -> None:
     with pytest.raises(UsageError, match=f"^this observation lacks a part of what the policy sees; give it {entries}$"):
         shown(space, obs)
+
+
+class Counting(Watching):
+    """Remembers how often each row was asked since its episode began, and answers with that number."""
+
+    def initial(self, num_envs: int) -> Any:
+        return {"asked": np.zeros(num_envs, np.int64)}
+
+    def act(self, obs: Any, is_first: Any, recurrent_state: Any, clock: Any, explore: bool = True) -> Act:
+        asked = np.where(is_first, 0, recurrent_state["asked"]) + 1
+        return Act(asked, {"asked": asked})
+
+
+class Places(Vector):
+    obs: ClassVar[spaces.Space[Any]] = PLACE
+
+
+def test_a_policy_with_memory_has_one_for_each_row_of_a_batch() -> None:
+    policy, one, three = Policy(Counting(), Places(1)), np.zeros(2), np.zeros((3, 2))  # type: ignore[arg-type]
+    assert [policy(three).tolist() for _ in range(2)] == [[1, 1, 1], [2, 2, 2]]
+    assert policy.predict(three, None, np.array([False, True, False]))[0].tolist() == [3, 1, 3]
+    assert policy.predict(three, None, np.ones(3, bool))[0].tolist() == [1, 1, 1]
+    with pytest.raises(UsageError, match=r"the policy remembers 3 rows, and is asked about 1; call reset\(\)"):
+        policy(one)
+    policy.reset()
+    assert [int(policy(one)) for _ in range(2)] == [1, 2]
+    assert int(policy.predict(one, None, True)[0]) == 1

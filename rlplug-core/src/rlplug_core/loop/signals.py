@@ -16,6 +16,8 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 URGENT = (signal.SIGINT, signal.SIGTERM)
 #: Seconds in which Python must hear a second one; code in C that hangs keeps it from that.
 PATIENCE = 5.0
+#: What ends the thread that counts signals; it is the number of none.
+OVER = b"\0"
 
 
 @contextmanager
@@ -72,18 +74,40 @@ class _Listener:
         finally:
             signal.set_wakeup_fd(before)
             self.reacted.set()
-            os.close(ours)
+            os.set_blocking(ours, True)
+            os.write(ours, OVER)  # closing it is no end for a reader while a forked process holds it too
             thread.join()
+            os.close(ours)
             os.close(theirs)
 
     def _watch(self, numbers: int) -> None:
         urgent = 0
-        while found := os.read(numbers, 1):
+        while (found := os.read(numbers, 1)) != OVER:
             urgent += found[0] in URGENT
             if urgent == 2 and not self.reacted.wait(PATIENCE):
                 name = signal.Signals(found[0]).name
                 os.write(2, f"rlplug: ended by a second {name}, as the run did not react\n".encode())
                 os._exit(128 + found[0])
+
+
+def _in_a_fork() -> None:
+    """Let a process that an environment forks hear signals as its own: SIGTERM ends it, the others are for the run.
+
+    It would answer them for the run otherwise, whose thread counts what comes through the pipe that both hold.
+    """
+    heard_here = [number for number in STOPPING if isinstance(signal.getsignal(number), _Listener)]
+    for number in heard_here:
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else _unheard)
+    if heard_here:
+        signal.set_wakeup_fd(-1)
+
+
+def _unheard(number: int, frame: object) -> None:
+    """Do nothing, by a function: what is ignored would stay so in the simulators that an environment starts."""
+
+
+if os.name == "posix":
+    os.register_at_fork(after_in_child=_in_a_fork)
 
 
 @contextmanager
@@ -97,12 +121,9 @@ def held_back() -> Iterator[None]:
 
 
 def deaf() -> None:
-    """Leave to the parent what a terminal or a batch system sends to every process of a run.
-
-    By functions, as what is ignored would stay so in the simulators that an environment starts.
-    """
+    """Leave to the parent what a terminal or a batch system sends to every process of a run."""
     for number in STOPPING:
-        signal.signal(number, lambda number, frame: None)
+        signal.signal(number, _unheard)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
 
 

@@ -174,6 +174,10 @@ def _called(env: object) -> str:
 
 
 def _copy(env: object) -> Any:
+    from gymnasium.vector import AsyncVectorEnv
+
+    if isinstance(getattr(env, "unwrapped", env), AsyncVectorEnv):  # a copy would close the pipes of both
+        return "its environments are other processes"
     try:
         return copy.deepcopy(env)
     except Exception as error:  # noqa: BLE001 - a foreign object may refuse to be copied in any way

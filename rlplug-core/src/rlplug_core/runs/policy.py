@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium.spaces as spaces
 import numpy as np
 
+from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.plan import Plan
@@ -48,19 +49,22 @@ class Policy:
         self._state, self._first = self._agent.initial(1), np.ones(1, dtype=bool)
 
     def __call__(self, obs: Obs) -> Any:
-        """The action for one observation (or [B, ...] of them, where neither policy nor wrappers have memory).
+        """The action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
+
+        A policy with memory has one for each of B rows, which from then on are the same.
 
         Raises:
             UsageError: the observation has a wrong shape or a NaN in it, or a part of it is missing, such as the mask
-                of an environment that has it in `info`.
+                of an environment that has it in `info`; or a policy with memory is given another number of rows.
         """
         obs = _canonical(self.observation_space, obs)
         single = self._is_single(obs)
         batch = _batch(self.observation_space, obs, single)
+        self._make_room(rows_of(batch))
         if isinstance(self._env, SupportsObserve):
             batch = self._env.observe(batch, self._first)
         act = self._agent.act(batch, self._first, self._state, self._clock, explore=not self.deterministic)
-        self._state, self._first = act.recurrent_state, np.zeros(1, dtype=bool)
+        self._state, self._first = act.recurrent_state, np.zeros(len(self._first), dtype=bool)
         action = self._env.translate(act.action) if isinstance(self._env, SupportsTranslate) else act.action
         return one_of(action, 0) if single else action
 
@@ -70,17 +74,30 @@ class Policy:
         """The action and None, for code that was written for Stable-Baselines3; memory is the policy's own.
 
         Args:
-            state: not used; where `episode_start` is true the policy forgets what it saw.
+            state: not used; where `episode_start` [B], or one for all, is true the policy forgets what it saw.
             deterministic: instead of how it was loaded, for this one action.
         """
-        if episode_start is not None and np.any(episode_start):
+        starts = np.atleast_1d(np.asarray(False if episode_start is None else episode_start, dtype=bool))
+        if starts.all():
             self.reset()
+        elif starts.any():
+            self._first = self._first | starts
         before = self.deterministic
         self.deterministic = before if deterministic is None else deterministic
         try:
             return self(obs), None
         finally:
             self.deterministic = before
+
+    def _make_room(self, rows: int) -> None:
+        """Have a memory for each row; one without memory has none to make."""
+        if self._state is None or rows == len(self._first):
+            return
+        if not self._first.all():
+            raise UsageError(
+                f"the policy remembers {len(self._first)} rows, and is asked about {rows}; call reset() where others begin"
+            )
+        self._state, self._first = self._agent.initial(rows), np.ones(rows, dtype=bool)
 
     def _is_single(self, obs: Obs) -> bool:
         space, part = self.observation_space, obs

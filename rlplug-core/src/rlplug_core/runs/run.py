@@ -79,6 +79,8 @@ def train(
     """
     word = algorithm if isinstance(algorithm, str) else f"{algorithm.__module__}:{algorithm.__qualname__}"
     word, source = absolute(word), source_of(env)
+    if not isinstance(options, Mapping | None):
+        raise UsageError(f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}")
     values = with_names(options or {})
     if origins is None:
         values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
