@@ -284,6 +284,7 @@ HALF = np.array([0, np.nan], np.float32)
         ((np.zeros(2), "1.5"), "the reward is '1.5'; give a number"),
         ((np.zeros(2), "much"), "the reward is 'much'; give a number"),
         ((np.zeros(2), None), "the reward is None; give a number"),
+        ((np.zeros(2), np.ones(1)), r"the reward is array\(\[1\.\]\); give a number"),
         ((np.zeros(2), 1.0, "False"), "terminated is 'False'; give True or False"),
         ((np.zeros(2), 1.0, False, "yes"), "truncated is 'yes'; give True or False"),
     ],
@@ -299,6 +300,50 @@ def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: s
     rows.step(np.zeros(2, np.int64))
     with pytest.raises(BadEnv, match=f"^Broken-v0, environment 1, step 2 of its episode: {message}$"):
         rows.step(np.zeros(2, np.int64))
+
+
+class Old(gymnasium.Env[Any, Any]):
+    """As before Gymnasium; once `reset` is as it is now, too."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,), np.float32), spaces.Discrete(2)
+    now = False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return (np.zeros(1, np.float32), {}) if self.now else np.zeros(1, np.float32)
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), 1.0, False, {}
+
+
+def test_an_interface_from_before_is_answered_with_what_to_return() -> None:
+    with pytest.raises(
+        BadEnv, match=r"^Old: reset\(\) returned a ndarray; return two, the observation and a dictionary"
+    ):
+        SerialEnvs(Old, 1, inexact="")
+
+    class Newer(Old):
+        now = True
+
+    rows = SerialEnvs(Newer, 2, "Old-v0", inexact="")
+    rows.reset(0)
+    message = (
+        r"^Old-v0, environment 0, step 1 of its episode: step\(\) returned something else than \(observation, reward,"
+    )
+    with pytest.raises(BadEnv, match=message):
+        rows.step(np.zeros(2, np.int64))
+
+
+def test_what_an_environment_raises_itself_stays_its_own() -> None:
+    class Raises(Old):
+        now = True
+
+        def step(self, action: Any) -> Any:
+            raise ValueError("mine")
+
+    rows = SerialEnvs(Raises, 1, inexact="")
+    rows.reset(0)
+    with pytest.raises(ValueError, match=r"^mine$"):
+        rows.step(np.zeros(1, np.int64))
 
 
 class Still:

@@ -25,7 +25,7 @@ from rlplug_envs.goals import with_goals
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
-from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_result
+from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_reset, check_result
 
 Make: TypeAlias = Callable[[], GymEnv]
 Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
@@ -86,7 +86,7 @@ class SerialEnvs:
         self.envs = [make() for _ in range(num_envs)]
         env = self.envs[0]
         # Only a reset shows whether there is a mask; the first real reset seeds this row anew.
-        _, info = env.reset(seed=0)
+        _, info = check_reset(id or type(env.unwrapped).__name__, env.reset(seed=0))
         self._view = View(env.observation_space, env.action_space, info, id or type(env.unwrapped).__name__)
         view, known = self._view, min(filter(None, (limit, limit_of(env))), default=0)
         self.spec = with_goals(Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env)
@@ -140,24 +140,28 @@ class SerialEnvs:
         elif self._composite:
             choices = [one_of(choices, row) for row in range(len(action))]
         flat, shape, totals, infos, ended = self._flat, self._shape, self._totals, self._infos, None
-        for row, step in enumerate(self._steps):
-            value, gain, terminated, truncated, info = step(choices[row])
-            if gain.__class__ not in NUMBERS:
-                check_result(self._where(row), gain, terminated, truncated)
-            if shape and (value.__class__ is not np.ndarray or value.shape != shape):
-                check_observation(self._where(row), value, shape)
-            if flat:
-                obs[row] = value
-            else:
-                self._write(obs, row, value, info, terminated or truncated)
-            reward[row] = gain
-            totals[row] += float(gain)
-            infos[row] = info
-            if terminated or truncated:
-                if terminated.__class__ not in FLAGS or truncated.__class__ not in FLAGS:
+        try:
+            for row, step in enumerate(self._steps):
+                value, gain, terminated, truncated, info = step(choices[row])
+                if gain.__class__ not in NUMBERS:
                     check_result(self._where(row), gain, terminated, truncated)
-                ended = ended or {}
-                ended[row] = bool(terminated)
+                if shape and (value.__class__ is not np.ndarray or value.shape != shape):
+                    check_observation(self._where(row), value, shape)
+                if flat:
+                    obs[row] = value
+                else:
+                    self._write(obs, row, value, info, terminated or truncated)
+                reward[row] = gain
+                totals[row] += float(gain)
+                infos[row] = info
+                if terminated or truncated:
+                    if terminated.__class__ not in FLAGS or truncated.__class__ not in FLAGS:
+                        check_result(self._where(row), gain, terminated, truncated)
+                    ended = ended or {}
+                    ended[row] = bool(terminated)
+        except ValueError as error:
+            self._explain(row, error)
+            raise
         self._time += 1
         for dot, part, most in watch.parts:  # `watch.suspects()`, without two calls
             if not dot(part) <= most:
@@ -170,6 +174,12 @@ class SerialEnvs:
         """Raise BadEnv for a number that is none; say what lies far outside its bounds."""
         if watch.suspects():
             watch.examine([self._time - begun for begun in self._begun])
+
+    def _explain(self, row: int, error: ValueError) -> None:
+        """Raise BadEnv where an error of `step` is not the environment's own, but comes of what it returned."""
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            five = "(observation, reward, terminated, truncated, info)"
+            raise BadEnv(f"{self._where(row)}: step() returned something else than {five}: {error}") from error
 
     def _where(self, row: int) -> str:
         """Return which step of which environment is being made, for a message."""

@@ -86,9 +86,17 @@ def check_observation(where: str, value: Any, shape: tuple[int, ...]) -> None:
         raise BadEnv(f"{where}: the observation has shape {np.shape(value)}, its observation space says {shape}")
 
 
+def check_reset(id: str, result: Any) -> Any:
+    """Return what `reset` returned; raise BadEnv unless it is an observation and an info."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result
+    told = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
+    raise BadEnv(f"{id}: reset() returned {told}; return two, the observation and a dictionary: return obs, {{}}")
+
+
 def check_result(where: str, gain: Any, terminated: Any, truncated: Any) -> None:
     """Raise BadEnv unless a reward is a number, and the ends of an episode are true or false."""
-    if isinstance(gain, str) or np.size(gain) != 1 or np.asarray(gain).dtype.kind not in "biuf":
+    if isinstance(gain, str) or np.ndim(gain) or np.asarray(gain).dtype.kind not in "biuf":
         raise BadEnv(f"{where}: the reward is {plain(repr(gain), 60)}; give a number")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if np.size(flag) != 1 or np.asarray(flag).dtype.kind not in "biuf":

@@ -183,6 +183,6 @@ children[2].kill()
 
 
 def test_what_an_environment_forks_hears_signals_for_itself_and_keeps_nobody_waiting() -> None:
-    """Two that are ended are no second SIGTERM of the run's, and one that lives on does not keep the run from ending."""
+    """Two that are ended are no second SIGTERM of the run's; one that lives on does not keep the run from ending."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == (f"[{-signal.SIGTERM}, {-signal.SIGTERM}, None] [] True\n", "")

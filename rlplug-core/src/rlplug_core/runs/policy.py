@@ -95,7 +95,7 @@ class Policy:
             return
         if not self._first.all():
             raise UsageError(
-                f"the policy remembers {len(self._first)} rows, and is asked about {rows}; call reset() where others begin"
+                f"the policy remembers {len(self._first)} rows, and is asked about {rows}; call reset() before others"
             )
         self._state, self._first = self._agent.initial(rows), np.ones(rows, dtype=bool)
 
