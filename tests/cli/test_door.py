@@ -218,6 +218,18 @@ def test_a_vector_in_other_processes_is_left_as_it_is_where_it_cannot_be_used(pl
         several.close()
 
 
+def test_a_run_whose_environment_is_gone_stays_what_it_was(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "gone.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(place))
+    run = trained("gone:Count")
+    monkeypatch.delitem(sys.modules, "gone")
+    (place / "gone.py").unlink()
+    with pytest.raises(UsageError, match="there is no module 'gone'"):
+        resume(run.path, total_timesteps=500, hooks=False)
+    assert open_run(run.path).status == "finished"
+    assert not (run.path / "error.txt").exists()
+
+
 def test_options_that_are_no_dictionary_are_answered_with_one(place: Path) -> None:
     with pytest.raises(UsageError, match=r"options is 20000; give a dictionary of them, such as"):
         train("ppo", "CartPole-v1", 20_000)  # type: ignore[arg-type]

@@ -252,6 +252,7 @@ def _resume(
         return
     for difference in differences(manifest["environment"], environment(plan)):
         warn(f"this resume will not give the same bits: {difference}")
+    plan.make_env(1).close()  # what cannot be made is said while the run is still what it was
     point = Point(saved.step, components, manifest.get("journal"))
     session(plan).train(point, total_timesteps, rescale)
 
