@@ -70,7 +70,9 @@ A game of bricks in 10 by 10 pixels (`bench/pixels.py`); what counts is the inte
 Five games of Young and Tian (2019, arXiv:1903.03176), with the smallest set of actions. Its authors publish curves of
 5,000,000 frames, no table. `ppo` learns with its preset, in some two minutes; `dqn` and `rainbow` make a gradient step
 every four env steps, with the step sizes of the bricks above, and take some three and four minutes. Evaluations are of
-10 games, the final one of 30.
+10 games, the final one of 30. The rows of `dqn` and `rainbow` are older than two mends: Seaquest's ten channels are
+told from its ten by ten tiles, and `rainbow` begins with random actions, without which its fourth seed learned nothing
+in Breakout.
 
 {minatar}
 

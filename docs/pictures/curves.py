@@ -49,14 +49,21 @@ Curve = tuple[list[int], list[list[float]]]
 
 
 def curves() -> dict[str, Curve]:
-    """What is recorded of each goal; of several lines for a seed the last counts."""
+    """What is recorded of each goal; of several lines for a seed the last counts.
+
+    Asynchronous workers may pass the time of an evaluation, so seeds are read at the steps of the one that has most.
+    """
     lines = map(json.loads, RECORD.read_text(encoding="utf-8").splitlines())
     last = {(line["goal"], line["seed"]): line for line in lines}
-    found: dict[str, Curve] = {}
+    seeds: dict[str, list[tuple[tuple[int, ...], tuple[float, ...]]]] = defaultdict(list)
     for (goal, _), line in sorted(last.items()):
         if line.get("curve"):
             steps, returns = zip(*line["curve"], strict=True)
-            found.setdefault(goal, (list(steps), []))[1].append(list(returns))
+            seeds[goal].append((steps, returns))
+    found: dict[str, Curve] = {}
+    for goal, pairs in seeds.items():
+        grid = list(max((steps for steps, _ in pairs), key=len))
+        found[goal] = grid, [np.interp(grid, steps, returns).tolist() for steps, returns in pairs]
     return found
 
 
