@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -228,6 +229,22 @@ def test_a_run_whose_environment_is_gone_stays_what_it_was(place: Path, monkeypa
         resume(run.path, total_timesteps=500, hooks=False)
     assert open_run(run.path).status == "finished"
     assert not (run.path / "error.txt").exists()
+
+
+SECOND = """
+if __name__ == "__main__":
+    short = {"total_timesteps": 400, "eval_episodes": 2, "final_eval_episodes": 2}
+    train(MyAlgo, "CartPole-v1", short, hooks=False, name="mine")
+"""
+
+
+def test_an_algorithm_of_a_script_is_found_by_whoever_comes_later(place: Path, rlplug: Callable[..., Done]) -> None:
+    own = (Path(__file__).parents[2] / "examples" / "my_algo.py").read_text()
+    (place / "script.py").write_text(f"{own}\nfrom rlplug_core import train\n{SECOND}")
+    subprocess.run([sys.executable, "script.py"], cwd=place, check=True)
+    (place / "script.py").unlink()
+    done = rlplug("evaluate", "mine", "--episodes", "2", "--json")
+    assert (done.code, json.loads(done.out)["episodes"]) == (0, 2)
 
 
 def test_options_that_are_no_dictionary_are_answered_with_one(place: Path) -> None:

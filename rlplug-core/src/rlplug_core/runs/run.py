@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.config.code_names import with_names
+from rlplug_core.config.code_names import named, with_names
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable, fitted
 from rlplug_core.loop.env_timing import settled
@@ -77,8 +77,7 @@ def train(
         UsageError, PluginError: it cannot be started; nothing was written.
         Interrupted, RlplugError: it stopped or failed; what was recorded stays.
     """
-    word = algorithm if isinstance(algorithm, str) else f"{algorithm.__module__}:{algorithm.__qualname__}"
-    word, source = absolute(word), source_of(env)
+    word, source = absolute(_word(algorithm)), source_of(env)
     if not isinstance(options, Mapping | None):
         raise UsageError(f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}")
     values = with_names(options or {})
@@ -105,6 +104,14 @@ def _with_num_envs(values: dict[str, object], origins: Mapping[str, str], source
     """An object is as many environments as it is, whatever a preset would have."""
     chosen = "num_envs" in values and origins.get("num_envs") != "preset"
     return values if source.num_envs is None or chosen else {**values, "num_envs": source.num_envs}
+
+
+def _word(algorithm: str | type[object]) -> str:
+    """What an algorithm is recorded by: a name that other processes import, if there is one."""
+    if isinstance(algorithm, str):
+        return algorithm
+    name, unnamed = named(algorithm)
+    return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
 
 
 def _probe(plan: Plan) -> None:
