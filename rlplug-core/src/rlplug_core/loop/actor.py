@@ -49,8 +49,9 @@ class Actor:
         if self.turn is not None:
             act = self.held = holding(self.turn, act, self.held)
         now = self.env.step(act.action)
-        self.obs, self.turn = now.obs, now.turn
-        self.is_first, self.recurrent_state = carried(now, act, first, recurrent_state)
+        self.obs, self.is_first, self.turn, self.recurrent_state = now.obs, now.is_first, now.turn, act.recurrent_state
+        if now.count < len(now.valid):
+            self.is_first, self.recurrent_state = carried(now, act, first, recurrent_state)
         self.clock.advance(now.count)
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
