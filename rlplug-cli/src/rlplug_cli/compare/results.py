@@ -20,6 +20,7 @@ from rlplug_cli.compare.statistics import (
     estimate,
     probability_of_improvement,
 )
+from rlplug_core.errors import UsageError
 
 #: The final scores that a run may have, in the order of tables.
 CHECKPOINTS = ("last", "best")
@@ -76,10 +77,19 @@ def scores(arms: Sequence[Arm], settings: Settings) -> list[Score]:
 
 
 def overall(arms: Sequence[Arm], settings: Settings) -> list[Score]:
-    """The aggregates over all environments, of scores between the bounds of `settings.bounds`; none where one lacks."""
+    """The aggregates over all environments, of scores between the bounds of `settings.bounds`; none without any.
+
+    Raises:
+        UsageError: an environment has none, or they are of one that no run is of.
+    """
     bounds, tasks = settings.bounds or {}, envs(arms)
+    if bounds and set(bounds) != set(tasks):
+        names = ", ".join(tasks)
+        raise UsageError(
+            f"--normalize is for {', '.join(bounds)}, and the runs are of {names}; give ENV=LOW:HIGH for each"
+        )
     found = []
-    for arm in arms if set(tasks) <= set(bounds) else ():
+    for arm in arms if bounds else ():
         for checkpoint in CHECKPOINTS:
             values = [_between(final(arm.on(env), checkpoint), *bounds[env]) for env in tasks]
             if all(len(task) for task in values):
