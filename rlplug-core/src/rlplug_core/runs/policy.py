@@ -51,11 +51,11 @@ class Policy:
     def __call__(self, obs: Obs) -> Any:
         """The action for one observation, or for [B, ...] of them; wrappers with memory take one at a time.
 
-        A policy with memory has one for each of B rows, which from then on are the same.
+        A policy with memory has one for each of B rows. Another number of rows than before begins anew.
 
         Raises:
             UsageError: the observation has a wrong shape or a NaN in it, or a part of it is missing, such as the mask
-                of an environment that has it in `info`; or a policy with memory is given another number of rows.
+                of an environment that has it in `info`.
         """
         obs = _canonical(self.observation_space, obs)
         single = self._is_single(obs)
@@ -90,14 +90,9 @@ class Policy:
             self.deterministic = before
 
     def _make_room(self, rows: int) -> None:
-        """Have a memory for each row; one without memory has none to make."""
-        if self._state is None or rows == len(self._first):
-            return
-        if not self._first.all():
-            raise UsageError(
-                f"the policy remembers {len(self._first)} rows, and is asked about {rows}; call reset() before others"
-            )
-        self._state, self._first = self._agent.initial(rows), np.ones(rows, dtype=bool)
+        """Have a memory for each row: where their number is another one, these are others, and begin anew."""
+        if self._state is not None and rows != len(self._first):
+            self._state, self._first = self._agent.initial(rows), np.ones(rows, dtype=bool)
 
     def _is_single(self, obs: Obs) -> bool:
         space, part = self.observation_space, obs
