@@ -18,6 +18,8 @@ URGENT = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 5.0
 #: What ends the thread that counts signals; it is the number of none.
 OVER = b"\0"
+#: What each thread that forks just now held back before.
+_masks: dict[int, set[int | signal.Signals]] = {}
 
 
 @contextmanager
@@ -90,16 +92,33 @@ class _Listener:
                 os._exit(128 + found[0])
 
 
+def _heard_here() -> list[int]:
+    return [number for number in STOPPING if isinstance(signal.getsignal(number), _Listener)]
+
+
+def _before_a_fork() -> None:
+    """Hold signals back until the new process hears them for itself: Python would drop one that came sooner."""
+    if _heard_here():
+        _masks[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+
+
+def _behind_a_fork() -> None:
+    before = _masks.pop(threading.get_ident(), None)
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _in_a_fork() -> None:
     """Let a process that an environment forks hear signals as its own: SIGTERM ends it, the others are for the run.
 
     It would answer them for the run otherwise, whose thread counts what comes through the pipe that both hold.
     """
-    heard_here = [number for number in STOPPING if isinstance(signal.getsignal(number), _Listener)]
-    for number in heard_here:
+    numbers = _heard_here()
+    for number in numbers:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else _unheard)
-    if heard_here:
+    if numbers:
         signal.set_wakeup_fd(-1)
+    _behind_a_fork()
 
 
 def _unheard(number: int, frame: object) -> None:
@@ -107,7 +126,7 @@ def _unheard(number: int, frame: object) -> None:
 
 
 if os.name == "posix":
-    os.register_at_fork(after_in_child=_in_a_fork)
+    os.register_at_fork(before=_before_a_fork, after_in_parent=_behind_a_fork, after_in_child=_in_a_fork)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def _with_num_envs(values: dict[str, object], origins: Mapping[str, str], source
 
 
 def _word(algorithm: str | type[object]) -> str:
-    """What an algorithm is recorded by: a name that other processes import, if there is one."""
+    """Return what an algorithm is recorded by: a name that other processes import, if there is one."""
     if isinstance(algorithm, str):
         return algorithm
     name, unnamed = named(algorithm)
