@@ -56,8 +56,9 @@ class Actor:
         if now.episodes:
             self.episodes += [(self.clock.steps, episode) for episode in now.episodes]
         step = Step(
-            obs, act.action, now.reward, now.final_obs, now.terminated, now.truncated, first, now.valid, now.ended,
-            act.extras, recurrent_state,
+            obs=obs, action=act.action, reward=now.reward, next_obs=now.final_obs, terminated=now.terminated,
+            truncated=now.truncated, is_first=first, valid=now.valid, ended=now.ended, extras=act.extras,
+            recurrent_state=recurrent_state,
         )  # fmt: skip
         return ((self.lane, step),)
 

@@ -179,14 +179,14 @@ def told(now: Timestep) -> Array | None:
 def with_obs(now: Timestep, obs: Obs, final_obs: Obs) -> Timestep:
     """`now` with other observations; `final_obs` is the same object as `obs` where it was."""
     return Timestep(
-        obs, final_obs, now.reward, now.terminated, now.truncated, now.is_first, now.valid, now.episodes, now.ended,
-        now.count, now.turn,
+        obs=obs, final_obs=final_obs, reward=now.reward, terminated=now.terminated, truncated=now.truncated,
+        is_first=now.is_first, valid=now.valid, episodes=now.episodes, ended=now.ended, count=now.count, turn=now.turn,
     )  # fmt: skip
 
 
 def with_reward(now: Timestep, reward: Array) -> Timestep:
     """`now` with other rewards [N] float32; the returns in `now.episodes` stay what the environment gave."""
     return Timestep(
-        now.obs, now.final_obs, reward, now.terminated, now.truncated, now.is_first, now.valid, now.episodes, now.ended,
-        now.count, now.turn,
+        obs=now.obs, final_obs=now.final_obs, reward=reward, terminated=now.terminated, truncated=now.truncated,
+        is_first=now.is_first, valid=now.valid, episodes=now.episodes, ended=now.ended, count=now.count, turn=now.turn,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from statistics import mean
 from rlplug_core.clock import Clock
 from rlplug_core.loop.evaluate import longest, near_limit
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.playing import Playing
 from rlplug_core.plugins.presets import is_known
 from rlplug_core.protocols import Agent, Env
 from rlplug_core.runs.listing import records
@@ -96,12 +97,11 @@ def measured(
 def step_seconds(agent: Agent, env: Env, seed: int, clock: Clock) -> float:
     """The time of a step of one of `env`'s environments with its action."""
     with untouched():
-        memory, now = agent.initial(env.spec.num_envs), env.reset(seed)
+        playing = Playing(agent, env, seed)
         found: list[float] = []
         while len(found) <= STEPS and (len(found) < 2 or sum(found) < ENOUGH):
             began = time.perf_counter()
-            act = agent.act(now.obs, now.is_first, memory, clock, explore=False)
-            memory, now = act.recurrent_state, env.step(act.action)
+            playing.step(clock, explore=False)
             found.append(time.perf_counter() - began)
         return mean(found[1:]) / env.spec.num_envs  # the first one warms up
 
