@@ -1,83 +1,108 @@
-"""What libraries alone take of an update: its matrix products and torch's fused Adam, and nothing between them.
+"""What libraries alone take of an update: its matrix products and torch's fused Adam, one after the other.
 
-Networks of 256 units are faster so than in C by a compiler (`floor.c`), so this is their floor. Each product is asked
-of numpy's library, of torch's and of oneDNN, and the fastest counts. No activation, loss, bias, gather or clip is in.
+Networks of 256 units are faster so than in C by a compiler (`floor.c`), so this is their floor. Each product is done by
+the fastest of numpy's library, torch's and oneDNN, in the order of an update and on memory laid out as an update's:
+parameters, gradient and moments of Adam do not fit into a core's cache together, which costs a third over the same
+products alone. No activation, loss, bias, gather or clip is in.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from turns import least
 
-#: Rows, inner and columns of one product.
-Product: TypeAlias = tuple[int, int, int]
+from rlplug_core.types import Array
+
+Call = Callable[[], object]
 
 
-def forward(batch: int, *widths: int) -> list[Product]:
-    """The products of a network's layers, from inputs to outputs."""
-    return [(batch, inner, outer) for inner, outer in pairwise(widths)]
+class Net:
+    """The products of one network, which read its weights [outer, inner] and write outputs, slopes and gradients."""
+
+    def __init__(self, batch: int, *widths: int) -> None:
+        shapes = [(outer, inner) for inner, outer in pairwise(widths)]
+        self.size = sum((inner + 1) * outer for outer, inner in shapes)
+        self.flat, self.gradient = (numbers(self.size) * np.float32(0.01) for _ in range(2))
+        ends = np.cumsum([outer * inner for outer, inner in shapes])[:-1]
+        self.weights, self.slopes_of_weights = (
+            [part[: outer * inner].reshape(outer, inner) for part, (outer, inner) in zip(parts, shapes, strict=True)]
+            for parts in (np.split(self.flat, ends), np.split(self.gradient, ends))
+        )
+        self.outputs, self.slopes = ([numbers(batch, width) for width in widths] for _ in range(2))
+
+    def up(self) -> list[Call]:
+        """From inputs to outputs."""
+        layers = zip(pairwise(self.outputs), self.weights, strict=True)
+        return [fastest(inner, weight.T, outer) for (inner, outer), weight in layers]
+
+    def down(self, weights: bool = True, inputs: bool = False) -> list[Call]:
+        """Slopes of the weights and of the layers' inputs, last to first; of the first layer's only with `inputs`."""
+        calls = []
+        for layer in reversed(range(len(self.weights))):
+            above = self.slopes[layer + 1]
+            if weights:
+                calls.append(fastest(above.T, self.outputs[layer], self.slopes_of_weights[layer]))
+            if layer or inputs:
+                calls.append(fastest(above, self.weights[layer], self.slopes[layer]))
+        return calls
 
 
-def backward(batch: int, *widths: int, weights: bool = True, inputs: bool = False) -> list[Product]:
-    """Those of the slopes of the weights and of the layers' inputs; of the first layer's only with `inputs`."""
-    pairs = list(pairwise(widths))
-    of_weights = [(outer, batch, inner) for inner, outer in pairs] if weights else []
-    return of_weights + [(batch, outer, inner) for inner, outer in pairs[0 if inputs else 1 :]]
-
-
-def size(*widths: int) -> int:
-    """How many parameters a network has."""
-    return sum((inner + 1) * outer for inner, outer in pairwise(widths))
+def numbers(*shape: int) -> Array:
+    return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
 
 
 def dqn() -> float:
     """64 samples, two layers of 256; the target network only forward."""
-    net = (4, 256, 256, 2)
-    return total(forward(64, *net) * 2 + backward(64, *net), [size(*net)])
+    online, target = (Net(64, 4, 256, 256, 2) for _ in range(2))
+    return time_of([*target.up(), *online.up(), *online.down(), adam(online)])
 
 
 def sac() -> float:
     """256 samples; a policy, two critics and their targets of two layers of 256."""
-    policy, critic = (17, 256, 256, 12), (23, 256, 256, 1)
-    targets = forward(256, *policy) + forward(256, *critic) * 2
-    of_critics = (forward(256, *critic) + backward(256, *critic)) * 2
-    of_policy = forward(256, *policy) + backward(256, *policy)
-    through_critics = (forward(256, *critic) + backward(256, *critic, weights=False, inputs=True)) * 2
-    return total(targets + of_critics + of_policy + through_critics, [size(*policy), 2 * size(*critic)])
+    policy, *critics = Net(256, 17, 256, 256, 12), *(Net(256, 23, 256, 256, 1) for _ in range(4))
+    calls = policy.up()
+    for target in critics[2:]:
+        calls += target.up()
+    for critic in critics[:2]:
+        calls += [*critic.up(), *critic.down(), adam(critic)]
+    calls += policy.up()
+    for critic in critics[:2]:
+        calls += [*critic.up(), *critic.down(weights=False, inputs=True)]
+    return time_of([*calls, *policy.down(), adam(policy)])
 
 
-def total(products: list[Product], parameters: list[int]) -> float:
-    """Microseconds of all products, each by the fastest library, and of Adam's steps."""
-    return sum(fastest(*one) for one in products) + sum(adam(count) for count in parameters)
+def time_of(calls: list[Call]) -> float:
+    """The least microseconds of all calls in their order."""
+
+    def all_of_them() -> None:
+        for call in calls:
+            call()
+
+    return least({"all": all_of_them})["all"]
 
 
-def fastest(rows: int, inner: int, columns: int) -> float:
-    """The least microseconds of one product."""
-    one, other = (
-        np.random.default_rng(1).standard_normal(shape, dtype=np.float32) for shape in ((rows, inner), (inner, columns))
-    )
-    into, tensors = np.empty((rows, columns), np.float32), (torch.from_numpy(one), torch.from_numpy(other.T.copy()))
-    turned, place = tensors[1].t(), torch.from_numpy(into)
-    calls = {
+def fastest(one: Array, other: Array, into: Array) -> Call:
+    """What multiplies `one` by `other` in the least time."""
+    tensors, place = (torch.from_numpy(one), torch.from_numpy(other)), torch.from_numpy(into)
+    turned = tensors[1].t()
+    calls: dict[str, Call] = {
         "numpy": lambda: np.dot(one, other, out=into),
-        "torch": lambda: torch.mm(tensors[0], turned, out=place),
-        "oneDNN": lambda: torch.ops.mkldnn._linear_pointwise(tensors[0], tensors[1], None, "none", [], ""),
+        "torch": lambda: torch.mm(*tensors, out=place),
+        "oneDNN": lambda: torch.ops.mkldnn._linear_pointwise(tensors[0], turned, None, "none", [], ""),
     }
-    return min(least(calls).values())
+    found = least(calls)
+    return calls[min(found, key=lambda name: found[name])]
 
 
-def adam(count: int) -> float:
-    """The least microseconds of one step of torch's fused Adam over `count` parameters."""
-    tensors, step = [torch.full((count,), 0.01) for _ in range(4)], torch.zeros(())
-
-    def step_once() -> None:
-        torch._fused_adam_(
-            *([one] for one in tensors), [], [step], amsgrad=False, beta1=0.9, beta2=0.999, lr=1e-6, weight_decay=0.0,
-            eps=1e-5, maximize=False,
-        )  # fmt: skip
-
-    return least({"adam": step_once})["adam"]
+def adam(net: Net) -> Call:
+    """One step of torch's fused Adam over a network's parameters."""
+    flat, gradient = torch.from_numpy(net.flat), torch.from_numpy(net.gradient)
+    mean, square, count = torch.zeros_like(flat), torch.ones_like(flat), torch.ones(())
+    return lambda: torch._fused_adam_(
+        [flat], [gradient], [mean], [square], [], [count], amsgrad=False, beta1=0.9, beta2=0.999, lr=1e-6,
+        weight_decay=0.0, eps=1e-5, maximize=False,
+    )  # fmt: skip

@@ -18,6 +18,7 @@ from rlplug_algos.value.dqn import DQN, DQNConfig
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
 from rlplug_core.clock import Clock
+from rlplug_core.nets import products
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.seeds import Seeds
@@ -185,7 +186,7 @@ def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, c
 def test_updates_of_action_values_do_too(config: Any) -> None:
     fast, again, slow = (learner(DQN, "discrete", config) for _ in range(3))
     for made in (fast, again, plain(slow)):
-        priorities = [made.update(transitions(number), Clock(100)).priority for number in range(3)]
+        priorities = [torch.as_tensor(made.update(transitions(number), Clock(100)).priority) for number in range(3)]
         assert all(isinstance(priority, torch.Tensor) for priority in priorities)
     assert fast.gradients.startswith("rules")
     assert slow.gradients == "autograd: a module has a hook"
@@ -215,6 +216,20 @@ def test_learners_say_why_they_stay_with_autograd() -> None:
     shared = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True)))
     shared.update(rollout("box"), Clock(100))
     assert shared.gradients == "autograd: a shared trunk has no rule"
+
+
+@pytest.mark.parametrize(("threads", "told"), [(1, "rules"), (2, "autograd: products are so large")])
+def test_large_layers_go_by_rules_on_one_thread(threads: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "small_in_numpy", lambda: True)
+    monkeypatch.setattr(products, "faster", lambda: False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        made = learner(TD3, "box", TD3Config(net=Net(hidden=(256, 256))))
+        made.in_numpy(transitions(0, "box"), made.critics, most=2**16)
+    finally:
+        torch.set_num_threads(before)
+    assert made.gradients.startswith(told)
 
 
 class Doubled(PolicyNetwork):

@@ -62,7 +62,9 @@ def test_errors_come_back_as_priorities_and_weights_reach_the_loss(learner: Call
                 result = made.update(batch, clock)
                 lane.buffer.feedback(batch, result)
                 assert (result.priority >= 0).all()
-                expected = dict(zip(batch.index.tolist(), (result.priority.double() + 0.01) ** 0.6, strict=True))
+                expected = dict(
+                    zip(batch.index.tolist(), (torch.as_tensor(result.priority).double() + 0.01) ** 0.6, strict=True)
+                )
                 masses = buffer.tree.mass[np.array(list(expected)) % buffer.data.total]
                 np.testing.assert_allclose(masses, [float(mass) for mass in expected.values()], rtol=1e-5)
                 weights.append(batch.weight)

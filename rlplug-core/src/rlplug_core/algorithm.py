@@ -26,7 +26,7 @@ from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.update_rules import Adam, UpdateRule
 from rlplug_core.nets.by_rules import why_not
 from rlplug_core.nets.normalize import ObservationNorm, Running
-from rlplug_core.nets.products import small_in_numpy
+from rlplug_core.nets.products import alone, small_in_numpy
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
@@ -163,9 +163,11 @@ class Algorithm(nn.Module, Generic[B]):
         `gradients` says which, and why not. Networks that are not `SupportsRules` have no rule.
 
         Args:
-            most: multiplications in one product, samples times weights, up to which rules are worth it.
+            most: multiplications in one product, samples times weights, up to which rules are worth it where torch
+                makes the large ones.
         """
-        large = "products are so large that rules gain nothing" if len(batch.weight) * self.largest > most else ""
+        size = len(batch.weight) * self.largest
+        large = "products are so large that rules gain nothing" if size > most and not alone(size) else ""
         reason = self._no_rules(batch) or large or next(filter(None, map(why_not, networks)), "")
         told = f"autograd: {reason}" if reason else "rules" if small_in_numpy() else SLOW
         if told != self.gradients:  # a module takes its time to set anything

@@ -186,7 +186,7 @@ class Result:
     """The result of an update: metrics as scalar tensors or numbers, and priorities [B] where the buffer wants them."""
 
     metrics: Mapping[str, Tensor | float]
-    priority: Tensor | None = None
+    priority: Tensor | Array | None = None
 
 
 @dataclass(slots=True)

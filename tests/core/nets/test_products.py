@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -276,3 +276,38 @@ def test_the_last_layer_of_action_values_stays_exact(monkeypatch: pytest.MonkeyP
     network = QNetwork(SPEC, Net(hidden=(32, 16), precision="bfloat16"))
     network(torch.rand(4, 8))
     assert rounded == [32, 16]
+
+
+@pytest.fixture
+def _told_one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that was told to let numpy's products take one thread, on a processor that oneDNN does not suit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(products, "small_in_numpy", lambda: True)
+    monkeypatch.setattr(products, "faster", lambda: False)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_told_one_thread")
+@pytest.mark.parametrize(
+    ("threads", "onednn", "size", "numpys"),
+    [
+        (1, False, products.ALONE, True),
+        (1, False, products.ALONE + 1, False),
+        (1, True, products.WORTH, True),
+        (1, True, products.WORTH + 1, False),
+        (2, False, products.WORTH, True),
+        (2, False, products.WORTH + 1, False),
+    ],
+)
+def test_a_single_thread_leaves_products_to_numpy(
+    threads: int, onednn: bool, size: int, numpys: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(threads)
+    monkeypatch.setattr(products, "faster", lambda: onednn)
+    asked, from_numpy = [], torch.from_numpy
+    monkeypatch.setattr(torch, "from_numpy", lambda array: asked.append(1) or from_numpy(array))
+    one, other = np.ones((1, size), np.float32), np.ones((size, 1), np.float32)
+    assert products.product(one, other).item() == pytest.approx(size)
+    assert bool(asked) is not numpys

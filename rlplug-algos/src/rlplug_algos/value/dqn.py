@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 import rlplug_core as rl
@@ -103,7 +102,7 @@ class DQN(rl.Algorithm[rl.Transitions]):
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
-        return rl.Result(metrics, priority=torch.as_tensor(td_error))
+        return rl.Result(metrics, priority=td_error)
 
     @rl.pure
     def loss(

@@ -13,7 +13,7 @@ import torch
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.buffers.segments import SumTree
-from rlplug_core.buffers.storage import Store
+from rlplug_core.buffers.storage import Store, host
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.errors import RlplugError
@@ -124,7 +124,7 @@ class PrioritizedReplay(ReplayBuffer):
             raise RlplugError(
                 "prioritized replay needs `Result.priority` from `update`, such as the absolute errors [B]"
             )
-        priority = result.priority.detach().cpu().numpy().astype(np.float64)
+        priority = host(result.priority).astype(np.float64)
         if not (priority >= 0).all() or not np.isfinite(priority).all():
             raise RlplugError("the learner reports priorities that are negative or not finite: has its loss diverged?")
         mass, index = (priority + self.priority.epsilon) ** self.priority.alpha, batch.index.cpu().numpy()

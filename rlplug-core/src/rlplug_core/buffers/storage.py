@@ -54,7 +54,7 @@ def take(store: Any, positions: Array) -> Any:
 
 def host(rows: Any) -> Array:
     """Rows as an array in host memory."""
-    return rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+    return rows.detach().cpu().numpy() if isinstance(rows, Tensor) else rows
 
 
 def to_device(rows: object, device: torch.device) -> Tensor:

@@ -22,8 +22,8 @@ from rlplug_core.nets.node import stacked
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Obs, Spec
 
-#: Multiplications of a layer up to which losses of policy and critics gain by rules: beyond, products take all the time
-#: and autograd is as fast (docs/decisions/0044-losses-by-rules.md).
+#: Multiplications of a layer up to which losses of policy and critics gain by rules: beyond, torch's products take all
+#: the time, and autograd is as fast (docs/decisions/0044-losses-by-rules.md).
 WORTH_RULES = 2**22
 
 

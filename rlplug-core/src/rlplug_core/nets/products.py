@@ -24,6 +24,9 @@ from rlplug_core.types import Array
 
 #: Multiplications above which oneDNN makes up for what calling it costs, some 10 us.
 WORTH = 2**20
+#: Multiplications up to which numpy, on one thread and where oneDNN gains nothing, is not slower than torch: its first
+#: call after many of numpy's takes some 40 us more.
+ALONE = 2**24
 
 
 def linear(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -174,17 +177,24 @@ def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
 def product(one: Array, other: Array) -> Array:
     """one [M, K] times other [K, N], by whoever is faster: numpy where torch's calls would cost more than the product.
 
-    Large ones go where torch's go, with its threads. So do all if numpy's library was not told to use one thread: for
-    small products more threads cost up to ten times as much.
+    Large ones go where torch's go, if that is faster: with its threads, or on a processor that oneDNN suits better. So
+    do all if numpy's library was not told to use one thread: for small products more threads cost up to ten times as
+    much.
     """
-    if len(one) * other.size <= WORTH and small_in_numpy():
-        small: Array = one.dot(other)
-        return small
+    size = len(one) * other.size
+    if small_in_numpy() and (size <= WORTH or alone(size)):
+        here: Array = one.dot(other)
+        return here
     first, second = torch.from_numpy(one), torch.from_numpy(other)
     with torch.no_grad():
-        large = len(one) * other.size > WORTH and _ours(first, second)
+        large = size > WORTH and _ours(first, second)
         result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
     return result
+
+
+def alone(size: int) -> bool:
+    """Return whether numpy makes products of so many multiplications here: a single thread gains nothing by torch's."""
+    return small_in_numpy() and size <= ALONE and torch.get_num_threads() == 1 and not faster()
 
 
 @cache
