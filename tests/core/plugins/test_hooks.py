@@ -18,7 +18,7 @@ import torch
 from rlplug_core import plugins
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.hook_specs import hookimpl
-from rlplug_core.plugins.hooks import Hooks
+from rlplug_core.plugins.hooks import Hooks, hooks_for
 from rlplug_core.seeds import global_state
 from rlplug_core.testing.distributions import write_distribution
 from rlplug_core.testing.kit.trees import difference, leaves
@@ -91,6 +91,34 @@ def test_every_hook_reaches_a_plugin_with_the_arguments_it_asks_for() -> None:
         ("error", error),
         ("end", "failed"),
     ]
+
+
+def test_objects_take_part_beside_plugins_and_nothing_else_does() -> None:
+    first, second = Recorder(), Recorder()
+    hooks = hooks_for([first, second])
+    hooks.run_log(RUN, 5, {})
+    assert hooks.enabled
+    assert first.calls == second.calls == [("log", 5, {})]
+    assert not hooks_for(False).enabled
+
+
+class Misspelt:
+    @hookimpl
+    def rlplug_run_lok(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ([object()], r"hooks\[0\] \(object\) implements no hook"),
+        ([Recorder], r"hooks\[0\] \(Recorder\) implements no hook; give objects, not classes"),
+        ([Recorder(), Misspelt()], r"hooks\[1\] \(Misspelt\): unknown hook 'rlplug_run_lok'"),
+        (Recorder(), r"hooks=\[MyHooks\(\)\]"),
+    ],
+)
+def test_what_implements_no_hook_is_refused(given: Any, word: str) -> None:
+    with pytest.raises(UsageError, match=word):
+        hooks_for(given)
 
 
 @pytest.mark.parametrize("error", [ValueError("no\nroom"), SystemExit(3)])

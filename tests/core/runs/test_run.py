@@ -66,6 +66,33 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(tmp_path_factory.mktemp("runs"))
 
 
+class Best:
+    """The caller's own hook: the env steps of checkpoints by reason, and how runs end."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    @rlplug_core.hookimpl
+    def rlplug_run_checkpoint(self, reason: str) -> None:
+        self.told.append(reason)
+
+    @rlplug_core.hookimpl
+    def rlplug_run_end(self, status: str) -> None:
+        self.told.append(status)
+
+
+def test_objects_with_hooks_are_told_of_a_run_and_of_its_resumption(tmp_path: Path) -> None:
+    first, second = Best(), Best()
+    run = train(TINY, CHAIN, OPTIONS, out=tmp_path, hooks=[first])
+    assert {"best", "periodic"} < set(first.told)
+    assert first.told[-1] == "finished"
+    resume(run, total_timesteps=240, hooks=[second])
+    assert second.told[-2:] == ["final", "finished"]
+    with pytest.raises(UsageError, match="implements no hook"):
+        train(TINY, CHAIN, OPTIONS, out=tmp_path / "none", hooks=[print])
+    assert not (tmp_path / "none").exists()
+
+
 # What a run leaves behind.
 
 

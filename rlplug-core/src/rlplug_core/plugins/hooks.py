@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pluggy
 
 from rlplug_core.config.targets import describe
-from rlplug_core.errors import RlplugError, plain, warn
+from rlplug_core.errors import RlplugError, UsageError, plain, warn
 from rlplug_core.plugins import hook_specs as specifications
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
@@ -22,6 +22,8 @@ from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.records import Record
 
 TAG = "rlplug.hook_failed"
+#: What pluggy raises for a hook that there is not, for an argument that it does not have, and for a name used twice.
+MISSPELT = (pluggy.PluginValidationError, ValueError)
 
 
 class Hooks:
@@ -59,6 +61,24 @@ class Hooks:
         """
         for record in [usable("loggers", name) for name in loggers if self.enabled]:
             self.add(load(record), record.full_name)
+
+    def join(self, objects: Sequence[object]) -> None:
+        """Let objects of the caller's own take part, called by their numbers and classes.
+
+        Raises:
+            UsageError: one of them implements no hook, or one that there is not.
+        """
+        for number, one in enumerate(objects):
+            name = f"hooks[{number}] ({getattr(one, '__name__', type(one).__name__)})"
+            try:
+                self._take(one, name)
+            except MISSPELT as error:
+                raise UsageError(f"{name}: {plain(str(error), 300)}") from error
+            if isinstance(one, type) or not self._manager.get_hookcallers(one):
+                raise UsageError(
+                    f"{name} implements no hook; give objects, not classes, with methods such as rlplug_run_log that "
+                    "are marked @rlplug_core.hookimpl"
+                )
 
     def configure(self, options: dict[str, object]) -> dict[str, str]:
         """Let plugins set options; which plugin set which, by option. What one takes away is put back, and reported."""
@@ -113,10 +133,13 @@ class Hooks:
     def add(self, plugin: object, name: str) -> None:
         """Register one object of hook implementations; a misspelt hook or argument switches it off at once."""
         try:
-            self._manager.register(plugin, name=name)
-            self._manager.check_pending()
-        except (pluggy.PluginValidationError, ValueError) as error:
+            self._take(plugin, name)
+        except MISSPELT as error:
             self._fail(name, f"hook plugin '{name}': {plain(str(error), 300)}")
+
+    def _take(self, plugin: object, name: str) -> None:
+        self._manager.register(plugin, name=name)
+        self._manager.check_pending()
 
     def _call(self, hook: str, **arguments: object) -> None:
         """Call one hook of every plugin, the later registered first, as pluggy does."""
@@ -153,6 +176,21 @@ class Hooks:
     def _tag(self) -> None:
         if self.failed and self.tag is not None:
             self.tag({TAG: ", ".join(sorted(self.failed))})
+
+
+def hooks_for(given: bool | Sequence[object]) -> Hooks:
+    """Return the hooks of a run: those of all plugins for True, none for False, or of all plugins and of objects.
+
+    Raises:
+        UsageError: it is something else, or an object implements no hook.
+    """
+    if isinstance(given, bool):
+        return Hooks(given)
+    if not isinstance(given, list | tuple):
+        raise UsageError(f"hooks is {given!r}; give True, False, or a list of objects with hooks: hooks=[MyHooks()]")
+    hooks = Hooks()
+    hooks.join(given)
+    return hooks
 
 
 def _number(value: float | None) -> float:

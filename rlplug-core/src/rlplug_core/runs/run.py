@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from rlplug_core.loop.env_timing import settled
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_source import EnvSource, source_of
+from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.plugins.transform import learned
@@ -55,7 +56,7 @@ def train(
     name: str | None = None,
     origins: Mapping[str, str] | None = None,
     watch: Watch | None = None,
-    hooks: bool = True,
+    hooks: bool | Sequence[object] = True,
     say: Callable[[str], None] | None = None,
 ) -> Run:
     """Train `algorithm` on `env` and return the finished run.
@@ -69,7 +70,7 @@ def train(
         out: where run directories are made; `name` is the directory's name.
         origins: where each option came from, if the caller resolved presets already.
         watch: called several times a second with the run's `Progress`.
-        hooks: whether hook plugins (such as MLflow's) take part.
+        hooks: whether hook plugins (such as MLflow's) take part; a list of objects with hooks takes part beside them.
         say: called at the start with what an environment was taken for that no preset names, and with options that look
             like a mistake.
 
@@ -84,7 +85,7 @@ def train(
     if origins is None:
         values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
     values = _with_num_envs(values, origins, source)
-    called = Hooks(enabled=hooks)
+    called = hooks_for(hooks)
     origins = {**origins, **called.configure(values)}
     plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
     called.choose(plan.options.log)
@@ -192,7 +193,7 @@ def resume(
     total_timesteps: int | None = None,
     rescale: bool = False,
     watch: Watch | None = None,
-    hooks: bool = True,
+    hooks: bool | Sequence[object] = True,
     trust: bool = False,
     on: str | None = None,
 ) -> Run:
@@ -222,9 +223,9 @@ def resume(
     return run
 
 
-def _hooks(plan: Plan, enabled: bool) -> Hooks:
+def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
     """The hooks of a resumed run, and the loggers that it was begun with."""
-    hooks = Hooks(enabled)
+    hooks = hooks_for(given)
     hooks.choose(plan.options.log)
     return hooks
 
