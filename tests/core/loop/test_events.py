@@ -164,6 +164,15 @@ def test_only_a_better_evaluation_is_kept() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("other", "steps"), [(-1.0, [50, 100, 150, 200]), (1.0, [50])])
+def test_in_a_zero_sum_game_the_newest_weights_are_the_best(other: float, steps: list[int]) -> None:
+    """Whoever wins, the mean over both players is 0; where both may gain, equal means leave the first in place."""
+    sink = Recorder()
+    sink.evaluate = lambda learner: Evaluation((1.0, other, -other, -1.0), (3,) * 4, agents=("a", "b", "a", "b"))  # type: ignore[method-assign]
+    run(sink, eval_every=50)
+    assert [step for kind, step, _ in sink.checkpoints if kind == "best"] == steps
+
+
 def test_the_best_checkpoint_holds_exactly_what_was_evaluated() -> None:
     """Workers go on changing the shared parameters while the parent evaluates."""
     sink = Recorder()

@@ -56,6 +56,12 @@ class Evaluation:
         return float(np.mean(self.returns))
 
     @property
+    def zero_sum(self) -> bool:
+        """Whether what some agents gained others lost, in every episode: then the mean is 0 whoever plays how."""
+        by_episode = np.reshape(self.returns, (self.episodes, -1))
+        return by_episode.shape[1] > 1 and bool(np.allclose(by_episode.sum(1), 0, rtol=0, atol=1e-6))
+
+    @property
     def std(self) -> float:
         return float(np.std(self.returns))
 

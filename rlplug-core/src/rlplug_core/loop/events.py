@@ -177,13 +177,16 @@ class Events:
         self.sink.record("metrics", step, metrics)
 
     def evaluate(self, at_end: bool = False) -> None:
-        """Evaluate the weights as they are; keep them if they are the best so far."""
+        """Evaluate the weights as they are; keep them if they are the best so far.
+
+        In a zero-sum game the mean ranks nobody, and the newest weights are kept.
+        """
         self.sink.watch(self.progress("evaluating"))
         self.evaluated = steps = self.clock.steps
         learner = self.runner.snapshot()
         result = self.sink.evaluate(learner)
         self.last = result.mean
-        is_best = self.best is None or result.mean > self.best
+        is_best = self.best is None or result.mean > self.best or result.zero_sum
         success = {} if result.success_rate is None else {"eval/success_rate": result.success_rate}
         info = {f"eval/{INFO}{name}": value for name, value in result.info_means.items()}
         self.sink.record("evaluation", self._point(self.eval_every, at_end), {
