@@ -64,6 +64,7 @@ class Goal:
 GOALS = (
     Goal("ppo", "InvertedPendulum-v5", 50_000),
     Goal("ppo", "Hopper-v5", 100_000),
+    Goal("ppo", "Walker2d-v5", 100_000),
     Goal("ppo", "BipedalWalker-v3", 100_000),
     Goal("ppo", "Taxi-v4", 100_000),
     Goal("a2c", "InvertedPendulum-v5", 50_000),
@@ -72,6 +73,7 @@ GOALS = (
     Goal("dqn", "FrozenLake-v1", 50_000),
     Goal("sac", "Reacher-v5", 10_000),
     Goal("sac", "Hopper-v5", 30_000),
+    Goal("sac", "Walker2d-v5", 30_000),
     Goal("td3", "Reacher-v5", 10_000),
     Goal("td3", "Hopper-v5", 30_000),
 )
