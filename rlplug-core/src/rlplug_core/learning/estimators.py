@@ -40,9 +40,12 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
 
 
 def _backwards(delta: Array, decay: Array) -> Array:
-    """a[t] = delta[t] + decay[t] a[t + 1], [T, N] float32; few columns as lists, which have less to do for a number."""
+    """a[t] = delta[t] + decay[t] a[t + 1], [T, N] float32.
+
+    Few long columns go as lists, which have less to do for a number; the bits are the same.
+    """
     found = np.empty(delta.shape, dtype=np.float32)
-    if delta.shape[1] <= FEW:
+    if delta.shape[1] <= min(FEW, len(delta)):
         for column in range(delta.shape[1]):
             running, backwards = 0.0, []
             for error, share in zip(delta[::-1, column].tolist(), decay[::-1, column].tolist(), strict=True):
