@@ -42,12 +42,12 @@ RAINBOW = {**NOISY, "gradient_steps": 8, "target_update_interval": 32, "n_atoms"
 CARTPOLE: dict[str, tuple[int, int, dict[str, Any]]] = {
     "a2c": (300, 40_000, {}), "a3c": (200, 40_000, INLINE), "ppo": (300, 40_000, {}), "trpo": (300, 20_000, {}),
     "impala": (200, 40_000, ACTORS), "appo": (120, 60_000, ACTORS),
-    "acktr": (300, 24_000, {}), "acer": (250, 16_000, {}), "vpg": (300, 40_000, {}), "vac": (100, 60_000, {}),
+    "acktr": (300, 24_000, {}), "acer": (250, 16_000, {}), "vpg": (300, 80_000, {}), "vac": (100, 60_000, {}),
     "vqn": (300, 60_000, {"num_envs": 32, "learning_rate": 3e-3, "gamma": 0.99}), "vsarsa": (250, 60_000, {}),
     "nstep-q": (100, 60_000, INLINE),
     "sac-discrete": (250, 6_000, {}),
     **dict.fromkeys(("dqn", "per-dqn", "c51", "qrdqn", "iqn"), (100, 8_000, REPLAY)),
-    "noisy-dqn": (100, 8_000, NOISY), "rainbow": (100, 8_000, RAINBOW),
+    "noisy-dqn": (100, 8_000, {**NOISY, "random_steps": 0}), "rainbow": (100, 8_000, RAINBOW),
 }  # fmt: skip
 #: Fewer critics and quantiles, half the batch and larger steps than the preset's.
 TQC = {
