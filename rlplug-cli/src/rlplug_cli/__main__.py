@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import TextIO
 
 from rlplug_core.errors import LONGEST, RlplugError, Stopped, plain
 
@@ -14,17 +16,21 @@ from rlplug_core.errors import LONGEST, RlplugError, Stopped, plain
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0 done, 1 the run failed, 2 usage, 3 plugin, 128 + its number for a signal (130, 143, …).
+    0 done, 1 the run failed, 2 usage, 3 plugin, 128 + its number for a signal (130, 143, …); 141 where nobody reads on
+    what a command says, which stops none that trains.
     """
     words, traceback = settle(list(sys.argv[1:] if arguments is None else arguments))
     import click
 
-    from rlplug_cli.app import app
+    from rlplug_cli.app import TRAINING, app
     from rlplug_cli.output import aside
 
+    trains, whole = not TRAINING.isdisjoint(words[:1]), arguments is None
+    if whole:
+        _outlast(trains)
     stderr = sys.stderr
     try:
-        with aside(to_the_end=arguments is None) if "--json" in words else nullcontext() as out:
+        with aside(to_the_end=whole, to_nobody=trains) if "--json" in words else nullcontext() as out:
             code = app.main(words, prog_name="rlplug", standalone_mode=False, obj=out)
         return code if isinstance(code, int) else 0  # what a command gave to ctx.exit()
     except click.exceptions.NoArgsIsHelpError as error:
@@ -37,8 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _say("stopped", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has somewhere to go
-        return 1
+        return _unread()
     except RlplugError as error:
         if traceback:
             raise
@@ -48,9 +53,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _failed(error)
     except SystemExit as error:
-        if "_RLPLUG_COMPLETE" in os.environ or sys.stderr is not stderr:
-            raise  # so click ends when it has completed a word, or nobody reads on, for which it changes the streams
+        if "_RLPLUG_COMPLETE" in os.environ:
+            raise  # so click ends when it has completed a word
+        if sys.stderr is not stderr:
+            return _unread()  # click has found that nobody reads on, for which it changes the streams
         return _say(f"the run failed: an environment or a plugin called sys.exit({error.code!r})", 1)
+
+
+def _outlast(trains: bool) -> None:
+    """Let nothing that is said on stderr fail, and where a command trains, nothing on stdout either."""
+    from rlplug_core.loop.lasting import lasting
+
+    def there(stream: TextIO | None) -> TextIO:  # none as behind `>&-`
+        return stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+
+    sys.stderr = lasting(there(sys.stderr))
+    if trains:
+        sys.stdout = lasting(there(sys.stdout))
+
+
+def _unread() -> int:
+    """Nobody reads on: return the code of a command that this has ended, and let the flush at exit go somewhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 128 + signal.SIGPIPE
 
 
 def _failed(error: Exception) -> int:

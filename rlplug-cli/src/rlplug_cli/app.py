@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
 from rlplug_cli import __version__
-from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.errors import RlplugError, UsageError, did_you_mean
 
 #: Command to module and summary, in the order of the help.
 COMMANDS = {
@@ -33,6 +34,8 @@ COMMANDS = {
     "index": ("index", "Write the index of a plugin, for its author."),
     "doctor": ("doctor", "Examine this installation."),
 }
+#: Those that train: they go on where nobody reads what they say.
+TRAINING = frozenset({"run", "resume", "reproduce", "sweep", "tune"})
 
 
 class Root(click.Group):
@@ -54,6 +57,14 @@ class Root(click.Group):
         if not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise UsageError(f"no command '{args[0]}'{did_you_mean(args[0], COMMANDS)} ('rlplug --help' shows all)")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # which click takes for a reader of stdout that has gone
+            if ctx.invoked_subcommand not in TRAINING:
+                raise
+            raise RlplugError(f"the run failed: {type(error).__name__}: {error} (--traceback shows where)") from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

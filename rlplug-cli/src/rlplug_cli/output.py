@@ -13,6 +13,7 @@ from typing import IO, TextIO
 import click
 
 from rlplug_core.errors import clean
+from rlplug_core.loop.lasting import lasting
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -39,10 +40,11 @@ def emit(text: str) -> None:
 
 
 @contextmanager
-def aside(to_the_end: bool = False) -> Iterator[IO[str]]:
+def aside(to_the_end: bool = False, to_nobody: bool = False) -> Iterator[IO[str]]:
     """Send to stderr what environments, libraries and their processes print; yields the stream that is stdout's own.
 
-    With `to_the_end` it stays so: a library may print when the process exits.
+    With `to_the_end` it stays so: a library may print when the process exits. With `to_nobody` it is no error that what
+    is written to this stream has no reader any more.
     """
     stdout = sys.stdout
     stdout.flush()
@@ -50,7 +52,8 @@ def aside(to_the_end: bool = False) -> Iterator[IO[str]]:
         number, kept = stdout.fileno(), os.dup(1)
     except (OSError, io.UnsupportedOperation):  # stdout is no file of the system's, or is closed
         number = kept = -1
-    own = os.fdopen(os.dup(kept), "w", encoding="utf-8") if number == 1 else stdout
+    file = os.fdopen(os.dup(kept), "w", encoding="utf-8") if number == 1 else stdout
+    own = lasting(file) if to_nobody else file
     try:
         if number == 1:
             os.dup2(2, 1)
@@ -60,6 +63,7 @@ def aside(to_the_end: bool = False) -> Iterator[IO[str]]:
         own.flush()
         if number == 1:
             own.close()
+            file.close()
             if not to_the_end:
                 os.dup2(kept, 1)
         if kept >= 0:

@@ -19,6 +19,7 @@ from rlplug_core.config.targets import describe
 from rlplug_core.errors import NonFinite, RlplugError
 from rlplug_core.loop.async_inline import Shared, Worker
 from rlplug_core.loop.events import TICK
+from rlplug_core.loop.lasting import outlast
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import deaf
 from rlplug_core.loop.sync import loop
@@ -68,6 +69,7 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
 def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
     """Run a child process's work. Every exit leaves a message or an exit code, and none outlives the parent."""
     deaf()
+    outlast()
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:
         run()

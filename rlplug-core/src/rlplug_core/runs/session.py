@@ -30,6 +30,7 @@ from rlplug_core.errors import (
 from rlplug_core.loop.build import build
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.loop.events import Events, Progress, Trainable
+from rlplug_core.loop.lasting import outlasting
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import heard
 from rlplug_core.loop.sync import Sync
@@ -125,6 +126,7 @@ class Session:
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
         with ExitStack() as closing:
+            closing.enter_context(outlasting())
             closing.callback(self.journal.close)
             closing.callback(lambda: self.hooks.run_end(self.run, self.status))
             closing.callback(self._close_eval_env)

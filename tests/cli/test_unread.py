@@ -1,0 +1,98 @@
+"""What nobody reads: `rlplug run … | head -1` trains on, and other commands end without a word."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# MLflow's own imports warn.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RUN = ("run", "a2c", "CartPole-v1", "--name", "one", "-P", "no:mlflow")
+BROKEN = """
+from rlplug_core.testing.envs import Chain
+
+class Broken(Chain):
+    def step(self, action):
+        raise BrokenPipeError("the simulator is gone")
+"""
+
+
+def started(*words: str, **streams: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "rlplug_cli", *words], **streams)
+
+
+def status(place: Path) -> str:
+    end = json.loads((place / "runs" / "one" / "journal.jsonl").read_text().splitlines()[-1])
+    assert end["kind"] == "end"
+    return str(end["data"]["status"])
+
+
+def test_a_run_goes_on_when_its_reader_has_gone(place: Path, short: tuple[str, ...]) -> None:
+    with started(*RUN, *short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"a2c")
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")
+    assert status(place) == "finished"
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_run_that_nobody_ever_hears_ends_as_others_do(
+    place: Path, short: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert started(*RUN, *short, *words, stdout=writer, stderr=writer).wait() == 0
+    os.close(writer)
+    assert status(place) == "finished"
+
+
+def test_a_run_goes_on_when_its_terminal_has_gone(place: Path, short: tuple[str, ...]) -> None:
+    ours, theirs = pty.openpty()
+    process = started(*RUN, *short, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    assert os.read(ours, 1)  # the display has begun
+    os.close(ours)
+    assert process.wait() == 0
+    assert status(place) == "finished"
+
+
+def test_a_run_without_any_stdout_trains(place: Path, short: tuple[str, ...]) -> None:
+    words = ["sh", "-c", '"$@" >&-', "sh", sys.executable, "-m", "rlplug_cli", *RUN, *short]
+    assert subprocess.run(words, check=False).returncode == 0
+    assert status(place) == "finished"
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "--json"), ("--help",)])
+def test_another_command_ends_quietly(words: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = started(*words, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert done.communicate()[1] == b""
+    assert done.returncode == 141
+
+
+def test_an_error_that_nobody_reads_keeps_its_code() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    assert started("list", "nothing", stderr=writer).wait() == 2
+    os.close(writer)
+
+
+def test_a_pipe_that_breaks_in_an_environment_is_an_error_of_the_run(place: Path, rlplug: Callable[..., Any]) -> None:
+    (place / "broken.py").write_text(BROKEN, encoding="utf-8")
+    done = rlplug("run", "a2c", "./broken.py:Broken", "--name", "one", "-P", "no:mlflow")
+    assert done.code == 1
+    assert "the run failed: BrokenPipeError: the simulator is gone" in done.err
