@@ -201,6 +201,13 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         (("sweep", "--gamma", "0.9", "a2c"), "options belong behind the environments"),
         (("sweep", "a2c", "CartPole-v1", "--name", "a/b"), "it names a directory"),
         (("run", "a2c", "CartPole-v1", "--seeds", "none"), "write how many"),
+        (
+            ("sweep", "a2c,dqn", "CartPole-v1,Pendulum-v1"),
+            "dqn on Pendulum-v1: DQN needs Discrete actions and Pendulum-v1 has",
+        ),
+        (("sweep", "a2c", "CartPole-v1", "--runner", "sync,decoupled"), "a2c on CartPole-v1: a2c does not run under"),
+        (("sweep", "a2c", "CartPole-v1", "--wrap", "none;atari"), "a2c on CartPole-v1: "),
+        (("run", "dqn", "Pendulum-v1", "--seeds", "2"), "rlplug: DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )
 def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(

@@ -214,7 +214,14 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
 def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
     place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
-    done = rlplug("tune", "ppo", "CartPole-v1", *words)
+    refused(place, rlplug("tune", "ppo", "CartPole-v1", *words), said)
+
+
+def test_a_pair_that_cannot_train_is_said_before_the_first_trial(place: Path, rlplug: Callable[..., Any]) -> None:
+    refused(place, rlplug("tune", "dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box")
+
+
+def refused(place: Path, done: Any, said: str) -> None:
     assert done.code == 2, done.err
     assert said in done.err
     assert done.err.count("\n") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,7 @@ class AlgorithmCommand(TakesArguments):
         if given["seeds"] is not None:
             from rlplug_cli.sweep.seeds import seeded
 
+            self.probe(env, values)
             seeded(
                 self.algorithm, env, self.chosen(context), values, text=given["seeds"], name=name, out=out,
                 jobs=given["jobs"], as_json=json,
@@ -148,6 +149,17 @@ class AlgorithmCommand(TakesArguments):
 
         kind = kind_for(self.algorithm, given["env"], values)
         return resolve(self.algorithm, given["env"], values, origins, kind)
+
+    def probe(self, env: str, values: Mapping[str, object]) -> None:
+        """Refuse what a run with these options, presets included, would not begin.
+
+        Raises:
+            UsageError, PluginError: it would not.
+        """
+        from rlplug_core.runs.run import probe
+
+        with self._as_typed():
+            probe(self.algorithm, env, values)
 
     def chosen(self, context: click.Context) -> list[str]:
         """The words that say again what was typed behind ALGORITHM ENV, but for seeds and where the run goes."""

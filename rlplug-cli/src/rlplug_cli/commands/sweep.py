@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.sweep.grid import Choice, axis, digest, listed, seeds, tasks
 from rlplug_cli.sweep.manifest import Task
 from rlplug_core.config.targets import is_target
-from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.plugins import find
 
 if TYPE_CHECKING:
@@ -62,8 +62,10 @@ def command(
         with algorithm_command(algorithm).make_context(algorithm, [env, *chosen]) as context:
             return complete(_command(context).resolved(context)[0])
 
-    for task in found:  # what is typed wrong is said before anything is written
-        resolved(task.algorithm, task.env, task.words)
+    for algorithm, env, chosen in dict.fromkeys((task.algorithm, task.env, task.words) for task in found):
+        values = resolved(algorithm, env, chosen)  # what is typed wrong is said before anything is written
+        if on == "local":  # another place may have other devices and packages
+            _probe(algorithm, env, values)
     directory = out / (name or _usual_name(those, there, [*pairs, *words]))
 
     def costs(task: Task) -> int:
@@ -101,6 +103,18 @@ def algorithm_command(algorithm: str) -> AlgorithmCommand:
     found = run.get_command(click.get_current_context(), algorithm)
     assert isinstance(found, AlgorithmCommand)
     return found
+
+
+def _probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
+    """Refuse a pair that would not begin, by what a single run would say.
+
+    Raises:
+        UsageError, PluginError: it would not.
+    """
+    try:
+        algorithm_command(algorithm).probe(env, values)
+    except (UsageError, PluginError) as error:
+        raise type(error)(f"{algorithm} on {env}: {error}") from error
 
 
 def _command(context: click.Context) -> AlgorithmCommand:

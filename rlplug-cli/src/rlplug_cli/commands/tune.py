@@ -95,6 +95,7 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
         values, origins = command.resolved(context)
     options = {name: value for name, value in values.items() if origins[name] != "preset" and name not in space}
     whole = complete(values)
+    command.probe(env, whole)
     goal = Goal(
         algorithm, env, options=known, words=tuple(fixed), values=whole, space=space,
         seeds=tuple(seeds(chosen["numbers"])), trials=chosen["trials"], objective=chosen["objective"],

@@ -115,6 +115,15 @@ def _word(algorithm: str | type[object]) -> str:
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
 
 
+def probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
+    """Refuse what `train` would not begin with these options, presets included; data sets and other runs are not read.
+
+    Raises:
+        UsageError, PluginError: it would not.
+    """
+    _probe(Plan.make(absolute(algorithm), env, values))
+
+
 def _probe(plan: Plan) -> None:
     """Refuse what cannot be made, before anything is written.
 
