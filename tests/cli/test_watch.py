@@ -14,6 +14,7 @@ from PIL import Image
 from rlplug_cli.mlflow.mirror import _artifacts
 from rlplug_core.errors import UsageError
 from rlplug_core.films.sheet import ACROSS, Strip
+from rlplug_core.loop import evaluate as evaluation
 from rlplug_core.runs.listing import records
 from rlplug_core.runs.opened import Run
 from rlplug_core.runs.reproduction import compared
@@ -119,6 +120,17 @@ def test_without_a_display_play_writes_a_film(run: Run, rlplug: Callable[..., Do
     assert len(decoded(film)) > 10
     with pytest.raises(UsageError, match="no display for a window; write a film"):
         run.play()
+
+
+def test_play_says_which_episodes_did_not_end(
+    run: Run, rlplug: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "LONGEST", 4)
+    done = rlplug("play", str(run.path), "--episodes", "3", "--video", str(tmp_path / "film.webp"))
+    assert (done.code, done.err) == (0, "")
+    said = "3 of 3 episodes had not ended after 4 steps and count as they stood; the wrapper time-limit:steps=…"
+    assert said in done.out
+    assert said in rlplug("evaluate", str(run.path), "--episodes", "3").out
 
 
 @pytest.mark.parametrize(

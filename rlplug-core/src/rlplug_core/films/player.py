@@ -91,4 +91,5 @@ def _together(played: list[Evaluation]) -> Evaluation:
         successes=tuple(success for one in played for success in one.successes),
         infos=tuple(info for one in played for info in one.infos or ({},) * len(one.returns)),
         agents=tuple(agent for one in played for agent in one.agents),
+        cut=sum(one.cut for one in played),
     )
