@@ -20,9 +20,9 @@ from rlplug_core import load, open_run
 from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.parse import convert
 from rlplug_core.config.run_options import RunOptions
-from rlplug_core.errors import BadConfig
+from rlplug_core.errors import BadConfig, UsageError
 from rlplug_core.runs.run import train
-from tests.cli.conftest import Done
+from tests.cli.conftest import Done, Written
 
 CHAIN = "rlplug_core.testing.envs:Chain"
 SHORT = ("--total-timesteps", "60", "--eval-every", "30", "--eval-episodes", "2", "--final-eval-episodes", "2")
@@ -217,3 +217,24 @@ def test_an_environment_whose_name_is_none_is_one_sentence(rlplug: Callable[...,
     done = rlplug("run", "ppo", "./own.py:Own:kind=nan")
     assert done.code == 2
     assert "'./own.py:Own' is no module's name; write ./file.py:Name or module:Name-v0" in done.err
+
+
+def test_a_directory_of_runs_says_which_are_in_it(
+    written: Callable[..., Written], rlplug: Callable[..., Done], place: Path
+) -> None:
+    for seed in range(1, 6):
+        written(f"five/ppo-s{seed}").end()
+    (place / "runs" / "five" / "sweep.json").touch()
+    (place / "runs" / "empty").mkdir()
+    names = "ppo-s1, ppo-s2, ppo-s3 and 2 more; name one of them, as in runs/five/ppo-s1"
+    for command in ("evaluate", "play", "resume"):
+        for word in ("five", "runs/five"):
+            done = rlplug(command, word)
+            assert done.code == 2
+            assert done.err == (
+                f"rlplug: runs/five is no run but holds 5 runs: {names} ('rlplug compare runs/five' sums up all)\n"
+            )
+    assert "runs is no run but holds 5 runs: five/ppo-s1, five/ppo-s2" in rlplug("evaluate", "runs").err
+    assert "no run at empty ('rlplug runs' lists" in rlplug("evaluate", "empty").err
+    with pytest.raises(UsageError, match="five is no run but holds 5 runs"):
+        load(place / "runs" / "five")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from rlplug_core.runs.journal import Record, read
 
 #: Where run directories are made.
 OUT = Path("runs")
+#: How many runs a sentence names.
+SHOWN = 3
 #: What a configuration or a journal of another version or of a torn disk may raise.
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
@@ -53,15 +55,28 @@ def find(run: Path | str, out: Path = OUT) -> Path:
     """The run directory that a path, or a name under `out`, means.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or there are several.
     """
     for path in (Path(run), out / run):
         if regular(path / "config.json"):
             return path
     if len(below := [path for path in directories(out) if path.name == str(run)]) == 1:
         return below[0]  # a run of a sweep, by its own name
+    for path in (Path(run), out / run):
+        if os.path.isdir(path) and (found := directories(path)):
+            raise UsageError(f"{path} is no run but holds {_several(path, found)}")
     near = did_you_mean(Path(run).name, [path.name for path in directories(out)])
     raise UsageError(f"no run at {run}{near} ('rlplug runs' lists the runs in {out}/)")
+
+
+def _several(path: Path, found: Sequence[Path]) -> str:
+    """Return how many runs are below a path, which, and what to type instead of it."""
+    names = [str(one.relative_to(path)) for one in found]
+    some, more = ", ".join(names[:SHOWN]), f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (
+        f"{len(names)} run{'s' * (len(names) > 1)}: {some}{more}; name one of them, as in {path / names[0]} "
+        f"('rlplug compare {path}' sums up all)"
+    )
 
 
 def directories(out: Path = OUT) -> list[Path]:
