@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -307,6 +308,31 @@ def test_without_a_readable_checkpoint_there_is_one_sentence(tmp_path: Path) -> 
         resume(run, hooks=False)
     assert "\n" not in str(caught.value)
     assert run.status == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [
+        (
+            "",
+            "other code wrote it, of the algorithm, the environment or a wrapper; bring that code back and resume",
+        ),
+        (
+            "0.1",
+            "torch==0.1 wrote it, and here are other versions; install what wrote it, python -m pip install torch==",
+        ),
+    ],
+)
+def test_a_state_of_other_code_is_met_with_advice_that_helps(tmp_path: Path, version: str, advice: str) -> None:
+    run = interrupted(tmp_path, 22)
+    checkpoints = Checkpoints(run.directory.checkpoints_path)
+    newest, components, manifest, _ = checkpoints.load(["step"])
+    about = {name: manifest[name] for name in ("reason", "exact", "inexact", "environment", "created", "journal")}
+    about["environment"]["versions"]["torch"] = version or about["environment"]["versions"]["torch"]
+    checkpoints.save("step", newest.step, {**components, "learner": {"of another class": 1}}, about)
+    with pytest.raises(BadCheckpoint, match=rf"cannot be used \(\w+: .*\): {re.escape(advice)}") as caught:
+        resume(run, hooks=False)
+    assert "delete" not in str(caught.value)
 
 
 def test_a_finished_run_is_not_resumed_but_can_be_prolonged(tmp_path: Path) -> None:

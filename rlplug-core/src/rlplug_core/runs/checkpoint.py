@@ -41,6 +41,10 @@ DTYPES = frozenset({"bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits 
                     "float16", "float32", "float64"})  # fmt: skip
 
 
+class OtherFormat(BadCheckpoint):
+    """A checkpoint that another version of rlplug-core wrote and reads; its files are whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """A checkpoint on disk: what kind, at which env step, where."""
@@ -108,6 +112,7 @@ class Checkpoints:
             BadCheckpoint: none is left that can be read.
         """
         warnings: list[str] = []
+        foreign = False
         for saved in self.kept(*kinds):
             try:
                 components, manifest = read(saved.path, *only)
@@ -115,12 +120,14 @@ class Checkpoints:
                     raise BadCheckpoint(f"checkpoint {saved.path.name} is damaged: its manifest has another step")
             except BadCheckpoint as error:
                 warnings.append(str(error))
+                foreign = foreign or isinstance(error, OtherFormat)
                 continue
             return saved, components, manifest, warnings
         reasons = f": {'; '.join(warnings)}" if warnings else ""
+        again = f"train it again by the options in {self.directory.parent / 'config.json'}"
+        remedy = "," if foreign else "; bring back its files from a copy,"
         raise BadCheckpoint(
-            f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}; bring back its files from a "
-            f"copy, or train it again by the options in {self.directory.parent / 'config.json'}"
+            f"{self.directory} holds no readable {' or '.join(kinds)} checkpoint{reasons}{remedy} or {again}"
         )
 
     def _entries(self) -> list[Path]:
@@ -171,8 +178,11 @@ UNFIT = (
 
 
 @contextmanager
-def understood(path: Path) -> Iterator[None]:
+def understood(path: Path, writers: Sequence[str] = ()) -> Iterator[None]:
     """Turn what a foreign state raises, where it is loaded from `path`, into one sentence.
+
+    Its files are as they were written, so other code wrote it: `writers`, packages of other versions than those here,
+    or code that has changed under its version.
 
     Raises:
         BadCheckpoint: it did.
@@ -180,10 +190,15 @@ def understood(path: Path) -> Iterator[None]:
     try:
         yield
     except UNFIT as error:
-        raise BadCheckpoint(
-            f"the state in {path} cannot be used ({type(error).__name__}: {plain(str(error), 100)}): it was changed, "
-            "or other code wrote it; delete this checkpoint, and the one before it is used"
-        ) from error
+        wrote = (
+            f"{', '.join(writers)} wrote it, and here are other versions; install what wrote it, python -m pip install "
+            f"{' '.join(writers)}, and resume again"
+            if writers
+            else "other code wrote it, of the algorithm, the environment or a wrapper; bring that code back and resume "
+            "again, or train anew with 'rlplug run'"
+        )
+        said = f"{type(error).__name__}: {plain(str(error), 100)}"
+        raise BadCheckpoint(f"the state in {path} cannot be used ({said}): {wrote}") from error
 
 
 def sealed(manifest: Mapping[str, object]) -> bytes:
@@ -223,7 +238,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise BadCheckpoint(f"checkpoint {path.name} is damaged: manifest.json has changed since it was written")
     if manifest["format"] != FORMAT:
         writer = manifest.get("environment", {}).get("versions", {}).get("rlplug-core", "of another version")
-        raise BadCheckpoint(
+        raise OtherFormat(
             f"checkpoint {path.name} is of format {manifest['format']}, which rlplug-core {writer} wrote, and this "
             f"version reads format {FORMAT}; install that version to use it"
         )

@@ -40,6 +40,14 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def writers(then: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """The packages that have other versions now than `then`, each as pip installs the one of then, `torch==2.10.0`."""
+    return tuple(
+        f"{name}=={version}" for name, version in then["versions"].items()
+        if name != "python" and version != now["versions"].get(name)
+    )  # fmt: skip
+
+
 def _plugin(algorithm: str) -> tuple[str, ...]:
     """The distribution of an algorithm that is installed."""
     return () if is_target(algorithm) else (find("algorithms", algorithm).distribution,)

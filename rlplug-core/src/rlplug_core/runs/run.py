@@ -36,7 +36,7 @@ from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
 from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.remarks import remarks
-from rlplug_core.runs.reproducibility import differences, environment
+from rlplug_core.runs.reproducibility import differences, environment, writers
 from rlplug_core.runs.session import Point, Session, Watch
 from rlplug_core.runs.sources import identities, keep
 from rlplug_core.runs.survey import survey
@@ -267,10 +267,11 @@ def _resume(
             raise _finished(run, saved, limit, components["events"]["ended"])
         session(plan).conclude(saved.step, components["events"]["ended"])
         return
-    for difference in differences(manifest["environment"], environment(plan)):
+    then, now = manifest["environment"], environment(plan)
+    for difference in differences(then, now):
         warn(f"this resume will not give the same bits: {difference}")
     plan.make_env(1).close()  # what cannot be made is said while the run is still what it was
-    point = Point(saved.step, components, manifest.get("journal"))
+    point = Point(saved.step, components, manifest.get("journal"), writers(then, now))
     session(plan).train(point, total_timesteps, rescale)
 
 

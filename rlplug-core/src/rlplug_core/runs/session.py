@@ -55,11 +55,15 @@ Watch = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Point:
-    """A point to go on from: its env step, the components saved there, the last record that its checkpoint had seen."""
+    """A point to go on from: its env step, the components saved there, the last record that its checkpoint had seen.
+
+    `writers` are the packages that saved it, where they have other versions here.
+    """
 
     step: int
     components: Mapping[str, State]
     after: int | None
+    writers: tuple[str, ...] = ()
 
 
 class Session:
@@ -164,7 +168,7 @@ class Session:
             if buffer is not None:
                 self._fill(buffer)
             if begin:
-                with understood(self.directory.checkpoints_path / f"…-{begin.step:012d}"):
+                with understood(self.directory.checkpoints_path / f"…-{begin.step:012d}", begin.writers):
                     self._load(begin.components, limit, rescale)
             self.hooks.run_start(self.run)
             yield
