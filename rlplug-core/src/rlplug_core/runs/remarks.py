@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rlplug_core.loop.env_timing import cores
 from rlplug_core.loop.plan import Plan
 
+#: Options of every run that only some runners look at.
+RUNNERS = {
+    "workers": ("async",), "actors": ("decoupled",), "max_lag": ("decoupled",), "chunk_steps": ("decoupled",),
+    "cpus_per_actor": ("decoupled",), "inline": ("async", "decoupled"),
+}  # fmt: skip
 
-def remarks(plan: Plan) -> Iterator[str]:
-    """Sentences about options that have less, or other, effect than their values suggest."""
+
+def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
+    """Sentences about options that have less, or other, effect than their values suggest.
+
+    `origins` says of each option where its value is from, `preset` or whatever somebody chose it by.
+    """
+    given = {name for name, origin in origins.items() if origin not in ("preset", "default")}
     yield from _batches(plan)
     yield from _processes(plan)
+    yield from _without_effect(plan, given)
+    if "env_workers" in given:
+        yield from _idle(plan)
 
 
 def _batches(plan: Plan) -> Iterator[str]:
@@ -30,9 +43,31 @@ def _batches(plan: Plan) -> Iterator[str]:
 def _processes(plan: Plan) -> Iterator[str]:
     """Processes that step environments all the time want a core each."""
     counts = {"async": ("workers", plan.options.workers), "decoupled": ("actors", plan.options.actors)}
-    usual = (
-        ("learners", plan.options.learners) if plan.options.learners > 1 else ("env_workers", plan.options.env_workers)
-    )
+    stepping = min(plan.options.env_workers, plan.options.num_envs)
+    usual = ("learners", plan.options.learners) if plan.options.learners > 1 else ("env_workers", stepping)
     name, count = counts.get(plan.runner, usual)
     if count > cores() and not plan.options.inline:
         yield f"{name} is {count}, and this machine has {cores()} cores: they will take turns, at no more speed"
+
+
+def _without_effect(plan: Plan, given: set[str]) -> Iterator[str]:
+    """An option of another runner changes nothing."""
+    for name, runners in RUNNERS.items():
+        if name in given and plan.runner not in runners:
+            able = [runner for runner in runners if runner in plan.learner.runners]
+            theirs = (
+                f"it is for the runner {' or '.join(map(repr, runners))}, under which {plan.algorithm} does not run"
+            )
+            way = f"use --runner {' or '.join(able)}" if able else theirs
+            yield f"{name} has no effect under the runner '{plan.runner}'; {way}"
+
+
+def _idle(plan: Plan) -> Iterator[str]:
+    """A process that steps environments wants at least one."""
+    o = plan.options
+    if o.offline and o.env_workers > 1:
+        yield "env_workers has no effect in an offline run, which steps no environment to learn"
+    elif o.num_envs == 1 < o.env_workers:
+        yield f"env_workers is {o.env_workers}, which has no effect with a single environment; use --num-envs too"
+    elif o.env_workers > o.num_envs:
+        yield f"env_workers is {o.env_workers}, and there are {o.num_envs} environments: each gets a process, no more"

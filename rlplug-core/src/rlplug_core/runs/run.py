@@ -92,7 +92,7 @@ def train(
     plan, timing = settled(plan)
     _probe(plan)
     if say is not None:
-        for found in filter(None, (*remarks(plan), timing, survey(plan))):
+        for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
             say(found)
     run = _created(plan, word, Path(out), name)
     with run.directory.locked():
