@@ -92,11 +92,15 @@ class AlgorithmCommand(TakesArguments):
             with self._as_typed():
                 return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            known = [option.name for option in (*self.own, *self.run_options)]
-            near = having(error.option_name) or nearest(error.option_name, known, write=flag)
             raise UsageError(
-                f"no such option '{error.option_name}'{near} ('{ctx.command_path} --help' lists them)"
+                f"no such option '{error.option_name}'{self.near(error.option_name)} "
+                f"('{ctx.command_path} --help' lists them)"
             ) from error
+
+    def near(self, typed: str) -> str:
+        """Return `"; did you mean '--num-envs'?"` for an unknown option, or what else it may mean, or nothing."""
+        known = [option.name for option in (*self.own, *self.run_options)]
+        return having(typed) or nearest(typed, known, write=flag)
 
     def invoke(self, ctx: click.Context) -> Any:
         with self._as_typed():

@@ -153,7 +153,8 @@ def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[list[Choice]
             continue
         one = flags.get(flag.replace("_", "-"))
         if one is None or not isinstance(one, click.Option):
-            raise UsageError(f"{command.algorithm} has no option '{flag}'{did_you_mean(flag, flags)}")
+            near = command.near(flag) or did_you_mean(flag, flags)
+            raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
         if one.is_flag or (isinstance(one, SchemaOption) and one.option.type == "bool"):
             found.append([((flag,), "")])
             continue

@@ -115,7 +115,8 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
         flag, equals, text = rest.pop(0).partition("=")
         one = flags.get(flag.replace("_", "-"))
         if not isinstance(one, click.Option):
-            raise UsageError(f"{command.algorithm} has no option '{flag}'{did_you_mean(flag, flags)}")
+            near = command.near(flag) or did_you_mean(flag, flags)
+            raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
         if one.is_flag:
             fixed.append(flag)
             continue

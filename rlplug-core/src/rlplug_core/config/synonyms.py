@@ -1,7 +1,8 @@
-"""Know the names that other libraries give to rlplug's options, for did-you-mean and for `docs/words.md`.
+"""Know the words of other libraries: their names of rlplug's options, and what to type for what is no option here.
 
-The names are in `synonyms.csv`, one line for each option. Its last column serves did-you-mean alone: names of xagents
-and OpenAI Baselines, old names in these libraries, and the names that rlplug's own options had before 0.1.
+Both serve did-you-mean and `docs/words.md`. The names are in `synonyms.csv`, one line for each option. Its last column
+serves did-you-mean alone: names of xagents and OpenAI Baselines, old names in these libraries, and the names that
+rlplug's own options had before 0.1. `instead.csv` has the other words, and a clause that says what to type.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_suffix(".csv")
+INSTEAD = FILE.with_stem("instead")
 
 
 @cache
@@ -20,8 +22,15 @@ def table() -> dict[str, dict[str, list[str]]]:
     return {option: dict(zip(head[1:], map(str.split, cells), strict=True)) for option, *cells in lines}
 
 
+@cache
+def instead() -> dict[str, str]:
+    """Return what to type for each word that is no option here, in the order of the file."""
+    _, *lines = (line.partition(",") for line in INSTEAD.read_text(encoding="utf-8").splitlines())
+    return {word: clause for words, _, clause in lines for word in words.split()}
+
+
 def nearest(word: str, known: Collection[str], write: Callable[[str], str] = str) -> str:
-    """Return `"; did you mean 'num_envs'?"` for an unknown option, or an empty string.
+    """Return `"; did you mean 'num_envs'?"` for an unknown option, or what to type instead, or an empty string.
 
     Args:
         word: what was typed, with or without dashes in front.
@@ -30,6 +39,8 @@ def nearest(word: str, known: Collection[str], write: Callable[[str], str] = str
     """
     from difflib import get_close_matches  # 4 ms, and what is typed is mostly right
 
+    if clause := instead().get(_plain(word)):
+        return f"; {clause}"
     found, there = meant(word, known), set(known)
     if not found:
         options = {_plain(option): option for option in there}
