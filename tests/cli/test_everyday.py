@@ -209,7 +209,7 @@ def test_where_nobody_reads_on_nothing_is_said(place: Path) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()  # as `rlplug list | head` does
-    assert (process.stderr.read(), process.wait()) == ("", 1)
+    assert (process.stderr.read(), process.wait()) == ("", 141)
     process.stderr.close()
 
 
