@@ -57,7 +57,7 @@ class Evaluation:
 
     @property
     def zero_sum(self) -> bool:
-        """Return whether some agents gained what others lost, in every episode: the mean is 0 then, whoever plays how."""
+        """Return whether some agents gained what others lost in every episode: the mean is 0, however they play."""
         by_episode = np.reshape(self.returns, (self.episodes, -1))
         return by_episode.shape[1] > 1 and bool(np.allclose(by_episode.sum(1), 0, rtol=0, atol=1e-6))
 
