@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -201,16 +199,6 @@ def test_facts_go_on_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert facts(lines, 12).splitlines()[1:] == [
         "algorithms  a2c, a3c, acer, acktr,", "            apex, appo, c51",
     ]  # fmt: skip
-
-
-def test_where_nobody_reads_on_nothing_is_said(place: Path) -> None:
-    script = Path(sys.executable).with_name("rlplug")
-    process = subprocess.Popen([script, "list"], cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()  # as `rlplug list | head` does
-    assert (process.stderr.read(), process.wait()) == ("", 141)
-    process.stderr.close()
 
 
 def test_an_environment_whose_name_is_none_is_one_sentence(rlplug: Callable[..., Done]) -> None:
