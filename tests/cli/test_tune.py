@@ -203,25 +203,19 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--learning-rate", "1e-2..1e-5:log"), "is empty or has no logarithm"),
-        (("--lerning-rate", "1..2"), "did you mean '--learning-rate'"),
-        (("--learning-rate",), "needs a value"),
-        (("--space", "nowhere.toml"), "nowhere.toml cannot be read"),
-        (("--gamma", "0.9,x"), "expected a number, got 'x'"),
-        (("--seeds", "0"), "write how many"),
+        (("ppo", "CartPole-v1", "--learning-rate", "1e-2..1e-5:log"), "is empty or has no logarithm"),
+        (("ppo", "CartPole-v1", "--lerning-rate", "1..2"), "did you mean '--learning-rate'"),
+        (("ppo", "CartPole-v1", "--learning-rate"), "needs a value"),
+        (("ppo", "CartPole-v1", "--space", "nowhere.toml"), "nowhere.toml cannot be read"),
+        (("ppo", "CartPole-v1", "--gamma", "0.9,x"), "expected a number, got 'x'"),
+        (("ppo", "CartPole-v1", "--seeds", "0"), "write how many"),
+        (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )
 def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
     place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
-    refused(place, rlplug("tune", "ppo", "CartPole-v1", *words), said)
-
-
-def test_a_pair_that_cannot_train_is_said_before_the_first_trial(place: Path, rlplug: Callable[..., Any]) -> None:
-    refused(place, rlplug("tune", "dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box")
-
-
-def refused(place: Path, done: Any, said: str) -> None:
+    done = rlplug("tune", *words)
     assert done.code == 2, done.err
     assert said in done.err
     assert done.err.count("\n") == 1
