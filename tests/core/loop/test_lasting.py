@@ -64,6 +64,13 @@ def test_streams_that_are_no_files_of_the_system_stay() -> None:
         assert lasting(stream) is stream
 
 
+def test_no_stream_is_wrapped_twice() -> None:
+    with open(os.devnull, "w", encoding="utf-8") as file:
+        stream = lasting(file)
+        assert stream is not file
+        assert lasting(stream) is stream
+
+
 @pytest.mark.parametrize("env_workers", [1, 2])
 def test_an_environment_that_prints_to_nobody_ends_no_run(tmp_path: Path, env_workers: int) -> None:
     (tmp_path / "loud.py").write_text(SCRIPT, encoding="utf-8")

@@ -32,8 +32,15 @@ class Lasting(io.FileIO):
         return memoryview(data).nbytes
 
 
+class Heedless(io.TextIOWrapper):
+    """A stream of text over a `Lasting` file, told from others by its type, so that none is wrapped twice."""
+
+
 def lasting(stream: TextIO) -> TextIO:
-    """The stream that writes to the same file and never fails; one of a notebook or a test is returned as it is."""
+    """The stream that writes to the same file and never fails.
+
+    One that is such a stream already, or of a notebook or a test, is returned as it is.
+    """
     if type(stream) is not io.TextIOWrapper:
         return stream
     try:
@@ -42,7 +49,7 @@ def lasting(stream: TextIO) -> TextIO:
         return stream
     with suppress(OSError):
         stream.flush()
-    return io.TextIOWrapper(
+    return Heedless(
         file if isinstance(stream.buffer, io.RawIOBase) else io.BufferedWriter(file),
         encoding=stream.encoding, errors=stream.errors, line_buffering=stream.line_buffering,
         write_through=stream.write_through,
