@@ -247,6 +247,55 @@ def test_an_algorithm_of_a_script_is_found_by_whoever_comes_later(place: Path, r
     assert (done.code, json.loads(done.out)["episodes"]) == (0, 2)
 
 
+SCRIPT = """
+from rlplug_core import train
+from world import Count
+
+if __name__ == "__main__":
+    short = {"total_timesteps": 256, "eval_episodes": 2, "final_eval_episodes": 2, "num_envs": 2, "n_steps": 64}
+    train("ppo", Count, short, hooks=False, name="scripted")
+"""
+
+
+@pytest.fixture
+def beside(place: Path) -> Path:
+    """A script, the module that it imports, and what that imports, in a folder that is not the working directory."""
+    folder = place / "project"
+    folder.mkdir()
+    (folder / "lengths.py").write_text("LENGTH = 5\n")
+    (folder / "world.py").write_text(f"from lengths import LENGTH\n{CODE}")
+    (folder / "script.py").write_text(SCRIPT)
+    return folder
+
+
+def test_what_a_script_imports_from_beside_it_is_found_by_whoever_comes_later(
+    beside: Path, place: Path, process: Callable[..., Done]
+) -> None:
+    subprocess.run([sys.executable, str(beside / "script.py")], cwd=place, check=True)
+    assert open_run("scripted").config["modules"] == {"env": str(beside)}
+    done = [
+        process("resume", "scripted", "--total-timesteps", "384", PYTHONSAFEPATH="1"),
+        process("evaluate", "scripted", "--episodes", "2", "--json", PYTHONSAFEPATH="1"),
+    ]
+    assert [one.code for one in done] == [0, 0], done
+
+
+@pytest.mark.parametrize("env", ["project/world.py:Count", "world:Count"])
+def test_a_file_and_a_module_import_what_lies_beside_them(
+    env: str, beside: Path, place: Path, process: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In worker processes too; a copy of the file does from where it came. A shell's `rlplug` adds no folder."""
+    if env.startswith("world"):
+        monkeypatch.chdir(beside)
+    short = ("--total-timesteps", "128", "--n-steps", "32", "--eval-episodes", "2", "--final-eval-episodes", "2")
+    words = ("--num-envs", "2", "--env-workers", "2", "--name", "typed", "--out", str(place / "runs"))
+    done = process("run", "ppo", env, *short, *words, PYTHONSAFEPATH="1")
+    assert done.code == 0, done
+    monkeypatch.chdir(place)
+    done = process("resume", "typed", "--total-timesteps", "256", PYTHONSAFEPATH="1")
+    assert done.code == 0, done
+
+
 def test_options_that_are_no_dictionary_are_answered_with_one(place: Path) -> None:
     with pytest.raises(UsageError, match=r"options is 20000; give a dictionary of them, such as"):
         train("ppo", "CartPole-v1", 20_000)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ class DDPGConfig(rl.Config):
     tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies
     policy_delay: rl.Count = 1  # gradient steps of the critics for one of the policy and the targets
     net: rl.Net = rl.Net(hidden=(256, 256), activation="relu")
-    learning_rate: rl.Scheduled[rl.Positive] = 3e-4  # learning rate of the policy
+    learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the policy
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
     max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them

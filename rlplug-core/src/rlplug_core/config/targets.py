@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from rlplug_core.config.beside import importable, lies_here
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
 #: How the names of modules begin that were loaded from a file; where it lies is in the rest.
@@ -57,6 +58,8 @@ def import_quietly(module: str) -> ModuleType:
 def _from_module(module: str, target: str) -> ModuleType:
     if not all(name.isidentifier() for name in module.split(".")):
         raise UsageError(f"'{target}': '{module}' is no module's name; write ./file.py:Name or module:Name")
+    if lies_here(module):
+        importable(Path.cwd())
     try:
         return import_quietly(module)
     except ModuleNotFoundError as error:
@@ -79,6 +82,7 @@ def _from_file(path: Path, target: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UsageError(f"'{target}': {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    importable(resolved.parent)
     sys.modules[name] = module  # dataclasses look their module up there while it is executed
     try:
         with contextlib.redirect_stdout(sys.stderr):

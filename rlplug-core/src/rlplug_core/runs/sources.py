@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlplug_core.config.beside import folder_of, importable
 from rlplug_core.config.files import content, own_directory, replace
+from rlplug_core.config.targets import is_target, source_file
 from rlplug_core.errors import BadFile, plain
-from rlplug_core.plugins import source_file
 from rlplug_core.plugins.wrapping import joined, split
 from rlplug_core.runs.files import writing
 
@@ -26,10 +27,12 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
 
     Returns:
         The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, `controller.0`, … and the targets
-        that is a file, its path, its copy's and its SHA-256.
+        that is a file, its path, its copy's and its SHA-256. And with `modules`: for each that is in a module that is
+        not installed, the folder where Python found it.
     """
     kept: dict[str, dict[str, str]] = {}
-    for role, name in roles(config, targets).items():
+    named = roles(config, targets)
+    for role, name in named.items():
         if path := source_file(name):
             found, copied = digest(path), content(path)
             copy = Path(FOLDER, f"{path.stem}-{found[:8]}.py")  # two files of one name differ in what they hold
@@ -39,13 +42,17 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
                     raise BadFile(run / FOLDER, "it is no directory of the run's own; delete it")
                 replace(run / copy, copied)
             kept[role] = {"file": str(path), "copy": str(copy), "sha256": found}
-    return {**config, "sources": kept}
+    folders = {role: folder_of(name) for role, name in named.items() if is_target(name) and role not in kept}
+    modules = {role: str(folder) for role, folder in folders.items() if folder}
+    return {**config, "sources": kept, **({"modules": modules} if modules else {})}
 
 
 def names(run: Path, config: Mapping[str, Any], say: Callable[[str], None]) -> tuple[str, str, Mapping[str, Any]]:
     """The algorithm, the environment and the options of a run, by its own copies; what has changed is said."""
-    kept, options = config.get("sources", {}), config["options"]
+    kept, folders, options = config.get("sources", {}), config.get("modules", {}), config["options"]
     named = roles(config, [role for role in kept if role in options])
+    for folder in folders.values():
+        importable(Path(folder))
     found = {role: _name(run, config, role, name, say) for role, name in named.items()}
     own = {role: name for role, name in found.items() if role in options}
     lists = {
@@ -104,6 +111,7 @@ def _name(run: Path, config: Mapping[str, Any], role: str, name: str, say: Calla
     if copy is None:
         return name
     source = config["sources"][role]
+    importable(Path(source["file"]).parent)  # the copy imports what lies beside the file
     if digest(copy) not in ("", source["sha256"]):
         say(f"{copy} has changed since the run began; this will not give the same bits")
     elif _original(Path(source["file"])) not in ("", source["sha256"]):

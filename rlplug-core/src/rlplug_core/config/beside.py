@@ -1,0 +1,32 @@
+"""Find modules that are not installed: those beside a script or a file, and those in the working directory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+#: The folders of installed packages, whose modules every process finds.
+INSTALLED = {"site-packages", "dist-packages"}
+
+
+def importable(folder: Path) -> None:
+    """Let imports find what lies in a folder, after everything that is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def lies_here(module: str) -> bool:
+    """Return whether the working directory has the module, or the package that it is part of."""
+    top = Path(module.partition(".")[0])
+    return top.is_dir() or top.with_suffix(".py").is_file()
+
+
+def folder_of(target: str) -> Path | None:
+    """The folder that the module of `module:Name` was imported from; None for what is installed, or not imported."""
+    top = sys.modules.get(target.partition(":")[0].partition(".")[0])
+    spec = None if top is None else top.__spec__
+    if spec is None or spec.origin is None:
+        return None
+    inside = Path(spec.origin).resolve().parent
+    folder = inside if spec.submodule_search_locations is None else inside.parent
+    return None if INSTALLED & set(folder.parts) else folder
