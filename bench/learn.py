@@ -78,8 +78,8 @@ in Breakout.
 
 ## Robots
 
-MuJoCo's, evaluated over 10 episodes and at the end over 20: 100,000 env steps of `ppo`, 30,000 of those who make a
-gradient step for each.
+MuJoCo's, evaluated over 10 episodes and at the end over 20: 100,000 env steps of `ppo`; of those who make a gradient
+step for each 30,000, and 10,000 on Reacher and InvertedPendulum.
 
 {robots}
 
