@@ -47,7 +47,7 @@ def test_an_id_is_enough(
     if NEWER in done.err:
         pytest.skip(f"{module} does not run with this version of MuJoCo: {done.err.splitlines()[-1]}")
     assert done.code == 0, done.err
-    assert f"environment  {env}: sees " in done.out
+    assert f"environment  {env}: observation space " in done.out
     assert "steps/s by itself" in done.out
     steps, returns = open_run("one").curve()
     assert len(steps) == len(returns) >= 2

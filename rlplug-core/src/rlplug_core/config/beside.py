@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 #: The folders of installed packages, whose modules every process finds.
@@ -15,10 +16,10 @@ def importable(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
-def lies_here(module: str) -> bool:
-    """Return whether the working directory has the module, or the package that it is part of."""
-    top = Path(module.partition(".")[0])
-    return top.is_dir() or top.with_suffix(".py").is_file()
+def only_here(module: str) -> bool:
+    """Return whether the working directory has a module, or the package that it is part of, and nothing else has."""
+    top = module.partition(".")[0]
+    return (Path(top).is_dir() or Path(f"{top}.py").is_file()) and top not in sys.modules and find_spec(top) is None
 
 
 def folder_of(target: str) -> Path | None:
