@@ -94,12 +94,18 @@ class Algorithm(nn.Module, Generic[B]):
         self.gradients = ""
         self._check_spaces()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(context.seeds.child("networks").integer())
+            self._seed(context.seeds.child("networks").integer())
             self.build()
         self.running = [module for module in self.modules() if isinstance(module, Running)]
         self._check_norms()
         if len(self.optimizers) == 1:  # backward need not choose among parameters, which takes 10 microseconds
             self.optimizers[0].inputs = None
+
+    def _seed(self, seed: int) -> None:
+        """Set the seed of initial weights; `torch.manual_seed` writes down a stack for each kind of device there is."""
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def build(self) -> None:
         """Make networks, then optimizers; called once, with the seed for initial weights set."""

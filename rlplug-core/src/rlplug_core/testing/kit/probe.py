@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -13,6 +14,7 @@ from rlplug_core.testing.envs import scribble
 from rlplug_core.testing.kit.outcome import Skipped
 from rlplug_core.types import Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 
+Draw: TypeAlias = Callable[[np.random.Generator], Obs]
 End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
 #: What may come from another series in one half of the rows: what every second episode holds, all rewards, those of the
 #: first steps of episodes, or what is seen behind the first.
@@ -66,6 +68,7 @@ class Probe:
     def __init__(self, spec: Spec, story: Story, placing: bool = False) -> None:
         self.spec = Spec(spec.obs, spec.action, spec.num_envs, f"Probe of {spec.id}", "it is made for comparisons")
         self.story, self.num_envs, self.placing = story, spec.num_envs, placing
+        self.draw = drawing(spec.obs, spec.num_envs)
         self.handed: list[tuple[object, ...]] = []
         self.places: dict[bytes, tuple[int, int, int]] = {}
 
@@ -81,34 +84,36 @@ class Probe:
         self.age = np.arange(self.num_envs) % story.length
         self.number = np.zeros(self.num_envs, np.int64)
         self.gone = self.none()
-        obs = draw(self.spec.obs, self.num_envs, self.common)
+        obs = self.draw(self.common)
         self._place(obs)
         none, reward = self.none(), np.zeros(self.num_envs, np.float32)
         return self._timestep(obs, obs, reward, over=none, is_first=~none, absent=none)
 
     def step(self, action: Array) -> Timestep:
         self.turn += 1
-        story, space = self.story, self.spec.obs
-        obs, other = draw(space, self.num_envs, self.common), draw(space, self.num_envs, self.turned)
-        obs = other if story.turning and self.turn >= story.turning else obs
+        story, obs = self.story, self.draw(self.common)
+        obs = self.draw(self.turned) if 0 < story.turning <= self.turn else obs
         reward = self._reward()
-        strange = 1000 * self.garbage.standard_normal(self.num_envs).astype(np.float32)
-        reward, was_gone = np.where(self.gone, strange, reward), self.gone
+        was_gone = self.gone
+        if was_gone.any():
+            strange = 1000 * self.garbage.standard_normal(self.num_envs).astype(np.float32)
+            reward = np.where(was_gone, strange, reward)
         self.age += ~was_gone
         over = (self.age >= story.length) & (story.ends != "never")
-        usual, other, garbage = (
-            draw(space, self.num_envs, series) for series in (self.usual, self.finals, self.garbage)
-        )
-        final = usual if story.settled and self.turn >= story.settled else other
         self.age[over] = 0
         self.number += over
         obs = self._seen(obs)
-        final = _where(over, final, obs) if over.any() else obs
+        final = _where(over, self._final(), obs) if over.any() else obs
         self.gone = self._leaving(over, was_gone)
-        obs = _where(self.gone, garbage, obs) if self.gone.any() else obs
+        obs = _where(self.gone, self.draw(self.garbage), obs) if self.gone.any() else obs
         self._place(obs)
         opened = over | (was_gone & (self.age == 0))
         return self._timestep(obs, final, reward, over=over, is_first=opened, absent=was_gone)
+
+    def _final(self) -> Obs:
+        """Successors [N, ...] of last steps; both series move on, so that stories settle on the same ones."""
+        usual, other = self.draw(self.usual), self.draw(self.finals)
+        return usual if 0 < self.story.settled <= self.turn else other
 
     def _reward(self) -> Array:
         """Return the rewards [N] of the steps under way."""
@@ -125,7 +130,7 @@ class Probe:
         moves = {"sequel": self.number % 2 == 1, "later": self.age > 0}
         if self.story.moved not in moves:
             return obs
-        other = draw(self.spec.obs, self.num_envs, self.moved)
+        other = self.draw(self.moved)
         return _where(self._half() & moves[self.story.moved], other, obs)
 
     def _half(self) -> Array:
@@ -177,25 +182,29 @@ def keys(obs: object, rows: int) -> list[bytes]:
     return [row.tobytes() for row in np.concatenate(parts, 1)]
 
 
-def draw(space: Space, num_envs: int, generator: np.random.Generator) -> Obs:
-    """Random elements [rows, ...] of a space; every action is legal where there is an action mask.
+def drawing(space: Space, rows: int) -> Draw:
+    """Return what draws random elements [rows, ...] of a space; every action is legal where there is an action mask.
 
     Raises:
         Skipped: the kit cannot draw from such a space.
     """
-    shape = (num_envs, *(space.shape or ()))
+    shape = (rows, *(space.shape or ()))
     if isinstance(space, spaces.Dict):
-        parts = {name: draw(part, num_envs, generator) for name, part in space.spaces.items()}
-        return {name: np.ones_like(part) if name == MASK else part for name, part in parts.items()}
+        parts = {name: drawing(part, rows) for name, part in space.spaces.items()}
+        if MASK in parts:
+            legal = np.ones_like(parts[MASK](np.random.default_rng(0)))
+            parts[MASK] = lambda generator: legal.copy()
+        return lambda generator: {name: part(generator) for name, part in parts.items()}
     if isinstance(space, spaces.Box):
         low, high = (np.nan_to_num(bound.astype(np.float64), posinf=3, neginf=-3) for bound in (space.low, space.high))
-        return generator.uniform(np.clip(low, -1e3, 1e3), np.clip(high, -1e3, 1e3), shape).astype(space.dtype)
+        low, high = np.clip(low, -1e3, 1e3), np.clip(high, -1e3, 1e3)
+        return lambda generator: (low + (high - low) * generator.random(shape)).astype(space.dtype)
     if isinstance(space, spaces.Discrete):
-        return space.start + generator.integers(0, space.n, num_envs)
+        return lambda generator: space.start + generator.integers(0, space.n, rows)
     if isinstance(space, spaces.MultiBinary):
-        return generator.integers(0, 2, shape).astype(space.dtype)
+        return lambda generator: generator.integers(0, 2, shape).astype(space.dtype)
     if isinstance(space, spaces.MultiDiscrete):
-        return np.asarray(space.start + generator.integers(0, space.nvec, shape), dtype=space.dtype)
+        return lambda generator: np.asarray(space.start + generator.integers(0, space.nvec, shape), dtype=space.dtype)
     raise Skipped(f"the kit cannot draw observations from {space}")
 
 
