@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -149,6 +150,18 @@ def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any,
         )
         assert fast.item() == pytest.approx(plain.item(), rel=1e-5)
         torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, plain), rtol=1e-3, atol=1e-5)
+
+
+PLACES = {"one": spaces.Discrete(5, start=2), "several": spaces.MultiDiscrete([3, 4], start=[5, -1])}
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
+def test_observations_that_are_numbers_of_places_go_by_rules_too(places: Any) -> None:
+    config = DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True)
+    made = DQN(Spec(places, ACTIONS["discrete"], ROWS, "Any-v0"), config, Context(Seeds(3)))
+    obs, following = (torch.from_numpy(np.stack([places.sample() for _ in range(9)])) for _ in range(2))
+    batch = replace(transitions(), obs=obs, next_obs=following, share=None)
+    compare(made, made.q_optimizer, batch, (made.q_network, made.target_network), ([None, None, None],))
 
 
 def parted(found: Any) -> Any:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
+import gymnasium.spaces as spaces
 import torch
 from torch import Tensor, nn
 
@@ -187,8 +188,9 @@ class Algorithm(nn.Module, Generic[B]):
         if self.device.type != "cpu":
             return f"the device is {self.device}"
         obs = batch.obs
-        plain = isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32
-        return "" if plain else "observations are not vectors of float32"
+        vectors = isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32
+        numbers = isinstance(self.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
+        return "" if vectors or numbers else "observations are neither vectors of float32 nor numbers of places"
 
     def schedule(self, name: str, anneal: bool = False) -> Schedule:
         """Return the option `name` (dotted if nested) as a function of progress.

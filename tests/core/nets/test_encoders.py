@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.encoders import Image, OneHot, encoder
+from rlplug_core.nets.encoders import Image, encoder
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import channels_last
 
 NONE = Net(hidden=())

@@ -116,7 +116,12 @@ def test_every_network_acts_on_every_observation(kind: str, name: str) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["image", "discrete", "dict", "masked"])
+@pytest.mark.parametrize("name", ["vector", "matrix", "bits", "scalar", "numbers", "discrete"])
+def test_vectors_and_numbers_of_places_go_through_numpy(name: str) -> None:
+    assert fast_forward(build("policy", OBSERVATIONS[name], Net())).backend == "numpy"
+
+
+@pytest.mark.parametrize("name", ["image", "dict", "masked"])
 def test_what_numpy_cannot_goes_through_torch_or_is_refused(name: str) -> None:
     module = build("policy", OBSERVATIONS[name], Net())
     assert fast_forward(module).backend == "torch"

@@ -19,6 +19,7 @@ from rlplug_core.nets.custom import custom
 from rlplug_core.nets.layer_rules import Rule, Scaled
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
+from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import Space, channels_last
 
 #: The key under which an observation carries the legal actions; no encoder reads it.
@@ -193,26 +194,6 @@ def _check_fit(side: int, kernels: list[tuple[int, int, int]]) -> None:
         left = (left - kernel) // stride + 1
 
 
-class OneHot(nn.Module):
-    """Discrete or MultiDiscrete observations [B, ...] as one-hot vectors, those of all places side by side [B, F].
-
-    The next layer's weights are their embedding.
-    """
-
-    offset: Tensor
-
-    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
-        super().__init__()
-        sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1).astype(np.int64)
-        self.features = int(sizes.sum())
-        offset = np.cumsum(sizes) - sizes - np.reshape(space.start, -1)
-        self.register_buffer("offset", torch.from_numpy(offset), persistent=False)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        columns = obs.reshape(obs.shape[0], -1).long() + self.offset
-        return torch.zeros(columns.shape[0], self.features, device=obs.device).scatter_(1, columns, 1.0)
-
-
 class Vector(nn.Module):
     """Any array as a float vector [B, F]."""
 
@@ -245,12 +226,10 @@ class Normalized(nn.Module):
 
 
 def _mlp_rules(mlp: MLP) -> list[Rule]:
-    """Those of the layers; what makes vectors before them has none."""
-    if mlp.vectors is not None:
-        raise NoRule(type(mlp.vectors).__name__)
     if mlp.low:
         raise NoRule("bfloat16")
-    return dense_rules(mlp.linears, mlp.norms, mlp.activation)
+    before = [] if mlp.vectors is None else rules_of(mlp.vectors)
+    return [*before, *dense_rules(mlp.linears, mlp.norms, mlp.activation)]
 
 
 def _normalized_rules(normalized: Normalized) -> list[Rule]:

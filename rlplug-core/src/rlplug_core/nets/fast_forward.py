@@ -23,6 +23,7 @@ from rlplug_core.nets.node import zeros
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import RunningNorm
+from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.q_networks import QNetwork
@@ -122,13 +123,20 @@ def _plain(module: nn.Module) -> Function | None:
     encoder, norm = module.encoder, None
     if isinstance(encoder, Normalized):
         encoder, norm = encoder.encoder, encoder.norm.norm
-    if type(encoder) is not MLP or encoder.vectors is not None:
+    if type(encoder) is not MLP or not isinstance(encoder.vectors, OneHot | None):
         return None
     activate = ACTIVATIONS.get(encoder.activation)
     if activate is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
         return None
     plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+    if plain is not None and encoder.vectors is not None:
+        return _of_numbers(encoder.vectors, plain)
     return plain if plain is None or not isinstance(norm, RunningNorm) else _normalized(norm, plain)
+
+
+def _of_numbers(vectors: OneHot, plain: Function) -> Function:
+    """One-hot vectors of observations that are numbers, and then `plain`."""
+    return lambda values: plain(vectors.in_numpy(values))
 
 
 def _normalized(norm: RunningNorm, plain: Function) -> Function:
