@@ -28,7 +28,7 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "CartPole-v0": (box(4), spaces.Discrete(2)), "CartPole-v1": (box(4), spaces.Discrete(2)),
     "Acrobot-v1": (box(6), spaces.Discrete(3)), "MountainCar-v0": (box(2), spaces.Discrete(3)),
     "LunarLander-v3": (box(8), spaces.Discrete(4)), "Pendulum-v1": (box(3), box(1)),
-    "BipedalWalker-v3": (box(24), box(4)),
+    "BipedalWalker-v3": (box(24), box(4)), "FrozenLake-v1": (spaces.Discrete(16), spaces.Discrete(4)),
     "HalfCheetah-v5": (box(17), box(6)), "ALE/Pong-v5": (spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(6)),
     "MinAtar/Breakout-v1": (spaces.Box(0, 1, (10, 10, 4), np.bool_), spaces.Discrete(3)),
     "MiniGrid-Empty-8x8-v0": (
