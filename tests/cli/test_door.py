@@ -286,6 +286,13 @@ def test_a_module_of_the_working_directory_is_found_by_workers_too(
     assert done.code == 0, done
 
 
+def test_an_id_that_a_module_of_the_working_directory_registers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = 'gymnasium.register("FromHere-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=9)'
+    (place / "registers.py").write_text(f"import gymnasium\n{entry}\n")
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])  # "" is the working directory, too
+    assert trained("registers:FromHere-v0").config["modules"] == {"env": str(place)}
+
+
 def test_the_copy_of_a_file_imports_what_lies_beside_the_file(
     beside: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

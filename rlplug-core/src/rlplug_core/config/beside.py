@@ -16,10 +16,12 @@ def importable(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
-def only_here(module: str) -> bool:
-    """Return whether the working directory has a module, or the package that it is part of, and nothing else has."""
+def look_here(module: str) -> None:
+    """Let imports find a module that a user named, if the working directory has it and nothing else has."""
     top = module.partition(".")[0]
-    return (Path(top).is_dir() or Path(f"{top}.py").is_file()) and top not in sys.modules and find_spec(top) is None
+    here = Path(top).is_dir() or Path(f"{top}.py").is_file()
+    if here and top not in sys.modules and find_spec(top) is None:
+        importable(Path.cwd())
 
 
 def folder_of(target: str) -> Path | None:

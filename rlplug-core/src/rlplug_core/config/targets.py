@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from rlplug_core.config.beside import importable, only_here
+from rlplug_core.config.beside import importable, look_here
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
 #: How the names of modules begin that were loaded from a file; where it lies is in the rest.
@@ -58,8 +58,7 @@ def import_quietly(module: str) -> ModuleType:
 def _from_module(module: str, target: str) -> ModuleType:
     if not all(name.isidentifier() for name in module.split(".")):
         raise UsageError(f"'{target}': '{module}' is no module's name; write ./file.py:Name or module:Name")
-    if only_here(module):
-        importable(Path.cwd())
+    look_here(module)
     try:
         return import_quietly(module)
     except ModuleNotFoundError as error:

@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
+from rlplug_core.config.beside import look_here
 from rlplug_core.config.targets import describe, import_quietly
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean, warn
 from rlplug_core.plugins.families import family_of
@@ -161,6 +162,8 @@ def find(id: str) -> EnvSpec:
     namespace = name.partition("/")[0] if "/" in name else ""
     if module and not all(part.isidentifier() for part in module.split(".")):
         raise UnknownEnv(f"'{id}': '{module}' is no module's name; write ./file.py:Name or module:Name-v0")
+    if module:
+        look_here(module)
     for needed in filter(None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))):
         try:
             _register(needed)
