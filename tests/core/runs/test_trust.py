@@ -79,6 +79,7 @@ ROLES: dict[str, dict[str, Any]] = {
     "a module": {"algorithm": "tests.core.fakes:Tiny"},
     "environment": {"env": "evil.py:Mine"},
     "wrapper": {"options": {"wrap": ["./evil.py:Mine:size=3"]}},
+    "a folder of modules": {"modules": {"env": "evil"}},
     "network": {"options": {"net.factory": "evil.py:make"}},
     "a copy for an installed one": {
         "algorithm": "a2c", "sources": {"algorithm": {"file": "x", "copy": "sources/evil.py", "sha256": "0"}},
@@ -88,15 +89,15 @@ ROLES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", ROLES.values(), ids=ROLES)
 def test_every_part_that_may_name_code_is_looked_at(copied: Path, changes: dict[str, Any]) -> None:
-    base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "options": {"seed": 1}}
+    base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "modules": {}, "options": {"seed": 1}}
     edited(copied, **{**base, **changes})
     with pytest.raises(Untrusted, match="did not write here"):
         load(copied)
 
 
 def test_a_strangers_run_of_installed_plugins_alone_needs_no_trust(copied: Path) -> None:
-    base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "options": {"device": "cuda:1", "seed": 1}}
-    edited(copied, **base)
+    base = {"algorithm": "a2c", "env": "CartPole-v1", "sources": {}, "modules": {}}
+    edited(copied, **base, options={"device": "cuda:1", "seed": 1})
     assert trust.doubts(copied, open_run(copied).config) == []
 
 

@@ -226,6 +226,7 @@ class Normalized(nn.Module):
 
 
 def _mlp_rules(mlp: MLP) -> list[Rule]:
+    """Those of the layers, behind what makes vectors."""
     if mlp.low:
         raise NoRule("bfloat16")
     before = [] if mlp.vectors is None else rules_of(mlp.vectors)

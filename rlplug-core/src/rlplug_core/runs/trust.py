@@ -1,9 +1,9 @@
 """Decides whose code a run would run: nothing that came with a run is executed unless this account vouches for it.
 
-A run's algorithm, environment, wrappers and network may be Python files, kept in its `sources/`, or modules. Installed
-plugins are the user's own choice. For the rest, `config.json` has a seal: an HMAC under a key that only this account
-can read (`$XDG_STATE_HOME/rlplug/key`, else `~/.local/state/rlplug/key`). Who cannot read the key cannot write a run
-that looks like this account's, and the hashes of the copies are under the seal.
+A run's algorithm, environment, wrappers and network may be Python files, kept in its `sources/`, or modules, in folders
+that it names. Installed plugins are the user's own choice. For the rest, `config.json` has a seal: an HMAC under a key
+that only this account can read (`$XDG_STATE_HOME/rlplug/key`, else `~/.local/state/rlplug/key`). Who cannot read the
+key cannot write a run that looks like this account's, and the hashes of the copies are under the seal.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def doubts(run: Path, config: Mapping[str, Any]) -> list[str]:
         if changed or not written_here:
             why = "has changed since the run began" if changed and written_here else "this account did not write here"
             found.append(f"{plain(str(copy or name))} ({plain(role)}), which {why}")
-    return found
+    folders = () if written_here else config.get("modules", {}).values()
+    return [*found, *(f"modules in {plain(str(folder))}, which this account did not write here" for folder in folders)]
 
 
 def _seal(about: Mapping[str, object]) -> str:
