@@ -67,6 +67,17 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_run_from_a_gpu_is_used_and_goes_on_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path, total_timesteps=80)
+    config = json.loads((run.path / "config.json").read_text())
+    config["options"]["device"] = "cuda:1"
+    (run.path / "config.json").write_text(json.dumps(config))
+    assert load(run.path, trust=True).observation_space.shape
+    assert "the run has device cuda:1, and torch finds no GPU here" in capsys.readouterr().err
+    assert resume(run.path, total_timesteps=120, hooks=False, trust=True).status == "finished"
+
+
 class Best:
     """The caller's own hook: the env steps of checkpoints by reason, and how runs end."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from rlplug_core.errors import UsageError
 
+#: What options that ask for a GPU become where there is none.
+WITHOUT_GPU = {"device": "cpu", "actor_device": "cpu", "buffer_storage": "memory", "cudagraphs": False}
 #: `M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` of glibc's `mallopt`, with what they are set to; 32 MiB is its most.
 KEPT = {-1: 256 * 2**20, -3: 32 * 2**20}
 
@@ -28,6 +31,16 @@ def usable_device(name: str, option: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device 'cuda' is not available to this torch; use {option} cpu")
     return device
+
+
+def on_this_machine(options: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+    """The options of a run that may have had a GPU: where there is none, those that need one are others."""
+    asking = [name for name in WITHOUT_GPU if options.get(name) is True or str(options.get(name)).startswith("cuda")]
+    if not asking or torch.cuda.is_available():
+        return options
+    found = " and ".join(f"{name} {options[name]}" for name in asking)
+    say(f"the run has {found}, and torch finds no GPU here: the CPU computes instead")
+    return {**options, **{name: WITHOUT_GPU[name] for name in asking}}
 
 
 def set_torch(threads: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import on_this_machine
 from rlplug_core.plugins.env_source import parted, source_of
 from rlplug_core.runs import columns as tables
 from rlplug_core.runs.checkpoint import Checkpoints
@@ -204,6 +205,7 @@ def plan_of(run: Run) -> Plan:
     if not run.trust:
         require(run.path, config)
     algorithm, env, options = names(run.path, config, warn)
+    options = on_this_machine(options, warn)
     unnamed = config.get("unnamed")
     if run.env is None and unnamed:
         raise UsageError(
