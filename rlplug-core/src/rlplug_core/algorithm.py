@@ -189,8 +189,8 @@ class Algorithm(nn.Module, Generic[B]):
             return f"the device is {self.device}"
         obs = batch.obs
         vectors = isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32
-        numbers = isinstance(self.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
-        return "" if vectors or numbers else "observations are neither vectors of float32 nor numbers of places"
+        discrete = isinstance(self.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
+        return "" if vectors or discrete else "observations are neither vectors of float32 nor Discrete"
 
     def schedule(self, name: str, anneal: bool = False) -> Schedule:
         """Return the option `name` (dotted if nested) as a function of progress.

@@ -130,12 +130,12 @@ def _plain(module: nn.Module) -> Function | None:
         return None
     plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
     if plain is not None and encoder.vectors is not None:
-        return _of_numbers(encoder.vectors, plain)
+        return _one_hot(encoder.vectors, plain)
     return plain if plain is None or not isinstance(norm, RunningNorm) else _normalized(norm, plain)
 
 
-def _of_numbers(vectors: OneHot, plain: Function) -> Function:
-    """One-hot vectors of observations that are numbers, and then `plain`."""
+def _one_hot(vectors: OneHot, plain: Function) -> Function:
+    """One-hot vectors of Discrete observations, and then `plain`."""
     return lambda values: plain(vectors.in_numpy(values))
 
 

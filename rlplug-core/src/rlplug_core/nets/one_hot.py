@@ -1,4 +1,4 @@
-"""Observations that are numbers of places, Discrete or MultiDiscrete: as one-hot vectors, in torch and by rules."""
+"""Discrete and MultiDiscrete observations as one-hot vectors, in torch and by rules."""
 
 from __future__ import annotations
 
@@ -36,20 +36,16 @@ class OneHot(nn.Module):
         columns = obs.reshape(obs.shape[0], -1).long() + self.offset
         return torch.zeros(columns.shape[0], self.features, device=obs.device).scatter_(1, columns, 1.0)
 
-    def columns(self, obs: Array) -> Array:
-        """Return where the ones are, [B, k], for an array of observations [B, ...]."""
-        found: Array = obs.reshape(len(obs), -1).astype(np.int64) + self.first
-        return found
-
     def in_numpy(self, obs: Array) -> Array:
-        """Return what `forward` does of an array."""
+        """Do what `forward` does, to an array."""
+        columns = obs.reshape(len(obs), -1).astype(np.int64) + self.first
         vectors = np.zeros((len(obs), self.features), np.float32)
-        np.put_along_axis(vectors, self.columns(obs), 1.0, 1)
+        np.put_along_axis(vectors, columns, 1.0, 1)
         return vectors
 
 
 class Ones:
-    """`OneHot` as a rule; numbers of places have no slopes."""
+    """`OneHot` as a rule; observations have no slopes."""
 
     parameters: Sequence[nn.Parameter] = ()
 
