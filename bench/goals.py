@@ -17,12 +17,14 @@ SEEDS = (1, 2, 3, 4, 5)
 FROM_DATA: dict[str, tuple[tuple[str, Any], ...]] = {
     "Pendulum-v1": (("eval_episodes", 20), ("eval_every", 1_000)),
     "HalfCheetah-v5": (("eval_episodes", 5), ("eval_every", 2_500), ("final_eval_episodes", 20)),
+    "Reacher-v5": (("total_timesteps", 5_000), ("eval_episodes", 20), ("eval_every", 1_000)),
 }
 RECORDERS: dict[str, dict[str, Any]] = {
     "Pendulum-v1": {"seed": 1, "total_timesteps": 15_000, "eval_episodes": 10},
     "HalfCheetah-v5": {"seed": 1, "total_timesteps": 30_000, "eval_episodes": 5, "eval_every": 5_000},
+    "Reacher-v5": {"seed": 1, "total_timesteps": 10_000, "eval_episodes": 20},
 }
-RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
+RECORDED = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000, "Reacher-v5": 20_000}
 RECALL = "rlplug_core.testing.envs:LongRecall"
 #: A world that asks for a memory, and how long it is learned.
 GRID = "MiniGrid-MemoryS7-v0"
@@ -32,6 +34,8 @@ PARTS = (
 )  # fmt: skip
 SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
+#: Worlds in which two agents speak, alike and as different as speaker and listener; agents of two kinds share nothing.
+SPEAKING = ("simple_reference_v3", "simple_speaker_listener_v4")
 #: Where the actors of the decoupled runner are, if not in processes.
 ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True),), "ray": (("on", "ray"),)}
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
@@ -68,13 +72,15 @@ PIXELS = f"{Path(__file__).with_name('pixels.py')}:Bricks"
 
 #: The table `kinds`: on which environment, how long, and who.
 BRIEFLY: tuple[tuple[str, Any], ...] = (("eval_episodes", 20),)
-ON_POLICY = ("a3c", "impala", "appo", "trpo", "vpg", "vac")
+ON_POLICY = ("a2c", "a3c", "impala", "appo", "trpo", "vpg", "vac")
 KINDS = (
-    ("FrozenLake-v1", 50_000, (*REPLAY[1:], "apex", "vqn", "vsarsa", "sac-discrete")),
+    ("CartPole-v1", 50_000, ("r2d2",)),
+    ("FrozenLake-v1", 50_000, (*REPLAY[1:], "apex", "r2d2", "vqn", "vsarsa", "sac-discrete")),
     ("FrozenLake-v1", 100_000, ("acer", "acktr", "nstep-q")),
     ("Acrobot-v1", 100_000, ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn", "rainbow-iqn")),
     ("Acrobot-v1", 100_000, ("apex", "sac-discrete")),
     ("Acrobot-v1", 300_000, ("vqn", "vsarsa")),
+    ("LunarLander-v3", 500_000, ("vqn", "vsarsa")),
     ("InvertedPendulum-v5", 100_000, (*ON_POLICY, "acer-continuous")),
     ("InvertedPendulum-v5", 10_000, ("ddpg", "crossq")),
     ("Reacher-v5", 10_000, ("ddpg", "crossq")),
@@ -224,6 +230,7 @@ GOALS = (
         Goal(name, "HalfCheetah-v5", 10_000, 2_233, options=FROM_DATA["HalfCheetah-v5"], part="offline")
         for name in ("iql", "cql")
     ),
+    *(Goal(name, "Reacher-v5", 5_000, options=FROM_DATA["Reacher-v5"], part="offline") for name in ("iql", "cql")),
     Goal("ppo-recurrent", RECALL, 50_000, 0.95, part="memory"),
     Goal("r2d2", RECALL, 50_000, 0.95, part="memory"),
     Goal("ppo", RECALL, 50_000, 0.6, part="memory", at_most=True),
@@ -234,6 +241,11 @@ GOALS = (
     *(
         Goal(name, SPREAD, 600_000, -18.9, "interquartile mean", options=options, part="agents")
         for name, options in SPREADING.items()
+    ),
+    *(
+        Goal(name, f"pettingzoo/mpe2.{world}", 600_000, options=SPREADING[name], part="agents")
+        for world in SPEAKING
+        for name in ("mappo", "independent")
     ),
     Goal(
         "self-play",
