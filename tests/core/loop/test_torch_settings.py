@@ -7,6 +7,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from rlplug_core.errors import UsageError
+from rlplug_core.loop.torch_settings import on_this_machine, usable_device
 
 #: Tensors of an update of convolutions, freed after it: 96 MiB, more than glibc would keep by itself.
 UPDATES = """
@@ -36,3 +40,33 @@ def test_an_update_has_the_memory_of_the_last_one() -> None:
     script = [sys.executable, "-c", UPDATES]
     pages = subprocess.run(script, check=True, capture_output=True, text=True).stdout
     assert int(pages) < 10
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch says on a machine with one GPU; none is used."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    assert usable_device("cuda:0", "--device") == torch.device("cuda:0")
+    with pytest.raises(
+        UsageError, match=r"no device 'cuda:3': torch finds 1 here, counted from 0; use --device cuda:0"
+    ):
+        usable_device("cuda:3", "--device")
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_a_run_of_a_machine_with_more_gpus_takes_the_first() -> None:
+    said: list[str] = []
+    options = {"device": "cuda:3", "buffer_storage": "cuda:2", "actor_device": "cuda:0", "cudagraphs": True, "seed": 1}
+    here = on_this_machine(options, said.append)
+    assert here == options | {"device": "cuda:0", "buffer_storage": "cuda:0"}
+    assert said == [
+        "the run has device cuda:3 and buffer_storage cuda:2, and torch finds fewer GPUs here: cuda:0 computes instead"
+    ]
+    same = {"device": "cuda", "seed": 1}
+    assert on_this_machine(same, said.append) == same
+    assert len(said) == 1

@@ -30,17 +30,28 @@ def usable_device(name: str, option: str) -> torch.device:
         raise UsageError(f"no device '{name}'; use cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device 'cuda' is not available to this torch; use {option} cpu")
+    if _lacking(name):
+        count = torch.cuda.device_count()
+        raise UsageError(f"no device '{name}': torch finds {count} here, counted from 0; use {option} cuda:0")
     return device
 
 
 def on_this_machine(options: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
-    """The options of a run that may have had a GPU: where there is none, those that need one are others."""
+    """The options of a run that may have had other GPUs: those that need one that is not here are others."""
     asking = [name for name in WITHOUT_GPU if options.get(name) is True or str(options.get(name)).startswith("cuda")]
-    if not asking or torch.cuda.is_available():
-        return options
-    found = " and ".join(f"{name} {options[name]}" for name in asking)
-    say(f"the run has {found}, and torch finds no GPU here: the CPU computes instead")
-    return {**options, **{name: WITHOUT_GPU[name] for name in asking}}
+    none = not torch.cuda.is_available()
+    instead = {name: WITHOUT_GPU[name] if none else "cuda:0" for name in asking if none or _lacking(options[name])}
+    if instead:
+        found = " and ".join(f"{name} {options[name]}" for name in instead)
+        here = "no GPU here: the CPU computes" if none else "fewer GPUs here: cuda:0 computes"
+        say(f"the run has {found}, and torch finds {here} instead")
+    return {**options, **instead}
+
+
+def _lacking(name: object) -> bool:
+    """Whether `name` has the number of a GPU that is not here; `cuda` alone has none."""
+    _, _, number = str(name).partition("cuda:")
+    return number.isdigit() and int(number) >= torch.cuda.device_count()
 
 
 def set_torch(threads: int) -> None:
