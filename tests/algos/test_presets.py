@@ -38,6 +38,7 @@ SPACES: dict[str, tuple[spaces.Space, spaces.Space]] = {
     "FetchReach-v4": (
         spaces.Dict({"achieved_goal": box(3), "desired_goal": box(3), "observation": box(10)}), box(4),
     ),
+    "highway-fast-v0": (spaces.Box(-np.inf, np.inf, (5, 5), np.float32), spaces.Discrete(5)),
     "pettingzoo/mpe2.simple_spread_v3": (box(18), spaces.Discrete(5)),
     "rlplug_core.testing.envs:LongRecall": (LongRecall.obs, LongRecall.action),
 }  # fmt: skip

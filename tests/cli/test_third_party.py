@@ -13,6 +13,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+from PIL import Image
 
 from rlplug_core import open_run
 from rlplug_core.testing.distributions import write_distribution
@@ -23,7 +24,7 @@ from tests.cli.conftest import Done
 WORDS = ("--total-timesteps", "120", "--eval-every", "60", "--eval-episodes", "1", "--final-eval-episodes", "1")
 SHORTER = ("--env.config.duration", "5", "--env.config.lanes_count", "2")
 ENVS = [
-    ("highway_env", "dqn", "highway-fast-v0", SHORTER),
+    ("highway_env", "a2c", "highway-fast-v0", SHORTER),
     ("highway_env", "sac", "parking-v0", ("--env.config.duration", "5")),
     ("dm_control", "sac", "dm_control/cartpole-balance-v0", ("--wrap", "time-limit:steps=50")),
     ("gymnasium_robotics", "sac", "FetchSlide-v4", ()),
@@ -51,6 +52,18 @@ def test_an_id_is_enough(
     assert "steps/s by itself" in done.out
     steps, returns = open_run("one").curve()
     assert len(steps) == len(returns) >= 2
+
+
+@pytest.mark.skipif(find_spec("highway_env") is None, reason="highway_env is not installed")
+def test_what_draws_with_pygame_is_seen_without_a_screen(
+    process: Callable[..., Done], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Highway draws nothing where SDL was told to be a dummy."""
+    for variable in ("SDL_VIDEODRIVER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(variable, raising=False)
+    done = process("info", "highway-fast-v0", "--frame", "cars.png")
+    assert done.code == 0, done.err
+    assert len(Image.open("cars.png").getcolors() or ()) > 2
 
 
 CODE = """

@@ -87,7 +87,8 @@ def shown_env(plan: Plan, render_mode: str) -> Env:
 def headless() -> None:
     """Let what draws frames do without a window where none could open."""
     if not has_display():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # read when pygame starts
+        # Read when pygame starts. Highway draws nothing where it reads "dummy" alone; SDL takes the first that it has.
+        os.environ.setdefault("SDL_VIDEODRIVER", "offscreen,dummy")
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is imported
 
 
