@@ -368,6 +368,22 @@ def test_a_stack_holds_the_observations_of_an_agents_own_turns() -> None:
             assert np.array_equal(now.obs[row], np.concatenate(frames[-3:]))
 
 
+def test_a_sticky_action_is_what_an_agent_did_in_its_own_turn() -> None:
+    """Repeated for ever: what each did first in a world it does until that ends, whatever it chooses while it waits."""
+    env = around(Agents(lambda: Turns(in_turns(6)), 2, "d"), "sticky-actions:probability=1")
+    now, did = env.reset(3), np.full(4, -1)
+    generator, repeated = np.random.default_rng(0), 0
+    for _ in range(60):
+        assert now.turn is not None
+        did[now.is_first] = -1
+        chosen, turn = generator.integers(0, 2, 4), now.turn.copy()
+        now = env.step(chosen)
+        repeated += int((turn & (did >= 0)).sum())
+        did = np.where(turn & (did < 0), chosen, did)
+        assert (env.state_dict()["taken"][turn] == did[turn]).all()
+    assert repeated > 60
+
+
 @pytest.mark.parametrize("words", MEMORIES)
 @pytest.mark.parametrize("make", [lambda: Turns(in_turns(4)), lambda: Parallel(Leaving())])
 def test_what_waiting_agents_see_goes_on_to_the_same_bits(make: Any, words: str) -> None:

@@ -215,6 +215,7 @@ class Everything(Toy):
         self.legacy, self.random = np.random.RandomState(1), random.Random(1)
         self.mersenne = np.random.Generator(np.random.MT19937(5))
         self.shared = self.mersenne
+        self.first, self.second = np.random.default_rng(1), np.random.default_rng(2)
         self.window: Any = deque([0.0] * 3, maxlen=3)
         self.table: Any = {(0, 1): [1, 2], 3: {"a": (1.5, [2])}, "~": None}
         self.scalar: Any = np.float32(0.1)
@@ -236,6 +237,7 @@ class Everything(Toy):
         self.fortran *= 1.1
         self.plain += 1
         drawn = self.legacy.rand() + self.random.random() + self.mersenne.random() + self.shared.random()
+        drawn += self.first.random() + self.second.random()
         drawn += self.action_space.sample() + self.np_random.random()
         self.window.append(drawn)
         self.table[(0, 1)].append(drawn)

@@ -2,20 +2,94 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from pettingzoo import ParallelEnv
 
+from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError
+from rlplug_core.loop.env_timing import seconds_per_step
 from rlplug_core.nets.actions import legal, sample, shape_of
 from rlplug_envs.adapter import Adapter
+from rlplug_envs.agents import Agents
 from rlplug_envs.capture import self_test
+from rlplug_envs.games import Parallel
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
+from rlplug_envs.wrappers.flatten import Flatten
+from rlplug_envs.wrappers.frames import FrameStack, FrameStackConfig
 from tests.envs.strict import Hiding, Inside, Several, Strict
 
 KINDS = [Strict, Inside, Several]
+SIZES = {"hunter": 3, "prey": 5}
+
+
+class Hunt(ParallelEnv[str, Any, int]):
+    """Two agents with different spaces, each of whom may make every other choice, with its mask beside what it sees."""
+
+    metadata = {"name": "hunt", "is_parallelizable": True}
+    render_mode = None
+    possible_agents = list(SIZES)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        seen = spaces.Box(-1, 1, (2 if agent == "prey" else 1,), np.float32)
+        return spaces.Dict({"observation": seen, "action_mask": spaces.MultiBinary(SIZES[agent])})
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(SIZES[agent])
+
+    def seen(self) -> dict[str, Any]:
+        self.masks = {name: np.int8([(choice + self.time) % 2 == 0 for choice in range(SIZES[name])]) for name in SIZES}
+        shapes = {name: self.observation_space(name)["observation"].shape for name in SIZES}
+        return {
+            name: {"observation": np.full(shapes[name], self.time / 20, np.float32), "action_mask": self.masks[name]}
+            for name in SIZES
+        }
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.agents, self.time = list(SIZES), 0
+        return self.seen(), {name: {} for name in SIZES}
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        for name, choice in actions.items():
+            if not self.masks[name][choice]:
+                raise ValueError(f"{name} may not do {choice}")
+        self.time += 1
+        over = self.time == 20
+        self.agents = [] if over else self.agents
+        each = dict.fromkeys
+        return self.seen(), each(SIZES, 1.0), each(SIZES, over), each(SIZES, False), {name: {} for name in SIZES}
+
+
+def hunt(worlds: int = 1, inexact: str | None = "") -> Agents:
+    return Agents(lambda: Parallel(Hunt()), worlds, "hunt", inexact)
+
+
+def test_agents_with_different_spaces_are_tried_out_with_allowed_actions() -> None:
+    assert hunt(inexact=None).spec.inexact == ""
+    assert seconds_per_step(hunt()) > 0
+
+
+def test_agents_with_different_spaces_keep_to_their_masks_under_sticky_actions() -> None:
+    assert self_test(lambda: StickyActions(hunt(2), StickyActionsConfig(probability=0.7))) == ""
+
+
+def test_a_stack_of_frames_leaves_each_kind_its_mask() -> None:
+    env, bare = FrameStack(hunt(), FrameStackConfig(frames=2)), hunt()
+    seen, plain = env.reset(0).obs, bare.reset(0).obs
+    for kind in SIZES:
+        assert seen[kind].keys() == env.spec.obs[kind].spaces.keys()  # type: ignore[index]
+        assert np.array_equal(seen[kind]["action_mask"], plain[kind]["action_mask"])
+
+
+def test_spaces_of_several_kinds_are_not_made_one_vector() -> None:
+    with pytest.raises(UsageError, match="flatten makes one vector, and the agents of hunt have spaces of their own"):
+        Flatten(hunt(), Config())
 
 
 @pytest.mark.parametrize("kind", KINDS)

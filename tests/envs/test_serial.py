@@ -122,6 +122,11 @@ def test_an_environment_may_keep_its_action() -> None:
             (4, {"a": np.array([0, 1], np.int8)}),
             spaces.Dict({"0": spaces.Discrete(5), "1": spaces.Dict({"a": spaces.MultiBinary(2)})}),
         ),
+        (
+            spaces.Tuple((spaces.Discrete(5), spaces.MultiBinary(2))),
+            [4, np.array([0, 1], np.int8)],
+            spaces.Dict({"0": spaces.Discrete(5), "1": spaces.MultiBinary(2)}),
+        ),
     ],
 )
 def test_observations_of_every_kind(space: Any, value: Any, canonical: Any) -> None:
@@ -133,7 +138,7 @@ def test_observations_of_every_kind(space: Any, value: Any, canonical: Any) -> N
     def check(found: Any, expected: Any, space: spaces.Space[Any]) -> None:
         if isinstance(space, spaces.Dict):
             for name, inner in space.spaces.items():
-                check(found[name], expected[int(name)] if isinstance(expected, tuple) else expected[name], inner)
+                check(found[name], expected[int(name)] if isinstance(expected, tuple | list) else expected[name], inner)
         else:
             assert found.dtype == space.dtype
             for row in range(2):

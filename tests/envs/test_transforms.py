@@ -245,6 +245,13 @@ def test_time_feature_leaves_the_mask_of_allowed_actions() -> None:
     assert env.spec.obs.contains(row_of(now.obs, 0))
 
 
+@pytest.mark.parametrize("name", ["clip-reward", "scale-reward"])
+def test_rewards_stay_as_they_are_where_nobody_learns(name: str) -> None:
+    """An episode that an evaluation cuts has the sum of the rewards that it saw as its return."""
+    env = SerialEnvs(Walk, 1, inexact="")
+    assert Wrapping.parse(name).around(env, training=False) is env
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("words", "pay"),

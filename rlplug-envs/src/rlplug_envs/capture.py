@@ -27,11 +27,11 @@ from rlplug_core.config.targets import FROM_FILE, describe
 from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads import check_mask
+from rlplug_core.nets.row_masks import mask_of
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, Obs, Space, State, Timestep, tree_map
 from rlplug_envs.families import ale, mujoco
-from rlplug_envs.spaces import MASK
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -83,7 +83,7 @@ def restore(root: object, state: object) -> None:
 
 class _Encoder:
     def __init__(self) -> None:
-        self.seen: dict[int, Path] = {}
+        self.seen: dict[int, tuple[Path, object]] = {}  # the objects too, lest another one gets the id
         self.arrays: list[tuple[Path, Array]] = []
 
     def encode(self, value: Any, path: Path) -> object:
@@ -103,8 +103,8 @@ class _Encoder:
         if kind is bytes:
             return {KIND: "bytes", "value": np.frombuffer(value, np.uint8).copy()}
         if id(value) in self.seen:
-            return {KIND: "same", "path": list(self.seen[id(value)])}
-        self.seen[id(value)] = path
+            return {KIND: "same", "path": list(self.seen[id(value)][0])}
+        self.seen[id(value)] = path, value
         return self._encode_object(value, kind, path)
 
     def _encode_object(self, value: Any, kind: type, path: Path) -> object:
@@ -455,9 +455,9 @@ def _affordable(seconds: float) -> int:
 def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
     """Play `actions` after `obs`, with the next allowed choices where a mask forbids one, and return the results."""
     for action in actions:
-        masked = isinstance(obs, dict) and MASK in obs
+        mask = mask_of(env.spec, obs)
         try:
-            now = env.step(legal(env.spec.action, action, obs[MASK]) if masked else action)
+            now = env.step(action if mask is None else legal(env.spec.action, action, mask))
         except RlplugError:
             raise
         except Exception as error:  # an environment may raise anything

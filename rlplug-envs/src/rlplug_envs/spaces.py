@@ -185,8 +185,8 @@ def allocate(space: Space, num_envs: int) -> Obs:
 
 
 def part(value: Any, name: str) -> Any:
-    """One entry of a dictionary observation as the environment gives it: a dictionary or a tuple."""
-    return value[int(name)] if isinstance(value, tuple) else value[name]
+    """One entry of a dictionary observation as the environment gives it: a dictionary, or a tuple or list of parts."""
+    return value[int(name)] if isinstance(value, tuple | list) else value[name]
 
 
 def write(target: Obs, row: object, value: object) -> None:

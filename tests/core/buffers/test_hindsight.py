@@ -127,6 +127,20 @@ def test_a_restored_buffer_and_one_that_restarts_know_their_episodes() -> None:
     assert (buffer.begins == newest + ROWS).all()
 
 
+def test_a_buffer_restored_in_its_first_episode_knows_where_each_row_began() -> None:
+    play, buffer = Play(3), buffer_of(20)
+    buffer.add(play.step())
+    assert not buffer.data.ended[0].any()  # type: ignore[union-attr]
+    other = buffer_of(20)
+    other.load_state_dict(buffer.state_dict())
+    assert (other.begins == buffer.begins).all()
+    for _ in range(12):
+        step = play.step()
+        buffer.add(step)
+        other.add(step)
+    assert (other.ends == buffer.ends).all()
+
+
 def test_what_is_stored_stays_as_it_was() -> None:
     play, buffer = Play(4), buffer_of(30)
     for _ in range(30):

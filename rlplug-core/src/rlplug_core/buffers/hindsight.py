@@ -105,7 +105,7 @@ class HindsightReplay(ReplayBuffer):
         ends = np.minimum.accumulate(np.where(ended, numbers, never)[::-1], 0)[::-1]
         self.ends = np.full(data.total, RUNNING)
         self.ends[numbers % data.total] = np.where(ends == never, RUNNING, ends)
-        latest = np.where(ended, numbers, numbers[0] - data.num_envs).max(0, initial=0)
+        latest = np.where(ended, numbers, numbers[0] - data.num_envs).max(0)
         self.begins = latest + data.num_envs
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal, sample
+from rlplug_core.nets.row_masks import mask_of
 from rlplug_core.protocols import Env, SupportsThreads
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Obs
@@ -27,8 +28,8 @@ def seconds_per_step(env: Env) -> float:
         began, steps = time.perf_counter(), 0
         while time.perf_counter() - began < MEASURED:
             action = sample(env.spec.action, env.spec.num_envs)
-            masked = isinstance(obs, dict) and "action_mask" in obs
-            obs = env.step(legal(env.spec.action, action, obs["action_mask"]) if masked else action).obs
+            mask = mask_of(env.spec, obs)
+            obs = env.step(action if mask is None else legal(env.spec.action, action, mask)).obs
             steps += 1
         return (time.perf_counter() - began) / steps
 

@@ -49,7 +49,7 @@ def on_this_machine(options: Mapping[str, Any], say: Callable[[str], None]) -> M
 
 
 def _lacking(name: object) -> bool:
-    """Whether `name` has the number of a GPU that is not here; `cuda` alone has none."""
+    """Say whether `name` has the number of a GPU that is not here; `cuda` alone has none."""
     _, _, number = str(name).partition("cuda:")
     return number.isdigit() and int(number) >= torch.cuda.device_count()
 

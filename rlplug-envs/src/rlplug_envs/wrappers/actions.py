@@ -13,11 +13,11 @@ import numpy as np
 from rlplug_core.config.options import Config, Fraction, Several
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, legal, shape_of
+from rlplug_core.nets.row_masks import mask_of
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env, SupportsInside
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import Array, GymEnv, State, Timestep
-from rlplug_envs.spaces import MASK
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class StickyActions(Transform):
         )
         self._taken = np.zeros((num_envs, *shape_of(space)), dtype_of(space))
         self._first = np.ones(num_envs, np.bool_)
+        self._turn: Array | None = None
         self._mask: Array | None = None
 
     def reset(self, seed: int) -> Timestep:
@@ -58,24 +59,29 @@ class StickyActions(Transform):
         if self._mask is not None:
             changed = legal(self.spec.action, self._taken, self._mask) != self._taken
             repeats &= ~changed.reshape(len(action), -1).any(1)
+        if self._turn is not None:
+            repeats |= ~self._turn  # who waits does nothing that could be repeated
+            self._first &= ~self._turn
         # A fresh array: the environment may keep it.
         self._taken = np.where(repeats.reshape(-1, *[1] * (action.ndim - 1)), self._taken, action)
         return self._seen(self.env.step(self._taken))
 
     def _seen(self, now: Timestep) -> Timestep:
-        self._first = now.is_first
-        self._mask = now.obs[MASK] if isinstance(now.obs, dict) and MASK in now.obs else None
+        waits = self._first if self._turn is not None else False
+        self._first, self._turn, self._mask = now.is_first | waits, now.turn, mask_of(self.spec, now.obs)
         return now
 
     def state_dict(self) -> State:
-        mask = None if self._mask is None else self._mask.copy()
-        own = {"taken": self._taken.copy(), "first": self._first.copy(), "mask": mask}
+        mask, turn = (None if array is None else array.copy() for array in (self._mask, self._turn))
+        own = {"taken": self._taken.copy(), "first": self._first.copy(), "mask": mask, "turn": turn}
         return super().state_dict() | own | {"draws": self._draws.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self._taken, self._first = np.array(state["taken"]), np.array(state["first"])
-        self._mask = None if state["mask"] is None else np.array(state["mask"])
+        self._mask, self._turn = (
+            None if found is None else np.array(found) for found in (state["mask"], state["turn"])
+        )
         self._draws.load_state_dict(state["draws"])
 
 

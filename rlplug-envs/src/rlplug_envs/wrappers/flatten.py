@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.config.options import Config
+from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
 from rlplug_core.types import Array, Obs, Space, Timestep
@@ -45,6 +46,8 @@ class Flatten(Transform):
     def __init__(self, env: Env, config: Config) -> None:
         super().__init__(env)
         space = env.spec.obs
+        if env.spec.kinds:
+            raise UsageError(f"flatten makes one vector, and the agents of {env.spec.id} have spaces of their own")
         self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
         found = list(_leaves(space))
         ends = np.cumsum([_width(leaf) for _, leaf in found])

@@ -83,8 +83,10 @@ class FrameStack(Transform):
 
 
 def _with_mask(seen: Obs, obs: Obs) -> Obs:
-    """Return the stack, with the mask of allowed actions that came with the newest observation."""
-    return {**seen, MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else seen
+    """Return the stack, with the masks of allowed actions that came with the newest observation."""
+    if not isinstance(obs, dict):
+        return seen
+    return {name: inner if name == MASK else _with_mask(seen[name], inner) for name, inner in obs.items()}
 
 
 def _follow(frames: Obs, before: Obs, newest: Obs, rows: Array | None) -> None:

@@ -24,6 +24,10 @@ class ClipReward(Transform):
 
     Config = ClipRewardConfig
 
+    @staticmethod
+    def in_evaluation(config: object) -> None:
+        """Leave it out: no policy sees rewards, and the returns of evaluations are the environment's own."""
+
     def __init__(self, env: Env, config: ClipRewardConfig) -> None:
         super().__init__(env)
         if not config.low < config.high:
@@ -48,6 +52,10 @@ class ScaleReward(Transform):
     """Rewards multiplied by a constant."""
 
     Config = ScaleRewardConfig
+
+    @staticmethod
+    def in_evaluation(config: object) -> None:
+        """Leave it out: no policy sees rewards, and the returns of evaluations are the environment's own."""
 
     def __init__(self, env: Env, config: ScaleRewardConfig) -> None:
         super().__init__(env)

@@ -12,7 +12,7 @@ import numpy as np
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.nets.actions import legal, sample
-from rlplug_core.nets.encoders import MASK
+from rlplug_core.nets.row_masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Env
@@ -98,8 +98,9 @@ def play(env: Env, turns: int = TURNS, seed: int = SEED, first: Timestep | None 
     played = Played([copied(now)], [])
     for _ in range(turns):
         action = sample(env.spec.action, env.spec.num_envs)
-        if isinstance(now.obs, dict) and MASK in now.obs:
-            action = legal(env.spec.action, action, now.obs[MASK])
+        mask = mask_of(env.spec, now.obs)
+        if mask is not None:
+            action = legal(env.spec.action, action, mask)
         played.actions.append(action)
         now = env.step(action)
         played.steps.append(copied(now))
