@@ -243,7 +243,15 @@ GOALS = (
         for name, options in SPREADING.items()
     ),
     *(
-        Goal(name, f"pettingzoo/mpe2.{world}", 600_000, options=SPREADING[name], part="agents")
+        Goal(
+            name,
+            f"pettingzoo/mpe2.{world}",
+            600_000,
+            None,
+            "interquartile mean",
+            options=SPREADING[name],
+            part="agents",
+        )
         for world in SPEAKING
         for name in ("mappo", "independent")
     ),

@@ -99,7 +99,11 @@ gives 1 for each of at most 1,000 steps, Reacher-v5 is an arm. No preset names t
 `impala` and `vpg` have for continuous control was chosen by one seed of InvertedPendulum-v5, what `acktr` and
 `nstep-q` have for discrete actions by one of Acrobot-v1 and FrozenLake-v1. What `a3c` and `acer-continuous` have for
 continuous control, and `impala` for discrete actions, was chosen by two seeds of those rows, and so was the target of
-`appo`. Evaluations are of 20 episodes. Acrobot-v1 is for those whom the first table does not show there.
+`appo`. Evaluations are of 20 episodes. Acrobot-v1 is for those whom the first table does not show there: random
+actions end one episode in a hundred, and the online `vqn` and `vsarsa`, which remember none, never learn from it.
+LunarLander-v3 is for these two. The presets of `sac-discrete` for Acrobot-v1, and of those two for LunarLander-v3, were
+chosen by their first seeds. Why `rainbow` and `rainbow-iqn` fall behind on FrozenLake-v1 is not known yet; `r2d2` makes
+a gradient step every 16 env steps, which are few in 50,000.
 
 {kinds}
 
@@ -131,7 +135,8 @@ numbers are the share of episodes that end at their goal.
 ## Many agents
 
 `simple_spread_v3` of mpe2: three agents that work together; random actions give -27.0 to each, and the bar is 30 %
-above. `independent` has weights for each agent. Connect four against an opponent who chooses at random, half of the
+above. In `simple_reference_v3` two agents tell each other where to go, and random actions give -28.9. `independent` has
+weights for each agent. Connect four against an opponent who chooses at random, half of the
 games moving first: 0.8 is 90 % won. Steps are steps of single agents.
 
 {agents}
