@@ -55,6 +55,22 @@ def test_runs_that_differ_in_seed_and_environment_alone_are_one_line(runs: Path,
     assert curve["value"] == [40, 60, 80]  # of 3 seeds nothing is left out at either end
 
 
+def test_arguments_of_an_environment_tell_lines_apart_though_only_some_runs_have_them(
+    place: Path, rlplug: Callable[..., Any]
+) -> None:
+    write_run(place / "runs" / "first", [1.0, 2.0])
+    write_run(place / "runs" / "second", [3.0, 4.0], **{"env.length": 30})
+    found = compared(rlplug, "runs")
+    assert [(one["label"], one["seeds"]) for one in found["curves"]] == [("ppo", 1), ("ppo env.length=30", 1)]
+
+
+def test_classes_of_one_name_in_two_files_are_two_lines(place: Path, rlplug: Callable[..., Any]) -> None:
+    for name in ("one", "two"):
+        write_run(place / "runs" / name, [1.0, 2.0], algorithm=f"/{name}.py:Mine")
+    assert {one["label"] for one in compared(rlplug, "runs")["curves"]} == {"one.py:Mine", "two.py:Mine"}
+    assert {one["label"] for one in compared(rlplug, "runs/one")["curves"]} == {"Mine"}
+
+
 def test_final_scores_are_of_the_last_weights_and_of_the_best_checkpoint(
     runs: Path, rlplug: Callable[..., Any]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from rlplug_core.runs.directory import PLACES, RunDirectory
 
 #: Origins of options that someone chose; others come from presets and defaults.
 CHOSEN = ("option", "set", "net", "config")
+#: What options of an environment begin with, which are there only where somebody gave them.
+OF_ENV = "env."
 #: Options that say how a run is done and not what it is.
 IDLE = PLACES | {
     "seed", "device", "actor_device", "threads", "keep_checkpoints", "worker_timeout", "compile", "cudagraphs",
@@ -79,7 +81,8 @@ def arms(runs: Iterable[History], by: Sequence[str] = ()) -> tuple[list[Arm], li
         names = dict.fromkeys(kept, tuple(by))
     else:
         names = _telling(kept)
-    labels = {run.path: _label(run, names[run]) for run in kept}
+    called = _called({run.config["algorithm"] for run in kept})
+    labels = {run.path: _label(run, names[run], called) for run in kept}
     return [
         Arm(label, tuple(run for run in kept if labels[run.path] == label)) for label in sorted(set(labels.values()))
     ], remarks
@@ -115,15 +118,16 @@ def _differing(runs: Sequence[History], env: str) -> list[str]:
     """The options in which the groups of one environment differ; those that someone chose, where they suffice."""
     groups = {str(run.config["group"]): run for run in runs if run.env == env}
     options = [{n: v for n, v in run.config["options"].items() if n not in IDLE} for run in groups.values()]
-    names = [name for name in options[0] if any(one.get(name) != options[0][name] for one in options)]
+    known = dict.fromkeys([*options[0], *(name for one in options for name in one if name.startswith(OF_ENV))])
+    names = [name for name in known if any(one.get(name) != options[0].get(name) for one in options)]
     origins = [run.config.get("origins", {}) for run in groups.values()]
     chosen = [name for name in names if any(one.get(name) in CHOSEN for one in origins)]
     apart = {json.dumps([one.get(name) for name in chosen]) for one in options}
     return chosen if len(apart) == len(groups) else names
 
 
-def _label(run: History, names: Sequence[str]) -> str:
-    values = _values(run)
+def _label(run: History, names: Sequence[str], called: Mapping[str, str]) -> str:
+    values = {**_values(run), "algorithm": called[run.config["algorithm"]]}
     return " ".join(_said(name, values[name]) for name in names if name in values) or "none of these options"
 
 
@@ -135,7 +139,7 @@ def _refuse_unknown(by: Sequence[str], runs: Sequence[History]) -> None:
 
 
 def _values(run: History) -> Mapping[str, Any]:
-    return {"algorithm": _short(run.config["algorithm"]), "env": run.env, **run.config["options"]}
+    return {"algorithm": run.config["algorithm"], "env": run.env, **run.config["options"]}
 
 
 def _said(name: str, value: object) -> str:
@@ -145,6 +149,11 @@ def _said(name: str, value: object) -> str:
     return f"{name}={text}"
 
 
-def _short(algorithm: str) -> str:
-    """`./mine.py:Mine` → `Mine`; an identifier stays."""
-    return algorithm.rpartition(":")[2]
+def _called(algorithms: Set[str]) -> dict[str, str]:
+    """`./mine.py:Mine` → `Mine`, and `mine.py:Mine` where another file has one too; an identifier stays."""
+    found = {}
+    for algorithm in algorithms:
+        name = algorithm.rpartition(":")[2]
+        files = {Path(other.rpartition(":")[0]).name for other in algorithms if other.rpartition(":")[2] == name}
+        found[algorithm] = name if len(files) == 1 else f"{Path(algorithm.rpartition(':')[0]).name}:{name}"
+    return found
