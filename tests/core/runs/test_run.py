@@ -105,6 +105,16 @@ def test_objects_with_hooks_are_told_of_a_run_and_of_its_resumption(tmp_path: Pa
     assert not (tmp_path / "none").exists()
 
 
+def test_paths_and_single_texts_are_what_they_look_like(tmp_path: Path) -> None:
+    """A text where several are taken is one of them, and no list of letters."""
+    first = trained(tmp_path)
+    second = trained(tmp_path, "second", init=first.path, init_parts="policy")
+    assert second.config["options"]["init_parts"] == ["policy"]
+    assert second.config["options"]["init"].startswith(str(first.path))
+    with pytest.raises(UsageError, match="no wrapper 'absent' is installed"):
+        first.evaluate(episodes=1, wrap="absent")
+
+
 # What a run leaves behind.
 
 

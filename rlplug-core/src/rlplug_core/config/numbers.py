@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from numbers import Integral, Real
 from typing import Any
@@ -32,8 +33,13 @@ def whole(text: str) -> int:
 def plain(value: object, kind: str) -> Any:
     """A value of an option of this type, numpy's numbers and 1e6 for a whole number among them, as Python's own.
 
-    Whatever is of another type stays, to be refused by who checks it.
+    A path is its text, and one text is a list of it where several are taken. Whatever is of another type stays, to be
+    refused by who checks it.
     """
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        return [value] if kind in ("strs", "repeated") else value
     if isinstance(value, list | tuple) and kind in ("ints", "floats"):
         return [plain(item, kind[:-1]) for item in value]
     if isinstance(value, bool) or not isinstance(value, Real):

@@ -33,7 +33,7 @@ class Conditions:
         epsilon: the chance of a random action per step, on top.
         env: another environment, with the same spaces, in any form that `train` takes.
         arguments: keyword arguments for it; without `env` for the run's own, over those it was evaluated with.
-        wrap: other wrappers than the run's.
+        wrap: other wrappers than the run's; a text is one.
     """
 
     checkpoint: str = "best"
@@ -52,7 +52,10 @@ class Conditions:
         source = plan.eval_source if self.env is None else source_of(self.env)
         source = source.with_arguments(self.arguments or {})
         plan = replace(plan, env=source.name, source=source, eval_source=source)
-        return plan if self.wrap is None else replace(plan, eval_wrappings=tuple(map(Wrapping.parse, self.wrap)))
+        if self.wrap is None:
+            return plan
+        words = [self.wrap] if isinstance(self.wrap, str) else self.wrap
+        return replace(plan, eval_wrappings=tuple(map(Wrapping.parse, words)))
 
 
 #: As the run itself evaluates.
