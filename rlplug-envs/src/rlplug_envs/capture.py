@@ -27,7 +27,7 @@ from rlplug_core.config.targets import FROM_FILE, describe
 from rlplug_core.errors import PluginError, RlplugError
 from rlplug_core.nets.actions import legal, sample
 from rlplug_core.nets.heads import check_mask
-from rlplug_core.nets.row_masks import mask_of
+from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, Obs, Space, State, Timestep, tree_map

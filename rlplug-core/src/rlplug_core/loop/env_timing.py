@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import legal, sample
-from rlplug_core.nets.row_masks import mask_of
+from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.protocols import Env, SupportsThreads
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Obs

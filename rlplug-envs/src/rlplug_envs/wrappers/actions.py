@@ -13,7 +13,7 @@ import numpy as np
 from rlplug_core.config.options import Config, Fraction, Several
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of, legal, shape_of
-from rlplug_core.nets.row_masks import mask_of
+from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env, SupportsInside
 from rlplug_core.seeds import Draws, Seeds
@@ -80,7 +80,7 @@ class StickyActions(Transform):
         super().load_state_dict(state)
         self._taken, self._first = np.array(state["taken"]), np.array(state["first"])
         self._mask, self._turn = (
-            None if found is None else np.array(found) for found in (state["mask"], state["turn"])
+            None if found is None else np.array(found) for found in (state["mask"], state.get("turn"))
         )
         self._draws.load_state_dict(state["draws"])
 

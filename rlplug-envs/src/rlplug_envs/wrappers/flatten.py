@@ -47,7 +47,9 @@ class Flatten(Transform):
         super().__init__(env)
         space = env.spec.obs
         if env.spec.kinds:
-            raise UsageError(f"flatten makes one vector, and the agents of {env.spec.id} have spaces of their own")
+            raise UsageError(
+                f"flatten makes one vector, and the agents of {env.spec.id} have spaces of their own; leave it out"
+            )
         self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
         found = list(_leaves(space))
         ends = np.cumsum([_width(leaf) for _, leaf in found])

@@ -12,7 +12,7 @@ import numpy as np
 from rlplug_core.errors import RlplugError, UsageError
 from rlplug_core.loop.torch_settings import torch_settings
 from rlplug_core.nets.actions import legal, sample
-from rlplug_core.nets.row_masks import mask_of
+from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Env
