@@ -34,8 +34,11 @@ PARTS = (
 )  # fmt: skip
 SPREAD, LENGTH = "pettingzoo/mpe2.simple_spread_v3", ("total_timesteps", 600_000)
 SPREADING = {"ppo": (LENGTH,), "mappo": (LENGTH,), "independent": (LENGTH, ("separate", True))}
-#: Worlds in which two agents speak, alike and as different as speaker and listener; agents of two kinds share nothing.
-SPEAKING = ("simple_reference_v3", "simple_speaker_listener_v4")
+#: Worlds in which two agents speak. Speaker and listener have different spaces, which a shared critic does not take.
+SPEAKING = (
+    ("mappo", "simple_reference_v3"), ("independent", "simple_reference_v3"),
+    ("independent", "simple_speaker_listener_v4"),
+)  # fmt: skip
 #: Where the actors of the decoupled runner are, if not in processes.
 ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True),), "ray": (("on", "ray"),)}
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
@@ -252,9 +255,9 @@ GOALS = (
             options=SPREADING[name],
             part="agents",
         )
-        for world in SPEAKING
-        for name in ("mappo", "independent")
+        for name, world in SPEAKING
     ),
+    measured("mappo", "pettingzoo/sisl.multiwalker_v9", 200_000, part="agents", options=SHORT),
     Goal(
         "self-play",
         "pettingzoo/classic.connect_four",
