@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlplug_cli.compare.files import together
 from rlplug_cli.compare.history import AXES, RETURN, SECONDS, UPDATES, History, history
 from rlplug_cli.compare.lines import Line, Settings, lines
 from rlplug_cli.compare.results import Cost, Improvement, Score, costs, improvements, overall, scores
@@ -59,7 +60,8 @@ def read_arms(
     """The arms of the runs that words mean, with the curves of `metrics`, and remarks about runs left out."""
     needed = [*metrics, *([AXES[settings.axis]] if AXES[settings.axis] else [])]
     needed += [SECONDS] if settings.targets else []
-    return arms([history(path, needed) for path in selected(words, out)], by)
+    runs = together([history(path, needed) for path in selected(words, out)])
+    return arms(runs, by)
 
 
 def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
