@@ -15,6 +15,7 @@ from rlplug_core.plugins.kinds import kind_of
 from rlplug_core.plugins.presets import provided
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import SupportsActionSpace, SupportsShow
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.survey import shown, walk
 from rlplug_core.runs.watching import drawing, headless
 from rlplug_core.seeds import Seeds
@@ -79,7 +80,7 @@ def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
     from PIL import Image
 
     if path.suffix.lower() != ".png":
-        raise UsageError(f"{path} is no name of a PNG; write --frame {path.with_suffix('.png')}")
+        raise UsageError(f"{path} is no name of a PNG; write --frame {shell_word(path.with_suffix('.png'))}")
     frames: list[Array] = []
 
     def take(opens: bool, render: Callable[[], Array]) -> None:

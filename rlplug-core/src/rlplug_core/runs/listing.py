@@ -12,6 +12,7 @@ from typing import Any
 from rlplug_core.config.files import regular
 from rlplug_core.errors import BadFile, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import Record, read
 
 #: Where run directories are made.
@@ -74,8 +75,8 @@ def _several(path: Path, found: Sequence[Path]) -> str:
     names = [str(one.relative_to(path)) for one in found]
     some, more = ", ".join(names[:SHOWN]), f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (
-        f"{len(names)} run{'s' * (len(names) > 1)}: {some}{more}; name one of them, as in {path / names[0]} "
-        f"('rlplug compare {path}' sums up all)"
+        f"{len(names)} run{'s' * (len(names) > 1)}: {some}{more}; name one of them, as in "
+        f"{shell_word(path / names[0])} ('rlplug compare {shell_word(path)}' sums up all)"
     )
 
 

@@ -31,6 +31,7 @@ from rlplug_core.plugins.transform import learned
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.in_python import noted
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
@@ -285,11 +286,11 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
     if saved.step >= limit:
         return UsageError(
             f"run {run.name} is finished at step {saved.step}; "
-            f"'rlplug resume {run.path} --total-timesteps N' with a larger N goes on"
+            f"'rlplug resume {shell_word(run.path)} --total-timesteps N' with a larger N goes on"
         )
     return UsageError(
         f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
-        f"'rlplug resume {run.path} --total-timesteps {limit}' goes on without this condition"
+        f"'rlplug resume {shell_word(run.path)} --total-timesteps {limit}' goes on without this condition"
     )
 
 
