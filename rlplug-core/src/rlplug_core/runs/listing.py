@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -147,10 +147,16 @@ def _summary(path: Path) -> Summary:
         name=_name(path), path=str(path), status="running" if directory.running() else ending(journal),
         algorithm=str(config["algorithm"]), env=str(config["env"]), seed=config["options"].get("seed"),
         steps=max((record.step for record in journal), default=0),
-        total_timesteps=config["options"].get("total_timesteps"), best=max(means, default=None),
+        total_timesteps=_total(config["options"], journal), best=max(means, default=None),
         last=means[-1] if means else None, final_eval=final_evaluation(journal), group=str(config["group"]),
         created=float(config["created"]), seconds=_seconds(journal),
     )  # fmt: skip
+
+
+def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
+    """Return where a run is to end: the total it began with, or the one that it got last."""
+    goals = [record.data["limit"] for record in journal if record.kind == "start" and "limit" in record.data]
+    return int(goals[-1]) if goals else options.get("total_timesteps")
 
 
 def _name(path: Path) -> str:

@@ -260,7 +260,7 @@ def _resume(
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:
         warn(f"{warning}; falling back to {saved.path.name}")
-    if saved.kind == "final" and total_timesteps is None and status != "finished":
+    if total_timesteps is None and status != "finished":
         total_timesteps, rescale = _goal(run, manifest)
     limit = total_timesteps or components["clock"]["limit"]
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
@@ -277,7 +277,7 @@ def _resume(
 
 
 def _goal(run: Run, manifest: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """The limit of the last process, and whether it rescales, where that went beyond this final checkpoint and died."""
+    """The limit that the last process got, and whether it rescales, where it died before a checkpoint knew of it."""
     starts = list(read(run.journal, manifest.get("journal", 0), kinds=("start",))) if run.journal.exists() else []
     return (starts[-1].data.get("limit"), starts[-1].data.get("rescale", False)) if starts else (None, False)
 
