@@ -244,6 +244,22 @@ def test_a_recording_is_a_data_set(tmp_path: Path) -> None:
         run.record(tmp_path / "new.csv", 3)
 
 
+def test_a_recording_knows_the_environment_s_file_wherever_its_copies_lie(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from tests.core.fakes import ENVS\nfrom rlplug_core.testing.envs import Continuous as Mine\n")
+    run = train("iql", f"{file}:Mine", {**QUICK, "learning_starts": 32}, out=tmp_path / "runs", hooks=False)
+    assert run.record(tmp_path / "new.npz", 8).dataset.env == f"{file}:Mine"
+    options = {**QUICK, "offline": True, "dataset": str(tmp_path / "new.npz")}
+    offline = train("iql", f"{file}:Mine", options, out=tmp_path / "runs", hooks=False)
+    assert reproduce(offline).same
+    assert "says that it was recorded in" not in capsys.readouterr().err
+    train("iql", CONTINUOUS, options, out=tmp_path / "runs", hooks=False)
+    said = f"new.npz says that it was recorded in {file}:Mine, and this run is in {CONTINUOUS}"
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("algorithm", "options", "sentence"),
     [

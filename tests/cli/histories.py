@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,14 +14,19 @@ from rlplug_core.runs.journal import Journal
 
 def write_run(
     path: Path, returns: Sequence[float], *, algorithm: str = "ppo", env: str = "CartPole-v1", seed: int = 1,
-    every: int = 100, best: float | None = None, status: str = "finished", **options: Any,
+    every: int = 100, best: float | None = None, status: str = "finished", content: str = "",
+    created: float = 1.0, **options: Any,
 ) -> Path:  # fmt: skip
-    """A run that evaluated after each `every` env steps; every evaluation took a second and ten updates."""
+    """A run that evaluated after each `every` env steps; every evaluation took a second and ten updates.
+
+    `content` is that of the environment's file.
+    """
     path.mkdir(parents=True)
     whole = {"seed": seed, "total_timesteps": every * len(returns), "learning_rate": 1e-3, **options}
     origins = dict.fromkeys(whole, "default") | dict.fromkeys(options, "option")
-    config = {"name": path.name, "uid": path.name, "group": group_of(algorithm, env, whole), "algorithm": algorithm,
-              "env": env, "options": whole, "origins": origins, "environment": {}, "created": 1.0}  # fmt: skip
+    config = {"name": path.name, "uid": path.name, "group": group_of(algorithm, content or env, whole),
+              "algorithm": algorithm, "env": env, "options": whole, "origins": origins, "environment": {},
+              "created": created, "sources": {"env": _source(env, content)} if content else {}}  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
     journal = Journal(path / "journal.jsonl")
     journal.write("start", 0, {"resumed": False})
@@ -36,3 +42,8 @@ def write_run(
         journal.write("end", step, {"status": status})
     journal.close()
     return path
+
+
+def _source(env: str, content: str) -> dict[str, str]:
+    file, found = Path(env.rpartition(":")[0]), hashlib.sha256(content.encode()).hexdigest()
+    return {"file": str(file), "copy": f"sources/{file.stem}-{found[:8]}.py", "sha256": found}

@@ -71,6 +71,35 @@ def test_classes_of_one_name_in_two_files_are_two_lines(place: Path, rlplug: Cal
     assert {one["label"] for one in compared(rlplug, "runs/one")["curves"]} == {"Mine"}
 
 
+def test_an_environment_whose_file_was_moved_is_one_environment(place: Path, rlplug: Callable[..., Any]) -> None:
+    for seed, folder, content in ((1, "/old", "A"), (2, "/new", "A"), (3, "/new", "A"), (4, "/other", "B")):
+        path = place / "runs" / str(seed)
+        write_run(path, [1.0, 2.0], seed=seed, env=f"{folder}/walk.py:Walk", content=content, created=float(seed))
+    write_run(place / "runs" / "5", [1.0, 2.0], seed=5, env="/new/walk.py:Run", content="A")
+    write_run(place / "runs" / "6", [1.0, 2.0], seed=6, env="/new/run.py:Walk", content="A")
+    found = compared(rlplug, "runs")
+    assert {(one["env"], one["seeds"]) for one in found["curves"]} == {
+        ("/new/walk.py:Walk", 3), ("/other/walk.py:Walk", 1), ("/new/walk.py:Run", 1), ("/new/run.py:Walk", 1),
+    }  # fmt: skip
+    assert not [remark for remark in found["remarks"] if "changed" in remark]
+
+
+def test_runs_before_and_after_a_change_of_the_environment_s_file_are_named(
+    place: Path, rlplug: Callable[..., Any]
+) -> None:
+    for seed, folder, content in ((1, "/old", "A"), (2, "/old", "B"), (3, "/new", "B")):
+        path = place / "runs" / str(seed)
+        write_run(path, [1.0, 2.0], seed=seed, env=f"{folder}/walk.py:Walk", content=content, created=float(seed))
+    found = compared(rlplug, "runs")
+    assert [(one["env"], one["seeds"]) for one in found["curves"]] == [("/new/walk.py:Walk", 3)]
+    (said,) = (remark for remark in found["remarks"] if "changed" in remark)
+    assert said == (
+        "runs of walk.py:Walk are put together though its file was changed between them: 1 began with "
+        "runs/1/sources/walk-559aead0.py, 2 began with runs/2/sources/walk-df7e70e5.py"
+    )
+    assert f"note: {said}" in rlplug("compare", "runs").out
+
+
 def test_final_scores_are_of_the_last_weights_and_of_the_best_checkpoint(
     runs: Path, rlplug: Callable[..., Any]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,14 @@ import pytest
 import torch
 
 import rlplug_core
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import Interrupted, UsageError
 from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.events import Progress
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.listing import remove, summaries, summary
 from rlplug_core.runs.opened import Run, open_run
 from rlplug_core.runs.reproduction import compared, reproduce
-from rlplug_core.runs.run import load, train
+from rlplug_core.runs.run import load, resume, train
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Episode, Timestep
 
@@ -190,6 +193,27 @@ def test_a_run_is_reproduced_to_the_bits(run: Run) -> None:
     found = reproduce(run, "again")
     assert found.same, found.differs
     assert found.surroundings == []
+
+
+@pytest.mark.parametrize("rescale", [False, True])
+def test_a_run_that_was_extended_is_reproduced(tmp_path: Path, rescale: bool) -> None:
+    old = trained(tmp_path, learning_rate="linear(1e-2,0)")
+    resume(old, total_timesteps=200, rescale=rescale, hooks=False)
+    found = reproduce(old)
+    assert found.same, found.differs
+    assert found.run.summary().steps == 200
+
+
+def test_a_run_that_got_another_total_before_its_end_is_not_reproduced(tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        train("a2c", f"{ENVS}:Chain", OPTIONS, out=tmp_path, name="run", hooks=False, watch=stop)
+    resume(tmp_path / "run", total_timesteps=200, hooks=False)
+    with pytest.raises(UsageError, match=r"run run, interrupted at step \d+ of 120, went on to 200; .*had ended"):
+        reproduce(tmp_path / "run")
+    assert not (tmp_path / "run-again").exists()
 
 
 def test_what_is_not_the_same_is_named(run: Run, tmp_path: Path) -> None:

@@ -105,6 +105,14 @@ def test_an_environment_with_a_preset_of_its_own_says_so(rlplug: Callable[..., D
     assert found["family"] == "classic-control"
 
 
+@pytest.mark.parametrize(("env", "suits"), [("mpe2.simple_spread", True), ("classic.tictactoe", False)])
+def test_mappo_is_for_agents_that_act_at_once(rlplug: Callable[..., Done], env: str, suits: bool) -> None:
+    found = json.loads(rlplug("info", f"pettingzoo/{env}", "--json").out)
+    names = {one["algorithm"] for one in found["algorithms"]}
+    assert ("mappo" in names) == suits
+    assert {"independent", "self-play", "ppo"} <= names
+
+
 def test_the_first_frame_is_a_png(rlplug: Callable[..., Done], tmp_path: Path) -> None:
     done = rlplug("info", f"{__name__}:Striped", "--frame", str(tmp_path / "deep" / "first.png"))
     assert done.code == 0, done.err

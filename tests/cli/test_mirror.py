@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
@@ -267,3 +268,47 @@ def test_where_mlflow_is_ahead_of_the_journal_nothing_is_there_twice_and_nothing
     assert state.run_id == first.run_id
     points = history(with_store, state.run_id, "loss/policy")
     assert [(step, value) for step, value, _ in points] == [(step, float(step)) for step in range(50)]
+
+
+@pytest.fixture
+def moved(
+    with_store: str,
+    written: Callable[..., Any],
+    place: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """The run of a project that was moved with its store, and that has more to send."""
+    with sqlite3.connect("mlflow.db") as connection:  # as it was made there
+        connection.execute("update experiments set artifact_location = ?", (f"{(place / 'mlartifacts').as_uri()}/0",))
+    connection.close()
+    run = written()
+    run.points(10)
+    run.journal.write("end", 10_000, {"status": "interrupted"})
+    send_all(run.path)
+    run.points(10, 10)
+    run.end()
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    return place.rename(Path("new").absolute()) / "runs" / "one"
+
+
+def test_a_store_that_was_moved_with_the_run_is_found(moved: Path, place: Path, process: Callable[..., Any]) -> None:
+    before, project = State.read(moved), moved.parents[1]
+    done = process("sync", str(moved))
+    assert done.out == f"sent 11 records; all of this run is in MLflow at sqlite:///{project}/mlflow.db\n"
+    assert not place.exists()
+    after = State.read(moved)
+    assert before is not None
+    assert after is not None
+    assert after.run_id == before.run_id
+    assert history(after.tracking_uri, after.run_id, "loss/policy") == written_points(moved, "loss/policy")
+    found = client(after.tracking_uri).get_run(after.run_id).info.artifact_uri
+    assert found.startswith((project / "mlartifacts").as_uri())
+    assert Path(found.removeprefix("file://"), "config.json").is_file()
+
+
+def test_a_store_that_is_gone_is_not_made_anew(moved: Path, place: Path) -> None:
+    (moved.parents[1] / "mlflow.db").unlink()
+    with pytest.raises(UsageError, match=r"the store sqlite:.*mlflow.db of .* is gone; where it was moved, say"):
+        Mirror(moved)
+    assert not place.exists()

@@ -200,9 +200,23 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
     assert config["options"]["learning_rate"] == found["best"]["params"]["learning_rate"]
 
 
+def test_an_argument_of_the_environment_is_fixed_as_run_takes_it(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    words = ("--env.max-episode-steps", "6", "--eval-env.max_episode_steps=7", *TINY, "--gamma", "0.9,0.99")
+    done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *words, "--name", "tuned", "--export", "best.toml")
+    assert done.code == 0, done.err
+    found = json.loads((place / "runs" / "tuned" / "trial-0000-s1" / "config.json").read_bytes())["options"]
+    assert (found["env.max_episode_steps"], found["eval_env.max_episode_steps"]) == (6, 7)
+    assert tomllib.loads(Path("best.toml").read_text())["env"] == {"max_episode_steps": 6}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("ppo", "CartPole-v1", "--env.length"), "--env.length: write a value"),
+        (("ppo", "CartPole-v1", "--env.lenght", "3"), "takes no argument 'lenght'"),
         (("ppo", "CartPole-v1", "--learning-rate", "1e-2..1e-5:log"), "is empty or has no logarithm"),
         (("ppo", "CartPole-v1", "--lerning-rate", "1..2"), "did you mean '--learning-rate'"),
         (("ppo", "CartPole-v1", "--learning-rate"), "needs a value"),

@@ -55,6 +55,7 @@ def test_rows_hold_no_wrapper_whose_work_they_do() -> None:
         ("LunarLander-v2", "unknown environment 'LunarLander-v2'; there is 'LunarLander-v3'"),
         ("Hopper-v3", "unknown environment 'Hopper-v3'; there is 'Hopper-v4' and 'Hopper-v5'"),
         ("Cartpole-v1", "unknown environment 'Cartpole-v1'; did you mean 'CartPole-v1'"),
+        ("Xyzzyq-v0", "unknown environment 'Xyzzyq-v0' (if a module of yours registers it, write module:Xyzzyq-v0)"),
         ("Penduljm-v1", "unknown environment 'Penduljm-v1'; did you mean 'Pendulum-v1'"),
         ("Nowhere/Xyzzyq-v0", "unknown environment 'Nowhere/Xyzzyq-v0': no installed package provides the namespace"),
         ("what is this", "'what is this' is not an environment id; one looks like 'CartPole-v1'"),
@@ -65,6 +66,11 @@ def test_unknown_ids_come_with_the_nearest(id: str, message: str) -> None:
     with pytest.raises(UnknownEnv) as caught:
         Gymnasium().make(id, 1)
     assert str(caught.value).startswith(message)
+
+
+def test_a_module_that_was_named_is_not_asked_for() -> None:
+    with pytest.raises(UnknownEnv, match=r"^unknown environment 'Xyzzyq-v0'$"):
+        Gymnasium().make("json:Xyzzyq-v0", 1)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from rlplug_core.errors import UsageError
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.in_python import in_python
-from rlplug_core.runs.run import train
+from rlplug_core.runs.run import resume, train
 from tests.core.fakes import ENVS, TINY
 
 
@@ -25,9 +27,24 @@ def test_a_refusal_from_python_says_how_its_option_is_given_there(tmp_path: Path
         ("choose another place with --out", "In Python: out=..."),
         ("it failed; --traceback shows where", ""),
         ("it is finished; 'rlplug resume it --total-timesteps 9' goes on", ""),
+        ("it is finished; 'rlplug resume \"my runs/it\" --total-timesteps 9' goes on", ""),
         ("or --no-normalize-advantage.", "In Python: options={'normalize_advantage': ...}"),
         ("a well--known name", ""),
     ],
 )
 def test_what_is_typed_becomes_what_is_written(sentence: str, note: str) -> None:
     assert in_python(sentence) == note
+
+
+@pytest.mark.parametrize("path", ["runs/one", "my runs/one", 'a "b" $HOME', r"c\d `e`", "it's"])
+def test_a_path_in_a_command_is_one_word_to_a_shell(path: str) -> None:
+    assert subprocess.check_output(["sh", "-c", f"printf %s {shell_word(path)}"], text=True) == path
+
+
+def test_a_run_in_a_folder_with_a_space_says_what_can_be_typed(tmp_path: Path) -> None:
+    options = {"total_timesteps": 20, "num_envs": 1, "eval_episodes": 1, "final_eval_episodes": 0}
+    run = train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
+    with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\" --total-timesteps N' with a larger"):
+        resume(run)
+    with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\"' to go on with it"):
+        train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)

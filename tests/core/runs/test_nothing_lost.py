@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rlplug_core.errors import NotWritten, RlplugError, UsageError
+from rlplug_core.errors import Interrupted, NotWritten, RlplugError, UsageError
 from rlplug_core.loop.events import Progress
 from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
 from rlplug_core.runs.directory import RunDirectory
@@ -159,6 +159,25 @@ def test_prolonged_and_killed_at_once_it_goes_on_to_where_it_was_to_go(tmp_path:
     resume(other, hooks=False)
     assert steps[0] > 200
     assert_same(weights(other), whole)
+
+
+def test_a_run_that_got_another_total_and_died_at_once_keeps_it(tmp_path: Path) -> None:
+    def stop(progress: Progress) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def die(progress: Progress) -> None:
+        raise Death
+
+    with pytest.raises(Interrupted):
+        trained(tmp_path, watch=stop)
+    run = open_run(tmp_path / "run")
+    seq = max(record.seq for record in read_journal(run.journal))
+    with pytest.raises(Death):
+        resume(run, total_timesteps=300, watch=die, hooks=False)
+    killed(run, seq + 1)
+    assert (run.status, run.summary().total_timesteps) == ("killed", 300)
+    resume(run, hooks=False)
+    assert (run.summary().steps, run.summary().total_timesteps) == (300, 300)
 
 
 # The first checkpoint.

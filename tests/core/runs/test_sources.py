@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlplug_core.errors import PluginError, Untrusted
+from rlplug_core.errors import MissingPackage, PluginError, Untrusted
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.run import Run, load, open_run, resume, train
@@ -68,6 +69,24 @@ def test_a_later_edit_does_not_change_a_run(tmp_path: Path, capsys: pytest.Captu
     assert runs[1].evaluate(episodes=2).episodes == 2
     assert load(runs[1]) is not None
     assert capsys.readouterr().err.count("mine.py has changed since the run began") == 2
+
+
+def test_a_run_whose_file_imports_what_lay_beside_it_says_where_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = write(tmp_path / "project", f"import beside_mine\n{MINE}")
+    (tmp_path / "project" / "beside_mine.py").touch()
+    trained(tmp_path / "project" / "runs", target)
+    moved = (tmp_path / "project").rename(tmp_path / "moved")
+    monkeypatch.delitem(sys.modules, "beside_mine")
+    with pytest.raises(MissingPackage) as caught:
+        load(moved / "runs" / "run")
+    copy = next((moved / "runs" / "run" / "sources").glob("mine-*.py"))
+    said = str(caught.value)
+    assert said.startswith(f"'{copy}:Mine' needs the module 'beside_mine', which is not installed (looked in ")
+    assert f"{tmp_path}/project, which is gone; {copy.parent}); install it, or say where it is: PYTHONPATH=" in said
+    monkeypatch.syspath_prepend(moved)
+    assert load(moved / "runs" / "run") is not None
 
 
 def test_a_run_needs_the_original_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

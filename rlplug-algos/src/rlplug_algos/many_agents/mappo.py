@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import rlplug_core as rl
 from rlplug_algos.many_agents.world_state import state_space, world_state
+from rlplug_core.plugins.index import AT_ONCE
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
     Config = MAPPOConfig
     runners: ClassVar[tuple[str, ...]] = ("sync",)
     actions: ClassVar[tuple[str, ...]] = rl.SPACES
+    abilities: ClassVar[tuple[str, ...]] = (AT_ONCE,)
     config: MAPPOConfig
 
     def build(self) -> None:

@@ -12,6 +12,7 @@ from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
+from rlplug_core.runs.files import shell_word
 
 
 @click.command("export")
@@ -40,5 +41,5 @@ def command(
     for file in sorted(path for path in place.iterdir() if path.is_file()):
         echo(f"         {file.name}  {file.stat().st_size:,} bytes")
     if mlflow:
-        echo(f"serve    mlflow models serve --model-uri {shortened(place / 'mlflow')} --env-manager local")
+        echo(f"serve    mlflow models serve --model-uri {shell_word(shortened(place / 'mlflow'))} --env-manager local")
     echo(f'python   rlplug_core.load("{shortened(place)}")')

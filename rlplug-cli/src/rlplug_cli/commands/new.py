@@ -9,6 +9,7 @@ import click
 
 from rlplug_cli import scaffold
 from rlplug_cli.output import echo
+from rlplug_core.runs.files import shell_word
 
 FORMS = [form for kind in scaffold.KINDS.values() for form in kind.forms]
 
@@ -29,5 +30,5 @@ def command(kind: str, name: str, out: Path, form: str | None) -> None:
     id = root.name.removeprefix("rlplug-")
     echo(f"wrote {len(files)} files to {root}; try it:")
     run = Template(scaffold.KINDS[kind].run).substitute(id=id, env=f"{id}/{scaffold.camel(id)}-v0")
-    for line in (f"python -m pip install --editable {root}", run):
+    for line in (f"python -m pip install --editable {shell_word(root)}", run):
         echo(f"  {line}")

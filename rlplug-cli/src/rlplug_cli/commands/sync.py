@@ -8,6 +8,7 @@ from rlplug_cli.completion import runs
 from rlplug_cli.lookup import located
 from rlplug_cli.output import echo
 from rlplug_core.errors import RlplugError, plain
+from rlplug_core.runs.files import shell_word
 
 
 @click.command("sync")
@@ -30,7 +31,9 @@ def command(run: str) -> None:
     except Exception as error:  # a store is SQLAlchemy's, requests' or a plugin's: each has errors of its own
         said = plain(str(error), 300)
         uri = mirror.state.tracking_uri
-        raise RlplugError(f"MLflow at {uri} takes nothing: {said}; repeat 'rlplug sync {run}' later") from error
+        raise RlplugError(
+            f"MLflow at {uri} takes nothing: {said}; repeat 'rlplug sync {shell_word(run)}' later"
+        ) from error
     finally:
         mirror.close()
     count, uri = mirror.state.cursor - before, mirror.state.tracking_uri

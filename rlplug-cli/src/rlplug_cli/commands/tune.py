@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlplug_cli.arguments import spelled, taken
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
 from rlplug_cli.commands.sweep import algorithm_command
 from rlplug_cli.completion import environments
@@ -55,7 +56,8 @@ def command(
 
     Any option of the algorithm and of every run may follow: with a range (`--learning-rate 1e-5..1e-2:log`,
     `--n-steps 16..256`) or choices (`--clip-range 0.1,0.2,0.3`; between semicolons where a value holds commas) it is
-    searched, with a single value it is fixed. Without a range, those that the algorithm declares are searched.
+    searched, with a single value it is fixed, as arguments of ENV (`--env.length 6`) always are. Without a range, those
+    that the algorithm declares are searched.
     """
     refuse_path(name)
     if algorithm.startswith("-") or env.startswith("-"):
@@ -110,7 +112,8 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
 
     flags = {flag: one for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     by_name = {one.name: one for one in (*command.own, *command.run_options)}
-    ranges, fixed, rest = {}, [], list(words)
+    rest, own = taken(words)
+    ranges, fixed = {}, [*spelled(own)]
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         one = flags.get(flag.replace("_", "-"))

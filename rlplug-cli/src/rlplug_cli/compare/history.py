@@ -24,16 +24,13 @@ AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One run, read once."""
+    """One run, read once; `env` is its environment's name, of a file that was moved the newest."""
 
     path: Path
     config: dict[str, Any]
+    env: str
     curves: dict[str, Curve]
     ends: tuple[Record, ...]
-
-    @property
-    def env(self) -> str:
-        return str(self.config["env"])
 
     @property
     def seed(self) -> int:
@@ -85,4 +82,5 @@ def history(path: Path, metrics: Collection[str]) -> History:
     kinds = (*curved, "start", "final_eval", "end")
     records = list(read(journal, kinds=kinds)) if journal.exists() else []
     ends = tuple(record for record in records if record.kind not in KINDS)
-    return History(path, config, curves_of(records, tuple(dict.fromkeys((RETURN, *metrics)))), ends)
+    curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
+    return History(path, config, str(config["env"]), curves, ends)

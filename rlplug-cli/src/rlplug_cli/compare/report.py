@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlplug_cli.compare.files import changed, together
 from rlplug_cli.compare.history import AXES, RETURN, SECONDS, UPDATES, History, history
 from rlplug_cli.compare.lines import Line, Settings, lines
 from rlplug_cli.compare.results import Cost, Improvement, Score, costs, improvements, overall, scores
@@ -56,10 +57,12 @@ def report(words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence
 def read_arms(
     words: Sequence[str], out: Path, metrics: Collection[str], by: Sequence[str], settings: Settings
 ) -> tuple[list[Arm], list[str]]:
-    """The arms of the runs that words mean, with the curves of `metrics`, and remarks about runs left out."""
+    """The arms of the runs that words mean, with the curves of `metrics`, and remarks about runs and files."""
     needed = [*metrics, *([AXES[settings.axis]] if AXES[settings.axis] else [])]
     needed += [SECONDS] if settings.targets else []
-    return arms([history(path, needed) for path in selected(words, out)], by)
+    runs = together([history(path, needed) for path in selected(words, out)])
+    found, remarks = arms(runs, by)
+    return found, [*remarks, *changed(runs)]
 
 
 def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlplug_core.errors import warn
 from rlplug_core.plugins.hook_specs import hookimpl
+from rlplug_core.runs.files import shell_word
 
 if TYPE_CHECKING:
     from rlplug_core.runs.run import Run
@@ -32,7 +33,7 @@ def rlplug_run_end(run: Run) -> None:
     """Send the rest, for a bounded time."""
     sender = _senders.pop(run.path, None)
     if sender is not None and not sender.drain() and run.path.exists():
-        warn(f"MLflow has not got all of this run yet; 'rlplug sync {run.path}' sends the rest")
+        warn(f"MLflow has not got all of this run yet; 'rlplug sync {shell_word(run.path)}' sends the rest")
 
 
 class Sender:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rlplug_cli.mlflow import episodes, store
+from rlplug_cli.mlflow import episodes, moved, store
 from rlplug_cli.mlflow.parent import parent_of
 from rlplug_core.config.files import as_type, from_json, opened, own_directory, regular, replace
 from rlplug_core.errors import BadFile, UsageError, plain
@@ -157,6 +157,7 @@ class Mirror:
         if self._client is None:
             store.settle()
             store.prepare(self.state.tracking_uri)
+            moved.settle_artifacts(self.state.tracking_uri)
             from mlflow import MlflowClient
 
             client = MlflowClient(tracking_uri=self.state.tracking_uri)
@@ -301,15 +302,24 @@ def _state(run: Path, wanted: str) -> State:
     """The place of a run's mirror: where `mlflow.json` says, if this is `wanted` or this account wrote it.
 
     Raises:
-        UsageError: it is somewhere else.
+        UsageError: it is somewhere else, or gone.
     """
     state = State.read(run)
-    if state is None or state.tracking_uri == wanted or genuine(asdict(state)):
-        return state or State(wanted)
-    uri = plain(state.tracking_uri)
+    if state is None:
+        return State(wanted)
+    ours, uri = genuine(asdict(state)), plain(state.tracking_uri)
+    place = moved.found(state.tracking_uri, run, state.run_id, wanted)
+    if place is None:
+        raise UsageError(
+            f"the store {uri} of {run} is gone; where it was moved, say {store.URI}='sqlite:///PATH', else delete "
+            f"{run / STATE}, and MLflow gets all of the run anew"
+        )
+    state.tracking_uri = place
+    if ours or place == wanted:
+        return state
     raise UsageError(
         f"{run / STATE}, which this account did not write, sends to {uri}; if that is yours, say "
-        f"{store.URI}='{uri}', else delete the file"
+        f"{store.URI}='{plain(place)}', else delete the file"
     )
 
 

@@ -10,13 +10,15 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rlplug_core.errors import RlplugError
 
 URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
+#: The folder of artifacts beside a SQLite file.
+ARTIFACTS = "mlartifacts"
 #: Set before mlflow is imported; whoever set one of them already keeps it.
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -37,9 +39,14 @@ def settle() -> None:
 
 def tracking_uri(environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
     """`MLFLOW_TRACKING_URI`, or `mlflow.db` in the working directory; a SQLite file always by its absolute path."""
-    uri = environ.get(URI) or f"{_SQLITE}mlflow.db"
+    uri = environ.get(URI) or sqlite_uri(Path("mlflow.db"))
     path = sqlite_path(uri)
-    return uri if path is None else f"{_SQLITE}{(directory or Path.cwd()) / path}"
+    return uri if path is None else sqlite_uri((directory or Path.cwd()) / path)
+
+
+def sqlite_uri(path: Path) -> str:
+    """The URI of the store in a SQLite file."""
+    return f"{_SQLITE}{path}"
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -51,7 +58,7 @@ def sqlite_path(uri: str) -> Path | None:
 def artifact_root(uri: str) -> str | None:
     """Return the place of a local store's artifacts, as an absolute URI; None where the server decides."""
     path = sqlite_path(uri)
-    return None if path is None else (path.parent / "mlartifacts").as_uri()
+    return None if path is None else (path.parent / ARTIFACTS).as_uri()
 
 
 def prepare(uri: str) -> None:
@@ -78,6 +85,11 @@ def prepare(uri: str) -> None:
         _sync(path.parent)
 
 
+def reading(path: Path) -> sqlite3.Connection:
+    """A connection to a local store that writes nothing."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with open(path, "a", encoding="utf-8") as file:
@@ -88,11 +100,8 @@ def _locked(path: Path) -> Iterator[None]:
 def _examine(path: Path) -> None:
     """Fail at once on a damaged file; MLflow would try again for minutes."""
     try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        try:
+        with closing(reading(path)) as connection:
             connection.execute("select count(*) from sqlite_master").fetchone()
-        finally:
-            connection.close()
     except sqlite3.OperationalError:
         return  # locked for a while by another process: MLflow waits for that
     except sqlite3.DatabaseError as error:
@@ -104,7 +113,7 @@ def _create(path: Path, artifacts: str) -> None:
     settle()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    store = SqlAlchemyStore(f"{_SQLITE}{path}", artifacts)
+    store = SqlAlchemyStore(sqlite_uri(path), artifacts)
     store.engine.dispose()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode=WAL")

@@ -10,7 +10,7 @@ from rlplug_cli.lookup import one_thread, shortened
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import facts, rows
 from rlplug_core.plugins.families import family_of, time_limit
-from rlplug_core.plugins.index import DIFFERENT_SPACES, abilities
+from rlplug_core.plugins.index import AT_ONCE, DIFFERENT_SPACES, abilities
 from rlplug_core.plugins.names import find
 from rlplug_core.plugins.preset_files import chain
 from rlplug_core.plugins.presets import is_known
@@ -57,12 +57,14 @@ def described(env: str, arguments: Mapping[str, object]) -> Found:
 def algorithms(env: str, about: Inspection) -> list[dict[str, str]]:
     """The algorithms that say that they suit it, each with which preset it has here: id, kind or default."""
     usable = [row for row in rows("algorithms") if row["status"] == "ok" and about.takes in row["actions"]]
-    suiting = [row["id"] for row in usable if about.alike or _is_able(row["id"])]
+    suiting = [row["id"] for row in usable if _suits(row["id"], about)]
     return [{"algorithm": name, "preset": _preset(name, env, about.kind)} for name in suiting]
 
 
-def _is_able(algorithm: str) -> bool:
-    return DIFFERENT_SPACES in abilities(find("algorithms", algorithm))
+def _suits(algorithm: str, about: Inspection) -> bool:
+    """Return whether an algorithm suits the agents of a world."""
+    able = abilities(find("algorithms", algorithm))
+    return (about.alike or DIFFERENT_SPACES in able) and not (about.turns and AT_ONCE in able)
 
 
 def _preset(algorithm: str, env: str, kind: str) -> str:

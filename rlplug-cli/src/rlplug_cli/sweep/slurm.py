@@ -13,6 +13,7 @@ from rlplug_cli.sweep.manifest import Task, kept, locked
 from rlplug_cli.sweep.standing import Standing
 from rlplug_core.config.files import from_json, replace
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
+from rlplug_core.runs.files import shell_word
 
 SCRIPT, SUBMITTED = "slurm.sh", "slurm.json"
 #: Seconds before the end of its time at which a task is told to save a checkpoint.
@@ -72,7 +73,7 @@ def hand_over(
             if Standing(directory / task.name, 1).settle() != "finished"
         ]  # fmt: skip
         if not missing:
-            return f"all {len(sweep.tasks)} runs of {directory} are finished: rlplug compare {directory}"
+            return f"all {len(sweep.tasks)} runs of {directory} are finished: rlplug compare {shell_word(directory)}"
         cores = max(costs(sweep.tasks[place]) for place in missing)
         job = submit(directory, missing, cores, options)
     return (

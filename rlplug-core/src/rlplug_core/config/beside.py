@@ -8,12 +8,23 @@ from pathlib import Path
 
 #: The folders of installed packages, whose modules every process finds.
 INSTALLED = {"site-packages", "dist-packages"}
+#: Where else imports look, the last added last; how many of these folders a sentence names.
+_ADDED: list[Path] = []
+SHOWN = 3
 
 
 def importable(folder: Path) -> None:
     """Let imports find what lies in a folder, after everything that is installed."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+        _ADDED.append(folder)
+
+
+def nowhere() -> str:
+    """Return where a module was looked for in vain, and how to say where it is: the end of a sentence."""
+    folders = [str(one) if one.is_dir() else f"{one}, which is gone" for one in _ADDED[-SHOWN:]]
+    looked = f" (looked in {'; '.join(folders)})" if folders else ""
+    return f"{looked}; install it, or say where it is: PYTHONPATH=FOLDER"
 
 
 def look_here(module: str) -> None:

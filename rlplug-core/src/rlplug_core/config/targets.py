@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from rlplug_core.config.beside import importable, look_here
+from rlplug_core.config.beside import importable, look_here, nowhere
 from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_mean, plain
 
 #: How the names of modules begin that were loaded from a file; where it lies is in the rest.
@@ -63,9 +63,10 @@ def _from_module(module: str, target: str) -> ModuleType:
         return import_quietly(module)
     except ModuleNotFoundError as error:
         if error.name and module.startswith(error.name):
-            sentence = f"'{target}': there is no module '{error.name}'; install it, or give a path: ./file.py:Name"
+            sentence = f"'{target}': there is no module '{error.name}'{nowhere()}, or give a path: ./file.py:Name"
             raise UsageError(sentence) from error
-        raise MissingPackage(f"'{target}' needs the package '{error.name}', which is not installed") from error
+        sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
+        raise MissingPackage(sentence) from error
     except (Exception, SystemExit) as error:  # a foreign module may raise anything while it is imported
         raise PluginError(f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where") from error
 
@@ -88,8 +89,10 @@ def _from_file(path: Path, target: str) -> ModuleType:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's file may raise anything while it is executed
         del sys.modules[name]
-        kind = MissingPackage if isinstance(error, ModuleNotFoundError) else PluginError
-        raise kind(f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where") from error
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
+            raise MissingPackage(sentence) from error
+        raise PluginError(f"'{target}' cannot be loaded: {describe(error)}; --traceback shows where") from error
     return module
 
 

@@ -30,6 +30,8 @@ FORMAT = 2
 TYPES = frozenset({"int", "float", "bool", "str", "choice", "ints", "floats", "strs", "repeated", "target"})
 #: The ability of an algorithm that suits agents of one world with different spaces: where `Spec.kinds` is not empty.
 DIFFERENT_SPACES = "different spaces"
+#: The word of one that suits agents of one world only where they act at once: where `Spec.turns` is false.
+AT_ONCE = "at once"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rlplug_core.config.schema import flatten
 from rlplug_core.errors import BadCheckpoint
 from rlplug_core.loop.plan import Plan
 from rlplug_core.runs.checkpoint import Checkpoints, Saved, read
+from rlplug_core.runs.files import shell_word
 
 #: Options that make steps smaller, and those for whoever a message names with such a word.
 SMALLER = ("learning_rate", "critic_learning_rate", "target_kl", "kfac_clip")
@@ -26,10 +27,11 @@ def advice(plan: Plan, checkpoints: Checkpoints, what: str) -> str:
     good = last_good(checkpoints)
     place = f"the last good checkpoint is {good.path}" if good else "there is no checkpoint yet"
     smaller = "".join(f" --set {name}={value:g}" for name, value in smaller_steps(plan, what).items())
-    onward = f" --init {good.path}" if good else ""
+    pair = f"{shell_word(plan.algorithm)} {shell_word(plan.env)}"
+    onward = f" --init {shell_word(good.path)}" if good else ""
     return (
         f"{place}; look at the size of rewards and observations, clip gradients or take smaller steps: 'rlplug run "
-        f"{plan.algorithm} {plan.env}{smaller}{onward}' with your other options begins {'there' if good else 'anew'}"
+        f"{pair}{smaller}{onward}' with your other options begins {'there' if good else 'anew'}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.listing import Summary
 from rlplug_core.types import Spec
 
@@ -31,6 +32,7 @@ A policy that {algorithm} learned on {env} in {step} of {total} env steps, seed 
 
 ```python
 from rlplug_core import load
+from rlplug_core.runs.files import shell_word
 
 policy = load("path/to/this/directory")
 action = policy(observation)
@@ -87,9 +89,10 @@ def _scores(found: Summary) -> str:
 
 
 def _command(found: Summary, typed: Mapping[str, Any]) -> str:
-    words = [f"rlplug run {found.algorithm} {found.env}"]
+    words = [f"rlplug run {shell_word(found.algorithm)} {shell_word(found.env)}"]
     for name, value in typed.items():
-        words += [f"--wrap {one}" for one in value] if name == "wrap" else [f"--set {name}={_text(value)}"]
+        given = [("--wrap", one) for one in value] if name == "wrap" else [("--set", f"{name}={_text(value)}")]
+        words += [f"{option} {shell_word(text)}" for option, text in given]
     return " ".join(words)
 
 

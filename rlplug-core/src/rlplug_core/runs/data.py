@@ -22,6 +22,7 @@ from rlplug_core.protocols import Agent, Env, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, final_seed, ready
 from rlplug_core.runs.files import writing
+from rlplug_core.runs.sources import as_given, identity
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Array, Timestep, tree_map
 
@@ -49,7 +50,7 @@ def with_dataset(plan: Plan, recorded: Mapping[str, Any] | None = None) -> Plan:
 
 def unlike(dataset: Dataset, env: str) -> Iterator[str]:
     """Sentences about what a data set says of itself and the run does not."""
-    if dataset.env and dataset.env != env:
+    if dataset.env and dataset.env != env and identity(dataset.env) != identity(env):
         yield f"the data set {dataset.place} says that it was recorded in {dataset.env}, and this run is in {env}"
 
 
@@ -76,7 +77,8 @@ def record(
         raise UsageError(f"a data set is a file that ends with .npz, and {path} does not")
     if path.exists():
         raise UsageError(f"{path} exists already, and a run may know it by its hash; choose another name")
-    env = conditions.applied(plan).make_eval_env(num_envs)
+    applied = conditions.applied(plan)
+    name, env = as_given(directory.path, directory.config, applied.env), applied.make_eval_env(num_envs)
     try:
         used = final_seed(plan) if seed is None else seed
         agent, clock = ready(plan, directory, env, conditions, used)
@@ -84,10 +86,10 @@ def record(
     finally:
         env.close()
     about = {
-        "env": plan.env, "algorithm": plan.algorithm, "run": directory.path.name, "checkpoint": conditions.checkpoint,
+        "env": name, "algorithm": plan.algorithm, "run": directory.path.name, "checkpoint": conditions.checkpoint,
         "stochastic": conditions.stochastic, "epsilon": conditions.epsilon, "seed": used, "wrap": plan.options.wrap,
     }  # fmt: skip
-    dataset = Dataset(str(path.absolute()), arrays, plan.env)
+    dataset = Dataset(str(path.absolute()), arrays, name)
     _write(path, {**flat(arrays), ABOUT: np.array(json.dumps(about))})
     return Recording(dataset, returns)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from rlplug_core.config.files import content, opened, regular, replace
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain
 from rlplug_core.runs import config as configuration
-from rlplug_core.runs.files import writing
+from rlplug_core.runs.files import shell_word, writing
 from rlplug_core.runs.journal import read
 
 #: The first file of a run directory, and one of the two marks of its lock.
@@ -63,7 +63,8 @@ class RunDirectory:
                 ) from error
             if not _abandoned(path):
                 begun = (path / "config.json").exists()
-                way = f"'rlplug resume {path}' to go on with it" if begun else "delete it, as it holds no run"
+                onward = f"'rlplug resume {shell_word(path)}' to go on with it"
+                way = onward if begun else "delete it, as it holds no run"
                 way = "delete the sweep in it" if (path / SWEEP).exists() else way
                 raise UsageError(f"run directory {path} exists already; choose another --name, or {way}") from error
         directory = cls(path.absolute())

@@ -1,12 +1,14 @@
-"""Turns what the system refuses to write into one sentence with the way out."""
+"""Puts files of runs into sentences: what the system refuses to write, with the way out, and paths to be typed."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from rlplug_core.errors import NotWritten
 
@@ -39,3 +41,9 @@ def writing(path: Path) -> Iterator[None]:
         reason = os.strerror(code) if code else str(error)
         remedy = REMEDIES.get(code, REMEDIES[errno.EIO])
         raise NotWritten(f"{path} cannot be written: {reason}", remedy) from error
+
+
+def shell_word(text: Path | str) -> str:
+    """A path as a shell takes it, in double quotes where it needs some: commands stand in single ones."""
+    word = str(text)
+    return word if quote(word) == word else '"' + re.sub(r'([$`"\\])', r"\\\1", word) + '"'

@@ -15,6 +15,7 @@ from rlplug_core.plugins.kinds import kind_of
 from rlplug_core.plugins.presets import provided
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import SupportsActionSpace, SupportsShow
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.survey import shown, walk
 from rlplug_core.runs.watching import drawing, headless
 from rlplug_core.seeds import Seeds
@@ -29,7 +30,8 @@ class Inspection:
         observation, action: the spaces in words; `takes` is the class of the action space, by which algorithms choose.
         limit: steps after which episodes are truncated; 0 where none is known.
         rewards: the least and the largest that `steps` random actions gave.
-        agents: their names, where many share a world; `alike` says whether all have the same spaces.
+        agents: their names, where many share a world; `alike` says whether all have the same spaces, `turns`
+            whether they act in turn.
         inexact: why a run does not go on to the same bits; empty where it does.
         steps_per_second: of one environment alone, measured here.
     """
@@ -47,6 +49,7 @@ class Inspection:
     wrap: tuple[str, ...]
     agents: tuple[str, ...]
     alike: bool = True
+    turns: bool = False
 
 
 def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
@@ -66,7 +69,7 @@ def inspect(name: str, arguments: Mapping[str, object]) -> Inspection:
         env=source.name, observation=shown(spec.obs), action=shown(bare), takes=type(spec.action).__name__,
         kind=kind_of(spec), limit=spec.limit, rewards=(found.low, found.high), steps=found.steps,
         steps_per_second=found.speed, inexact=spec.inexact, wrap=words, agents=spec.agents,
-        alike=not spec.kinds,
+        alike=not spec.kinds, turns=spec.turns,
     )  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def first_frame(name: str, arguments: Mapping[str, object], path: Path) -> None:
     from PIL import Image
 
     if path.suffix.lower() != ".png":
-        raise UsageError(f"{path} is no name of a PNG; write --frame {path.with_suffix('.png')}")
+        raise UsageError(f"{path} is no name of a PNG; write --frame {shell_word(path.with_suffix('.png'))}")
     frames: list[Array] = []
 
     def take(opens: bool, render: Callable[[], Array]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from rlplug_core.config.files import regular
 from rlplug_core.errors import BadFile, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import Record, read
 
 #: Where run directories are made.
@@ -74,8 +75,8 @@ def _several(path: Path, found: Sequence[Path]) -> str:
     names = [str(one.relative_to(path)) for one in found]
     some, more = ", ".join(names[:SHOWN]), f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (
-        f"{len(names)} run{'s' * (len(names) > 1)}: {some}{more}; name one of them, as in {path / names[0]} "
-        f"('rlplug compare {path}' sums up all)"
+        f"{len(names)} run{'s' * (len(names) > 1)}: {some}{more}; name one of them, as in "
+        f"{shell_word(path / names[0])} ('rlplug compare {shell_word(path)}' sums up all)"
     )
 
 
@@ -146,10 +147,16 @@ def _summary(path: Path) -> Summary:
         name=_name(path), path=str(path), status="running" if directory.running() else ending(journal),
         algorithm=str(config["algorithm"]), env=str(config["env"]), seed=config["options"].get("seed"),
         steps=max((record.step for record in journal), default=0),
-        total_timesteps=config["options"].get("total_timesteps"), best=max(means, default=None),
+        total_timesteps=_total(config["options"], journal), best=max(means, default=None),
         last=means[-1] if means else None, final_eval=final_evaluation(journal), group=str(config["group"]),
         created=float(config["created"]), seconds=_seconds(journal),
     )  # fmt: skip
+
+
+def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
+    """Return where a run is to end: the total it began with, or the one that it got last."""
+    goals = [record.data["limit"] for record in journal if record.kind == "start" and "limit" in record.data]
+    return int(goals[-1]) if goals else options.get("total_timesteps")
 
 
 def _name(path: Path) -> str:

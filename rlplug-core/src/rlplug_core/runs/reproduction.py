@@ -13,10 +13,11 @@ from rlplug_core.runs.allowance import Allowance
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.data import with_dataset
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.listing import records
 from rlplug_core.runs.opened import Run, open_run, plan_of
 from rlplug_core.runs.reproducibility import differences, environment
-from rlplug_core.runs.run import again
+from rlplug_core.runs.run import again, resume
 from rlplug_core.runs.sources import names
 
 #: What is measured and not computed, and differs from run to run.
@@ -48,16 +49,19 @@ def reproduce(
 ) -> Reproduction:  # fmt: skip
     """Train a finished run again, in a new directory beside it, and compare weights and records.
 
+    A run that went on to another total behind its end does so again.
+
     Args:
         name: of the new run's directory; without it the old one's and `-again`.
         trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
-        UsageError: it is not finished, or was resumed to another total. Everything that training raises.
+        UsageError: it is not finished, or got another total before its end. Everything that training raises.
     """
     old = open_run(run, trust=trust)
     if old.status != "finished":
         raise UsageError(f"run {old.name} is {old.status}; only a finished one can be compared with its repetition")
+    extensions = _extensions(old)
     plan = with_dataset(plan_of(old), old.config.get("dataset"))
     saved = Checkpoints(old.directory.checkpoints_path).kept("final")[0]
     _, manifest = read(saved.path, "clock")
@@ -66,7 +70,30 @@ def reproduce(
     options = {**options, **_judged(old, options)}
     env = env if old.env is None else old.env
     new = again(algorithm, env, options, out=old.path.parent, name=name or f"{old.name}-again", watch=watch)
+    for total, rescale in extensions:
+        new = resume(new, total_timesteps=total, rescale=rescale, watch=watch, hooks=False)
     return Reproduction(new, compared(old.directory, new.directory), surroundings)
+
+
+def _extensions(run: Run) -> list[tuple[int, bool]]:
+    """The totals that a run went on to behind its end, each with whether its schedules were stretched to it.
+
+    Raises:
+        UsageError: it got one before its end, at a step that no repetition stops at.
+    """
+    found: list[tuple[int, bool]] = []
+    goal, status = (run.options["total_timesteps"], False), "killed"
+    for record in read_journal(run.journal, kinds=("start", "end")):
+        new = (record.data["limit"], record.data.get("rescale", False)) if "limit" in record.data else goal
+        if status == "finished" and record.kind == "start":
+            found.append(new)
+        elif new != goal:
+            raise UsageError(
+                f"run {run.name}, {status} at step {record.step:,} of {goal[0]:,}, went on to {new[0]:,}; a repetition "
+                "does not stop there, so only a run that had ended when it got another total can be reproduced"
+            )
+        goal, status = new, str(record.data["status"]) if record.kind == "end" else "killed"
+    return found
 
 
 def _judged(old: Run, options: Mapping[str, object]) -> dict[str, object]:

@@ -31,6 +31,7 @@ from rlplug_core.plugins.transform import learned
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.in_python import noted
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
@@ -259,7 +260,7 @@ def _resume(
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:
         warn(f"{warning}; falling back to {saved.path.name}")
-    if saved.kind == "final" and total_timesteps is None and status != "finished":
+    if total_timesteps is None and status != "finished":
         total_timesteps, rescale = _goal(run, manifest)
     limit = total_timesteps or components["clock"]["limit"]
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
@@ -276,7 +277,7 @@ def _resume(
 
 
 def _goal(run: Run, manifest: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """The limit of the last process, and whether it rescales, where that went beyond this final checkpoint and died."""
+    """The limit that the last process got, and whether it rescales, where it died before a checkpoint knew of it."""
     starts = list(read(run.journal, manifest.get("journal", 0), kinds=("start",))) if run.journal.exists() else []
     return (starts[-1].data.get("limit"), starts[-1].data.get("rescale", False)) if starts else (None, False)
 
@@ -285,11 +286,11 @@ def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:
     if saved.step >= limit:
         return UsageError(
             f"run {run.name} is finished at step {saved.step}; "
-            f"'rlplug resume {run.path} --total-timesteps N' with a larger N goes on"
+            f"'rlplug resume {shell_word(run.path)} --total-timesteps N' with a larger N goes on"
         )
     return UsageError(
         f"run {run.name} is finished, stopped at step {saved.step}: {ended}; "
-        f"'rlplug resume {run.path} --total-timesteps {limit}' goes on without this condition"
+        f"'rlplug resume {shell_word(run.path)} --total-timesteps {limit}' goes on without this condition"
     )
 
 

@@ -44,6 +44,7 @@ from rlplug_core.runs.allowance import KIND, Allowance, measured
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
+from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.journal import Journal, read
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
@@ -105,7 +106,7 @@ class Session:
             where = "from the last checkpoint, as --resume-exact asks" if self._anew else ""
             raise Interrupted(
                 f"stopped by {name} at step {self.clock.steps}{'' if self._anew else ', checkpoint saved'}; "
-                f"'rlplug resume {self.run.path}' goes on{where and ' ' + where}",
+                f"'rlplug resume {shell_word(self.run.path)}' goes on{where and ' ' + where}",
                 self.signal,
             )
 
@@ -143,7 +144,7 @@ class Session:
                 self.status = "failed"
                 self._failed(error)
                 if isinstance(error, NotWritten):
-                    remedy = f"{error.remedy}, then 'rlplug resume {self.run.path}' goes on"
+                    remedy = f"{error.remedy}, then 'rlplug resume {shell_word(self.run.path)}' goes on"
                     raise NotWritten(error.what, remedy) from error
                 raise
 
@@ -233,7 +234,9 @@ class Session:
         try:
             found = final_evaluation(self.plan, self.directory, episodes or self._allowance().final)
         except BadCheckpoint as error:
-            raise BadCheckpoint(f"no final evaluation: {error}; 'rlplug resume {self.run.path}' tries again") from error
+            raise BadCheckpoint(
+                f"no final evaluation: {error}; 'rlplug resume {shell_word(self.run.path)}' tries again"
+            ) from error
         self.record("final_eval", steps, found)
 
     def _failed(self, error: BaseException) -> None:

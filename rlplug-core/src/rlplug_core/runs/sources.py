@@ -27,8 +27,7 @@ def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -
 
     Returns:
         The configuration with `sources`: for each of `algorithm`, `env`, `wrap.0`, `controller.0`, … and the targets
-        that is a file, its path, its copy's and its SHA-256. And with `modules`: for each that is in a module that is
-        not installed, the folder where Python found it.
+        that is a file: where it lies, its copy, its SHA-256. With `modules`: the folder of each that is not installed.
     """
     kept: dict[str, dict[str, str]] = {}
     named = roles(config, targets)
@@ -67,11 +66,17 @@ def identities(
 ) -> tuple[str, str, Mapping[str, object]]:
     """The same for a comparison of runs: instead of a file, the hash of what it holds, wherever it is."""
     lists = {
-        role: [joined(_identity(name), values) for name, values in map(split, listed)]
+        role: [joined(identity(name), values) for name, values in map(split, listed)]
         for role, listed in _lists(options).items()
     }
-    named = {role: _identity(options[role]) for role in targets}
-    return _identity(algorithm), _identity(env), {**options, **named, **lists}
+    named = {role: identity(options[role]) for role in targets}
+    return identity(algorithm), identity(env), {**options, **named, **lists}
+
+
+def identity(name: str) -> str:
+    """The name of what is compared: instead of a file, the hash of what it holds."""
+    path = source_file(name)
+    return name if path is None else f"{_held(path)}:{name.rpartition(':')[2]}"
 
 
 def roles(config: Mapping[str, Any], targets: Iterable[str]) -> dict[str, str]:
@@ -106,6 +111,12 @@ def copy_of(run: Path, config: Mapping[str, Any], role: str) -> Path | None:
     return run / copy
 
 
+def as_given(run: Path, config: Mapping[str, Any], env: str) -> str:
+    """The name that a run was given for its environment, where `env` is its own copy's; any other as it is."""
+    copy = copy_of(run, config, "env")
+    return str(config["env"]) if copy is not None and source_file(env) == copy.resolve() else env
+
+
 def _name(run: Path, config: Mapping[str, Any], role: str, name: str, say: Callable[[str], None]) -> str:
     copy = copy_of(run, config, role)
     if copy is None:
@@ -114,18 +125,13 @@ def _name(run: Path, config: Mapping[str, Any], role: str, name: str, say: Calla
     importable(Path(source["file"]).parent)  # the copy imports what lies beside the file
     if digest(copy) not in ("", source["sha256"]):
         say(f"{copy} has changed since the run began; this will not give the same bits")
-    elif _original(Path(source["file"])) not in ("", source["sha256"]):
+    elif _held(Path(source["file"])) not in ("", source["sha256"]):
         say(f"{source['file']} has changed since the run began; this uses the run's copy, {copy}")
     return f"{copy}:{name.rpartition(':')[2]}"
 
 
-def _identity(name: str) -> str:
-    path = source_file(name)
-    return name if path is None else f"{digest(path)}:{name.rpartition(':')[2]}"
-
-
-def _original(path: Path) -> str:
-    """The hash of the file that was copied, empty where something else lies there now."""
+def _held(path: Path) -> str:
+    """The hash of a file, empty where something else lies there."""
     try:
         return digest(path)
     except BadFile:

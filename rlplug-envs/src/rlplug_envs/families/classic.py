@@ -174,7 +174,7 @@ def find(id: str) -> EnvSpec:
         _bring(name)
     spec = gymnasium.registry.get(name)
     if spec is None or _is_gone(spec):
-        raise UnknownEnv(_unknown(name))
+        raise UnknownEnv(_unknown(name, module))
     return spec
 
 
@@ -244,8 +244,11 @@ def _register(module: str) -> None:
         imported.register_envs()
 
 
-def _unknown(id: str) -> str:
-    """Return a message about an id that is not in the registry: other versions, then near names, then the namespace."""
+def _unknown(id: str, module: str) -> str:
+    """Return a message about an id that is not in the registry: other versions, then near names, then the namespace.
+
+    `module` is the one that was to register it, where one was named.
+    """
     known = {name for name, spec in gymnasium.registry.items() if not _is_gone(spec)}
     try:
         namespace, name, _ = parse_env_id(id)
@@ -262,7 +265,8 @@ def _unknown(id: str) -> str:
     hint = did_you_mean(id, known)
     if namespace not in namespaces and not hint:
         hint = f": no installed package provides the namespace '{namespace}'"
-    return f"unknown environment '{id}'{hint}"
+    own = "" if module else f" (if a module of yours registers it, write module:{id})"
+    return f"unknown environment '{id}'{hint}{own}"
 
 
 def _is_gone(spec: EnvSpec) -> bool:
