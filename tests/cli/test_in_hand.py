@@ -81,8 +81,11 @@ def test_what_cannot_be_evaluated_is_said(run: Run) -> None:
         run.evaluate(1, checkpoint="bst")
     with pytest.raises(UsageError, match="epsilon is 2; it is a chance from 0 to 1"):
         run.evaluate(1, epsilon=2)
-    with pytest.raises(UsageError, match=r"do not fit .*Bandit.*play it where it was trained"):
+    differ = r"do not fit .*Bandit, which has observations Box\(1\) .* and actions Discrete\(2\): they were trained "
+    with pytest.raises(UsageError, match=differ + r"with observations .*; play them in the run's own"):
         run.evaluate(1, env=f"{ENVS}:Bandit")
+    with pytest.raises(UsageError, match=r"do not fit Pendulum-v1, .* and actions Box\(1\) .*: they were trained"):
+        run.evaluate(1, env="Pendulum-v1")
     with pytest.raises(UsageError, match="has no frames to show"):
         run.play(frames=run.path / "frames")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, read
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.survey import shown
 from rlplug_core.seeds import Seeds
 
 #: The checkpoints that a word stands for, the first that there is.
@@ -129,18 +131,36 @@ def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str)
         BadCheckpoint: none can be read.
     """
     saved, state = learner_state(Checkpoints(directory.checkpoints_path), checkpoint)
-    learner = plan.make_learner(env.spec)
     try:
+        learner = plan.make_learner(env.spec)
         learner.load_state_dict(state)
+    except UsageError:  # of an algorithm that cannot act there
+        _check_spaces(plan, saved, env)
+        raise
     except UNFIT as error:  # as torch and plugins say that shapes or names differ
+        _check_spaces(plan, saved, env)
         said = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])
-        raise UsageError(
-            f"the weights of {saved.path.name} do not fit {env.spec.id} (observations {env.spec.obs}, actions "
-            f"{env.spec.action}): {said}; play it where it was trained, or with the same wrappers"
-        ) from error
+        raise UsageError(f"the weights of {saved.path.name} do not fit {env.spec.id}: {said}") from error
     if (saved.path / "wrappers.json").is_file():
         freeze(env, read(saved.path, "wrappers")[0]["wrappers"])
     return learner, saved
+
+
+def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
+    """Compare an environment's spaces, in which a checkpoint cannot act, with those of the run.
+
+    Raises:
+        UsageError: they differ.
+    """
+    with closing(plan.make_eval_env(1)) as own:
+        trained = f"{shown(own.spec.obs)} and actions {shown(own.spec.action)}"
+    here = f"{shown(env.spec.obs)} and actions {shown(env.spec.action)}"
+    if here != trained:
+        raise UsageError(
+            f"the weights of {saved.path.name} do not fit {env.spec.id}, which has observations {here}: they were "
+            f"trained with observations {trained}; play them in the run's own environment and wrappers, or where "
+            "spaces are the same"
+        )
 
 
 def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, object]]:
