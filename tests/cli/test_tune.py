@@ -207,7 +207,7 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
         (("ppo", "CartPole-v1", "--lerning-rate", "1..2"), "did you mean '--learning-rate'"),
         (("ppo", "CartPole-v1", "--learning-rate"), "needs a value"),
         (("ppo", "CartPole-v1", "--space", "nowhere.toml"), "nowhere.toml cannot be read"),
-        (("ppo", "CartPole-v1", "--gamma", "0.9,x"), "expected a number, got 'x'"),
+        (("ppo", "CartPole-v1", "--gamma", "0.9,x"), "expected a number or a schedule such as linear(a,b), got 'x'"),
         (("ppo", "CartPole-v1", "--seeds", "0"), "write how many"),
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
