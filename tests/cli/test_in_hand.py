@@ -90,6 +90,19 @@ def test_what_cannot_be_evaluated_is_said(run: Run) -> None:
         run.play(frames=run.path / "frames")
 
 
+def test_numbers_that_make_no_sense_are_named(run: Run, tmp_path: Path) -> None:
+    for episodes in (0, -2, 2.5):
+        for play in (run.evaluate, lambda episodes: run.play(episodes, video=tmp_path / "a.gif")):
+            with pytest.raises(UsageError, match=f"^episodes is {episodes}; give a whole number of at least 1"):
+                play(episodes)
+    with pytest.raises(UsageError, match=r"^seed is -1; give a whole number of at least 0"):
+        run.evaluate(np.int64(2), seed=-1)  # type: ignore[arg-type]  # numpy's are whole, too
+    with pytest.raises(UsageError, match=r"^steps is 0"):
+        run.record(tmp_path / "a.npz", 0)
+    with pytest.raises(UsageError, match=r"^num_envs is 0"):
+        run.record(tmp_path / "a.npz", 10, num_envs=0)
+
+
 def test_statistics_of_an_evaluation() -> None:
     result = Evaluation((1.0, 2.0, 3.0, 10.0), (1, 1, 1, 1), (True, None, False, True))
     assert (result.median, result.iqm, result.mean) == (2.5, 2.5, 4.0)

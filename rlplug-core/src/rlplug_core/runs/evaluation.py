@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from rlplug_core.acting.deviating import Deviating
@@ -70,11 +71,13 @@ def evaluate_checkpoint(
     """Play `episodes` episodes, each in an environment of its own; the default seed is the final evaluation's.
 
     Raises:
-        UsageError: there is no such checkpoint, or it does not fit the environment. BadCheckpoint: it cannot be read.
+        UsageError: a number makes no sense, there is no such checkpoint, or it does not fit the environment.
+        BadCheckpoint: it cannot be read.
     """
+    check_whole("episodes", episodes, 1)
+    used = seed_of(plan, seed)
     env = conditions.applied(plan).make_eval_env(episodes)
     try:
-        used = final_seed(plan) if seed is None else seed
         agent, clock = ready(plan, directory, env, conditions, used)
         return evaluate(agent, env, used, clock, conditions.stochastic)
     finally:
@@ -110,9 +113,26 @@ def _returns(result: Evaluation) -> dict[str, float]:
     }  # fmt: skip
 
 
-def final_seed(plan: Plan) -> int:
-    """The seed of a run's final evaluation, which no evaluation while it trained used."""
-    return plan.seeds().child("final_eval").integer()
+def seed_of(plan: Plan, given: int | None) -> int:
+    """The seed that was given, else that of a run's final evaluation, which no evaluation while it trained used.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if given is None:
+        return plan.seeds().child("final_eval").integer()
+    check_whole("seed", given, 0)
+    return given
+
+
+def check_whole(name: str, number: int, least: int) -> None:
+    """Check a number that was given in Python under this name.
+
+    Raises:
+        UsageError: it is not whole, or too small.
+    """
+    if not isinstance(number, Integral) or number < least:
+        raise UsageError(f"{name} is {number}; give a whole number of at least {least}")
 
 
 def ready(plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions, seed: int) -> tuple[Agent, Clock]:
