@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.listing import remove, summaries, summary
 from rlplug_core.runs.opened import Run, open_run
+from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.reproduction import compared, reproduce
 from rlplug_core.runs.run import load, train
 from rlplug_core.testing.envs import Chain
@@ -154,6 +159,30 @@ def test_a_policy_refuses_nan_and_predicts(run: Run) -> None:
     answers = {int(stochastic(np.zeros(size))) for _ in range(50)}
     assert len(answers) > 1
     assert {int(stochastic.predict(np.zeros(size), deterministic=True)[0]) for _ in range(9)} == {int(action)}
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_policy_travels_to_another_process(run: Run, deterministic: bool) -> None:
+    """A fresh one, with the weights of its checkpoint, whichever is the best by then."""
+    policy = load(run, "final", deterministic)
+    obs = np.random.default_rng(0).random((50, *(policy.observation_space.shape or ())))
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(policy, obs).result().tolist() == policy(obs).tolist()
+    assert "final-" in str(policy.__reduce__())
+
+
+def test_the_policy_of_an_export_travels(run: Run, tmp_path: Path) -> None:
+    policy = load(run.export(tmp_path / "policy"))
+    obs = np.zeros(policy.observation_space.shape or ())
+    assert pickle.loads(pickle.dumps(policy))(obs) == policy(obs)
+
+
+def test_a_policy_of_this_process_alone_says_so(run: Run) -> None:
+    policy = load(run)
+    made = Policy(policy._agent, policy._env)
+    with pytest.raises(TypeError, match="was made in this process and cannot be pickled; load it from a run or an exp"):
+        pickle.dumps(made)
+    assert copy.deepcopy(made)(np.zeros(5)) == policy(np.zeros(5))
 
 
 def test_an_export_is_loaded_and_acts_alike(run: Run, tmp_path: Path) -> None:
