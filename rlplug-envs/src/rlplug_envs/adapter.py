@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
-from rlplug_envs.spaces import MASK, View, check_shape, merge, same, write
+from rlplug_envs.spaces import View, check_shape, merge, same, write
 from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import check_results
 

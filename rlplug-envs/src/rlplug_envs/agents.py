@@ -15,11 +15,11 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
-from rlplug_core.types import Array, Episode, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.shown import numbers, picture, success
-from rlplug_envs.spaces import MASK, View, allocate, check_shape, masked, write
+from rlplug_envs.spaces import View, allocate, check_shape, masked, write
 from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed
 
 Make: TypeAlias = Callable[[], Game]

@@ -16,10 +16,8 @@ from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import dtype_of, shape_of
-from rlplug_core.types import Array, Obs, Space
+from rlplug_core.types import MASK, Array, Obs, Space
 
-#: The name of a mask of allowed actions, in `info` and in a dictionary observation.
-MASK = "action_mask"
 #: A bound beyond this is "no bound", written as the largest float.
 UNBOUNDED = 1e30
 

@@ -18,13 +18,13 @@ from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
-from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
+from rlplug_envs.spaces import View, allocate, check_shape, has_nan, write
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_reset, check_result
 
 Make: TypeAlias = Callable[[], GymEnv]

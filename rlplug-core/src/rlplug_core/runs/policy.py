@@ -15,11 +15,10 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
-from rlplug_core.types import Array, Obs, Space
+from rlplug_core.types import MASK, Array, Obs, Space
 
 
 class Policy:
