@@ -7,6 +7,7 @@ is gone before that, waits for its turn or has yet to come holds no transition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, check_shape, masked, write
-from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed
+from rlplug_envs.vector import check_last, check_state, refusal, row_seed
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -105,6 +106,9 @@ class Agents:
 
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Write down what an agent is told, and its episode where that ends it."""
+        if not isfinite(one.reward):
+            when = f"{self.spec.id}, agent {self.agents[row]}, step {self._lengths[row] + 1} of its episode"
+            raise BadEnv(f"{when}: the reward is {one.reward}; give a finite number")
         self._totals[row] += one.reward
         ends = one.terminated or one.truncated
         self._write(row, one, ends)
@@ -126,7 +130,7 @@ class Agents:
         now.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
             episodes += [self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]]
-        check_numbers(now.final_obs, episodes, self.spec.id)
+        check_last(now.final_obs, self.spec.id)
         for number in finished:
             self._open(number, self._games[number].reset(None))
 
