@@ -15,9 +15,8 @@ from gymnasium import spaces
 from rlplug_algos.value.nstep_q import NStepQ
 from rlplug_core.batches import Rollout
 from rlplug_core.clock import Clock
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.testing.envs import Chain, Continuous, Vector
-from rlplug_core.types import Array, Obs, Result
+from rlplug_core.types import MASK, Array, Obs, Result
 
 
 class Mixed(Chain):

@@ -213,6 +213,20 @@ def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:
     assert league.rating == pytest.approx(before - 16 * expected), "against itself nothing is won"
 
 
+def test_past_versions_play_in_training_alone(tmp_path: Path) -> None:
+    """The one that is kept has learned nothing, and cooperates often; who explores by the present weights defects."""
+    options: dict[str, object] = {
+        "player": WORDS, "past": 1.0, "window": 1, "snapshot_every": 10**8, "num_envs": 8, "total_timesteps": 6_000,
+        "eval_wrap": ["none"], "eval_episodes": 4, "final_eval_episodes": 4, "seed": 1,
+    }  # fmt: skip
+    run = train("self-play", WORLD, options, out=tmp_path, hooks=False)
+    assert run.evaluate(40, checkpoint="final").by_agent == {"row": 4.0, "column": 4.0}
+    explored = run.evaluate(40, checkpoint="final", stochastic=True).by_agent
+    assert max(explored.values()) < 5.5
+    policy = load(run, checkpoint="final", deterministic=False)
+    assert np.mean([policy(np.eye(2, dtype=np.float32)).tolist() for _ in range(100)]) > 0.85
+
+
 class Scores(League):
     """Keeps the results of games."""
 

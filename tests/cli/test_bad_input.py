@@ -21,7 +21,7 @@ CASES = {
     "wrong type": (
         "run a2c CartPole-v1 --learning-rate fast",
         2,
-        r"a2c: option '--learning-rate': expected a number, got 'fast'",
+        r"a2c: option '--learning-rate': expected a number or a schedule such as linear\(a,b\), got 'fast'",
     ),
     "wrong integer": ("run a2c CartPole-v1 --num-envs 1.5", 2, r"option '--num-envs': expected an integer, got '1.5'"),
     "out of range": (
@@ -130,7 +130,7 @@ def test_a_config_file_that_is_not_toml(rlplug: Callable[..., Any], place: Path)
     ("line", "said"),
     [
         ("learning_rat = 1e-3", "bad.toml: a2c has no option 'learning_rat'; did you mean 'learning_rate'"),
-        ('learning_rate = "fast"', "bad.toml: 'learning_rate': expected a number, got 'fast'"),
+        ('learning_rate = "fast"', "bad.toml: 'learning_rate': expected a number or .* linear.*, got 'fast'"),
         ('learning_rate = "linear(1,"', "bad.toml: 'learning_rate': 'linear\\(1,' is no schedule"),
         ("net.hidden = 3", "bad.toml: 'net.hidden': expected numbers as in 64,64, got 3"),
     ],

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from rlplug_core.loop.events import Progress
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.listing import remove, summaries, summary
 from rlplug_core.runs.opened import Run, open_run
+from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.reproduction import compared, reproduce
 from rlplug_core.runs.run import load, resume, train
 from rlplug_core.testing.envs import Chain
@@ -84,10 +89,26 @@ def test_what_cannot_be_evaluated_is_said(run: Run) -> None:
         run.evaluate(1, checkpoint="bst")
     with pytest.raises(UsageError, match="epsilon is 2; it is a chance from 0 to 1"):
         run.evaluate(1, epsilon=2)
-    with pytest.raises(UsageError, match=r"do not fit .*Bandit.*play it where it was trained"):
+    differ = r"do not fit .*Bandit, which has observations Box\(1\) .* and actions Discrete\(2\): they were trained "
+    with pytest.raises(UsageError, match=differ + r"with observations .*; play them in the run's own"):
         run.evaluate(1, env=f"{ENVS}:Bandit")
+    with pytest.raises(UsageError, match=r"do not fit Pendulum-v1, .* and actions Box\(1\) .*: they were trained"):
+        run.evaluate(1, env="Pendulum-v1")
     with pytest.raises(UsageError, match="has no frames to show"):
         run.play(frames=run.path / "frames")
+
+
+def test_numbers_that_make_no_sense_are_named(run: Run, tmp_path: Path) -> None:
+    for episodes in (0, -2, 2.5):
+        for play in (run.evaluate, lambda episodes: run.play(episodes, video=tmp_path / "a.gif")):
+            with pytest.raises(UsageError, match=f"^episodes is {episodes}; give a whole number of at least 1"):
+                play(episodes)
+    with pytest.raises(UsageError, match=r"^seed is -1; give a whole number of at least 0"):
+        run.evaluate(np.int64(2), seed=-1)  # type: ignore[arg-type]  # numpy's are whole, too
+    with pytest.raises(UsageError, match=r"^steps is 0"):
+        run.record(tmp_path / "a.npz", 0)
+    with pytest.raises(UsageError, match=r"^num_envs is 0"):
+        run.record(tmp_path / "a.npz", 10, num_envs=0)
 
 
 def test_statistics_of_an_evaluation() -> None:
@@ -141,6 +162,30 @@ def test_a_policy_refuses_nan_and_predicts(run: Run) -> None:
     answers = {int(stochastic(np.zeros(size))) for _ in range(50)}
     assert len(answers) > 1
     assert {int(stochastic.predict(np.zeros(size), deterministic=True)[0]) for _ in range(9)} == {int(action)}
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_policy_travels_to_another_process(run: Run, deterministic: bool) -> None:
+    """A fresh one, with the weights of its checkpoint, whichever is the best by then."""
+    policy = load(run, "final", deterministic)
+    obs = np.random.default_rng(0).random((50, *(policy.observation_space.shape or ())))
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(policy, obs).result().tolist() == policy(obs).tolist()
+    assert "final-" in str(policy.__reduce__())
+
+
+def test_the_policy_of_an_export_travels(run: Run, tmp_path: Path) -> None:
+    policy = load(run.export(tmp_path / "policy"))
+    obs = np.zeros(policy.observation_space.shape or ())
+    assert pickle.loads(pickle.dumps(policy))(obs) == policy(obs)
+
+
+def test_a_policy_of_this_process_alone_says_so(run: Run) -> None:
+    policy = load(run)
+    made = Policy(policy._agent, policy._env)
+    with pytest.raises(TypeError, match="was made in this process and cannot be pickled; load it from a run or an exp"):
+        pickle.dumps(made)
+    assert copy.deepcopy(made)(np.zeros(5)) == policy(np.zeros(5))
 
 
 def test_an_export_is_loaded_and_acts_alike(run: Run, tmp_path: Path) -> None:

@@ -192,7 +192,10 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("sweep", "a2c", "CartPole-v1", "--set", "learning_rate=fast"), "expected a number, got 'fast'"),
+        (
+            ("sweep", "a2c", "CartPole-v1", "--set", "learning_rate=fast"),
+            "expected a number or a schedule such as linear(a,b), got 'fast'",
+        ),
         (("sweep", "a2c,ppo", "CartPole-v1", "--clip-range", "0.1"), "a2c has no option '--clip-range'"),
         (("sweep", "a2c", "CartPole-v1", "--set", "ppo:gamma=1"), "'ppo' is none of a2c"),
         (("sweep", "a2c", "CartPole-v1", "--set", "gamma"), "write --set name=value"),

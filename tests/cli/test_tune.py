@@ -221,7 +221,7 @@ def test_an_argument_of_the_environment_is_fixed_as_run_takes_it(
         (("ppo", "CartPole-v1", "--lerning-rate", "1..2"), "did you mean '--learning-rate'"),
         (("ppo", "CartPole-v1", "--learning-rate"), "needs a value"),
         (("ppo", "CartPole-v1", "--space", "nowhere.toml"), "nowhere.toml cannot be read"),
-        (("ppo", "CartPole-v1", "--gamma", "0.9,x"), "expected a number, got 'x'"),
+        (("ppo", "CartPole-v1", "--gamma", "0.9,x"), "expected a number or a schedule such as linear(a,b), got 'x'"),
         (("ppo", "CartPole-v1", "--seeds", "0"), "write how many"),
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],

@@ -14,7 +14,7 @@ from pettingzoo.utils import parallel_to_aec
 from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.clock import Clock
-from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError
+from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
@@ -87,6 +87,14 @@ class Alternating(Choosing):
         return Act((np.asarray(obs) + rows + is_first) % 2, None, {})
 
 
+class Unpaid(Dilemma):
+    """Pays the second agent no number in the second round."""
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        obs, rewards, *rest = super().step(actions)
+        return (obs, {**rewards, "column": np.nan} if self.at == 2 else rewards, *rest)
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_the_parallel_and_the_turn_form_of_a_game_give_the_same_transitions(cut: bool) -> None:
     together = transitions(Agents(lambda: Parallel(Dilemma(4, cut)), 1, "d"), Alternating(), 40)
@@ -153,6 +161,15 @@ def test_a_successor_is_true_where_the_world_begins_anew() -> None:
     assert now.obs[2].tolist()[:2] == [0, 0]
     assert now.truncated.tolist() == [False, False, True]
     assert not now.terminated.any()
+
+
+@pytest.mark.parametrize("make", [lambda: Parallel(Unpaid()), lambda: Turns(parallel_to_aec(Unpaid()))])
+def test_a_reward_that_is_no_number_is_named_with_agent_and_step(make: Any) -> None:
+    env = Agents(make, 2, "d", "")
+    with pytest.raises(
+        BadEnv, match=r"^d, agent column, step 2 of its episode: the reward is nan; give a finite number"
+    ):
+        walked(env, env.reset(0), 5)
 
 
 def test_worlds_are_seeded_apart_and_reproducibly() -> None:

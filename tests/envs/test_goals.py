@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import gymnasium
@@ -51,6 +52,13 @@ class OneByOne(Point):
 
     def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return bool(np.linalg.norm(achieved_goal - desired_goal) <= 0.5)
+
+
+class Locked(OneByOne):
+    """One that cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
 
 
 class Asks(Point):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,16 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from pettingzoo import ParallelEnv
+from pettingzoo.utils import parallel_to_aec
 
 from rlplug_core.config.options import Config
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.loop.env_timing import seconds_per_step
 from rlplug_core.nets.actions import legal, sample, shape_of
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.agents import Agents
 from rlplug_envs.capture import self_test
-from rlplug_envs.games import Parallel
+from rlplug_envs.games import Game, Parallel, Turns
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
 from rlplug_envs.wrappers.flatten import Flatten
@@ -68,6 +69,69 @@ class Hunt(ParallelEnv[str, Any, int]):
 
 def hunt(worlds: int = 1, inexact: str | None = "") -> Agents:
     return Agents(lambda: Parallel(Hunt()), worlds, "hunt", inexact)
+
+
+class Partly(ParallelEnv[str, Any, int]):
+    """Two agents with the same spaces; the `info` of the second alone has a mask, from the step `begins` on."""
+
+    metadata = {"name": "partly", "is_parallelizable": True}
+    render_mode = None
+    possible_agents = ["free", "bound"]
+
+    def __init__(self, begins: int = 0) -> None:
+        self.begins = begins
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(21)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(3)
+
+    def told(self) -> dict[str, Any]:
+        self.mask = np.int8([self.time % 2, 1 - self.time % 2, 0])
+        return {"free": {}, "bound": {"action_mask": self.mask} if self.time >= self.begins else {}}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.agents, self.time = list(self.possible_agents), 0
+        return dict.fromkeys(self.agents, 0), self.told()
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        if not self.mask[actions["bound"]]:
+            raise ValueError(f"bound may not do {actions['bound']}")
+        self.time += 1
+        over, all, each = self.time == 20, self.possible_agents, dict.fromkeys
+        self.agents = [] if over else self.agents
+        return each(all, self.time), each(all, 1.0), each(all, over), each(all, False), self.told()
+
+
+@pytest.mark.parametrize("make", [lambda: Parallel(Partly()), lambda: Turns(parallel_to_aec(Partly()))])
+def test_agents_have_masks_where_the_first_has_none(make: Callable[[], Game]) -> None:
+    """The self-test and the walk take random allowed actions, and a forbidden one raises."""
+    env = Agents(make, 2, "partly")
+    assert env.spec.inexact == ""
+    env.spec.action.seed(0)
+    now = env.reset(0)
+    for _ in range(150):
+        mask = now.obs["action_mask"]
+        assert mask[[0, 2]].all()  # who is told none may do everything
+        now = env.step(legal(env.spec.action, sample(env.spec.action, 4), mask))
+    assert mask[1].sum() == mask[3].sum() == 1
+
+
+def test_a_mask_that_comes_later_than_the_reset_is_said() -> None:
+    env = Agents(lambda: Parallel(Partly(begins=1)), 1, "partly", "")
+    env.reset(0)
+    with pytest.raises(BadEnv, match="partly: the info of bound has an 'action_mask', and after the first reset"):
+        env.step(np.array([0, 1]))
+
+
+def test_a_mask_that_stops_in_the_middle_of_an_episode_is_said() -> None:
+    world = Partly()
+    env = Agents(lambda: Parallel(world), 1, "partly", "")
+    env.reset(0)
+    world.begins = 99
+    with pytest.raises(BadEnv, match="partly: info has no 'action_mask' in the middle of an episode"):
+        env.step(np.array([0, 1]))
 
 
 def test_agents_with_different_spaces_are_tried_out_with_allowed_actions() -> None:

@@ -9,12 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadEnv
 from rlplug_core.loop.evaluate import evaluate
 from rlplug_core.protocols import Env
 from rlplug_core.types import Act, Episode
+from rlplug_envs.adapter import Adapter
 from rlplug_envs.families.classic import Gymnasium
 from rlplug_envs.vector import SerialEnvs
 
@@ -251,8 +253,8 @@ def test_quiet_steps_share_their_constant_arrays() -> None:
         (lambda: stepped(Echo(obs=spaces.Text(5), value="hm")), "observations of type Text have no fixed shape"),
         (lambda: stepped(Echo(spaces.Text(3))), "actions of type Text are not supported"),
         (lambda: stepped(Echo(spaces.Box(0, 3, (1,), np.int64))), "actions of type Box of integers are not"),
-        (lambda: stepped(Echo(reward=np.nan, length=1)), "the rewards of an episode of environment 0 add up to nan"),
-        (lambda: stepped(Echo(reward=-np.inf, length=1)), "the rewards of an episode of environment 0 add up to -inf"),
+        (lambda: stepped(Echo(reward=np.nan, length=1)), "environment 0, step 1 .*: the reward is nan"),
+        (lambda: stepped(Echo(reward=-np.inf, length=1)), "environment 0, step 1 .*: the reward is -inf"),
         (
             lambda: stepped(Echo(value=np.array([0, np.nan]), length=1)),
             "step 0 .*: an observation is not a number",
@@ -286,6 +288,8 @@ HALF = np.array([0, np.nan], np.float32)
         ((HALF,), r"an observation is not a number \(NaN\)"),
         ((3.0,), r"the observation has shape \(\), its observation space says \(2,\)"),
         ((np.zeros(1, np.float32),), r"the observation has shape \(1,\), its observation space says \(2,\)"),
+        ((np.zeros(2), np.nan), "the reward is nan; give a finite number"),
+        ((np.zeros(2), np.inf), "the reward is inf; give a finite number"),
         ((np.zeros(2), "1.5"), "the reward is '1.5'; give a number"),
         ((np.zeros(2), "much"), "the reward is 'much'; give a number"),
         ((np.zeros(2), None), "the reward is None; give a number"),
@@ -305,6 +309,17 @@ def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: s
     rows.step(np.zeros(2, np.int64))
     with pytest.raises(BadEnv, match=f"^Broken-v0, environment 1, step 2 of its episode: {message}$"):
         rows.step(np.zeros(2, np.int64))
+
+
+def test_a_reward_in_a_vector_that_is_no_number_is_named_with_row_and_step() -> None:
+    made = [lambda: Echo(length=9), lambda: Broken(np.zeros(2), np.nan)]
+    env = Adapter(lambda: SyncVectorEnv(made), "Broken-v0", inexact="a test")
+    env.reset(0)
+    env.step(np.zeros(2, np.int64))
+    with pytest.raises(
+        BadEnv, match=r"^Broken-v0, environment 1, step 2 of its episode: the reward is nan; give a fin"
+    ):
+        env.step(np.zeros(2, np.int64))
 
 
 class Old(gymnasium.Env[Any, Any]):

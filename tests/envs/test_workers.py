@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlplug_core.buffers.hindsight import goals_of
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.build import training_env
 from rlplug_core.loop.plan import Plan
@@ -15,6 +16,7 @@ from rlplug_core.protocols import Env
 from tests.core.fakes import TINY
 
 WALK = __file__.replace("test_workers.py", "walks.py")
+GOALS = __file__.replace("test_workers.py", "test_goals.py")
 
 
 def env_of(id: str, workers: int, *wrap: str) -> Env:
@@ -68,5 +70,30 @@ def test_what_does_not_travel_is_refused() -> None:
     try:
         with pytest.raises(UsageError, match="does not travel to other processes; leave --env-workers at 1"):
             env.inside(lambda env: env)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("name", ["Point", "OneByOne", "Locked"])
+def test_goals_are_paid_as_in_one_process(name: str) -> None:
+    """By an environment of a worker, which may hold what cannot be pickled."""
+    achieved, desired = np.random.default_rng(0).uniform(-1, 1, (2, 50, 2))
+    found = []
+    for workers in (1, 2):
+        env = env_of(f"{GOALS}:{name}", workers)
+        try:
+            goals = goals_of(env.spec)
+            ends = None if goals.terminated is None else goals.terminated(achieved, desired).tolist()
+            found.append((goals.reward(achieved, desired).tolist(), ends))
+        finally:
+            env.close()
+    assert found[0] == found[1]
+
+
+def test_a_wrapper_that_changes_rewards_takes_the_goals_of_workers_away() -> None:
+    env = env_of(f"{GOALS}:Point", 2, "gymnasium:ClipReward:max_reward=1")
+    try:
+        with pytest.raises(UsageError, match="her replays other goals, and ClipReward around"):
+            goals_of(env.spec)
     finally:
         env.close()

@@ -164,7 +164,8 @@ def _wrong(option: Option, value: object) -> str:
     if option.type == "choice":
         return "" if value in option.choices else f"one of {', '.join(option.choices)}"
     if not isinstance(value, _PYTHON[option.type]):
-        return {"int": "an integer", "float": "a number", "bool": "yes or no"}.get(option.type, "a text")
+        number = "a number or a schedule such as linear(a,b)" if option.scheduled else "a number"
+        return {"int": "an integer", "float": number, "bool": "yes or no"}.get(option.type, "a text")
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _out_of_range(option, value)
     return ""

@@ -29,6 +29,8 @@ RecurrentState: TypeAlias = Any
 #: What `state_dict` returns: nested dictionaries and lists of tensors, arrays, numbers, strings, booleans and None.
 State: TypeAlias = dict[str, Any]
 
+#: The name of a mask of allowed actions, in a dictionary observation and in `info`.
+MASK = "action_mask"
 #: The shared empty extras of agents that send none.
 NO_EXTRAS: dict[str, Array] = {}
 

@@ -10,12 +10,12 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.types import Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
-from rlplug_envs.spaces import MASK, View, check_shape, merge, same, write
-from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed, two_sets
+from rlplug_envs.spaces import View, check_shape, merge, same, write
+from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import check_results
 
 GymVector: TypeAlias = VectorEnv[Any, Any, Any]
@@ -225,7 +225,7 @@ class Adapter:
         self._totals[rows], self._begun[rows] = 0, time
         self._deadline = self._begun.min() + self._limit
         if episodes:
-            check_numbers(final_obs, episodes, self.spec.id)
+            check_last(final_obs, self.spec.id)
         return Timestep(
             obs=obs, final_obs=final_obs, reward=reward, terminated=terminated, truncated=ended & ~terminated,
             is_first=is_first, valid=valid, episodes=episodes, ended=bool(episodes), count=int(np.count_nonzero(valid)),

@@ -7,6 +7,7 @@ is gone before that, waits for its turn or has yet to come holds no transition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,12 +16,12 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
-from rlplug_core.types import Array, Episode, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
-from rlplug_envs.games import Game, Parallel, Seen
+from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.shown import numbers, picture, success
-from rlplug_envs.spaces import MASK, View, allocate, check_shape, write
-from rlplug_envs.vector import check_numbers, check_state, refusal, row_seed
+from rlplug_envs.spaces import View, allocate, check_shape, masked, write
+from rlplug_envs.vector import check_last, check_state, refusal, row_seed
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -48,9 +49,9 @@ class Agents:
         self._games = [make() for _ in range(num_envs)]
         names = self._games[0].agents
         self.agents = names * num_envs
-        opening = self._games[0].reset(0)
         self._kinds = _kinds(self._games[0])
-        self.action_space, self._view = _view(self._games[0], self._kinds, opening, id)
+        self._masks = _masks(self._games[0])
+        self.action_space, self._view = _view(self._games[0], self._kinds, self._masks, id)
         view, rows = self._view, len(self.agents)
         kinds = tuple(self._kinds[agent] for agent in self.agents) if self._kinds else ()
         turns = not isinstance(self._games[0], Parallel)
@@ -105,6 +106,9 @@ class Agents:
 
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Write down what an agent is told, and its episode where that ends it."""
+        if not isfinite(one.reward):
+            when = f"{self.spec.id}, agent {self.agents[row]}, step {self._lengths[row] + 1} of its episode"
+            raise BadEnv(f"{when}: the reward is {one.reward}; give a finite number")
         self._totals[row] += one.reward
         ends = one.terminated or one.truncated
         self._write(row, one, ends)
@@ -126,7 +130,7 @@ class Agents:
         now.final_obs = tree_map(np.copy, self._obs)
         for number in finished:
             episodes += [self._episode(row, {}) for row in self._rows[number].values() if not self._over[row]]
-        check_numbers(now.final_obs, episodes, self.spec.id)
+        check_last(now.final_obs, self.spec.id)
         for number in finished:
             self._open(number, self._games[number].reset(None))
 
@@ -143,12 +147,19 @@ class Agents:
         self._see(number, True)
 
     def _write(self, row: int, one: Seen, ended: bool) -> None:
-        own = self._own(self._obs, self.agents[row])
+        agent = self.agents[row]
+        own = self._own(self._obs, agent)
         write(self._view.body(own), row, one.obs)
         if self._view.masked:
-            own[MASK][row] = self._view.mask(one.info, ended)
-        if isinstance(own, dict) and MASK in own and not own[MASK][row].any():
-            own[MASK][row] = 1  # nothing is left to be done: whatever is chosen is not asked for
+            own[MASK][row] = self._view.mask(one.info, ended or agent not in self._masks)
+        if isinstance(own, dict) and MASK in own:
+            if not own[MASK][row].any():
+                own[MASK][row] = 1  # nothing is left to be done: whatever is chosen is not asked for
+        elif MASK in one.info:
+            raise BadEnv(
+                f"{self.spec.id}: the info of {agent} has an '{MASK}', and after the first reset nobody's had one; "
+                "give it in the info of every agent's reset, or put it beside the observation"
+            )
 
     def _own(self, tree: Any, agent: str) -> Any:
         """The part of observations or actions that is an agent's own."""
@@ -221,17 +232,22 @@ def _spaces(game: Game, agent: str) -> tuple[Space, Space]:
     return game.env.observation_space(agent), game.env.action_space(agent)
 
 
-def _view(game: Game, kinds: Mapping[str, str], opening: dict[str, Seen], id: str) -> tuple[Space, View]:
+def _masks(game: Game) -> dict[str, Info]:
+    """The infos with the only mask that an agent is given, by agent; who is not here may do everything."""
+    told = game.infos().items()
+    return {agent: info for agent, info in told if MASK in info and not masked(game.env.observation_space(agent))}
+
+
+def _view(game: Game, kinds: Mapping[str, str], masks: Mapping[str, Info], id: str) -> tuple[Space, View]:
     """The action space, of all kinds side by side, and how agents see the world.
 
     Raises:
         BadEnv: their spaces differ, and their masks are in `info`.
     """
-    info = next(iter(opening.values())).info
     if not kinds:
         obs, action = _spaces(game, game.agents[0])
-        return action, View(obs, action, info, id)
-    if MASK in info:
+        return action, View(obs, action, next(iter(masks.values()), {}), id)
+    if masks:
         raise BadEnv(f"{id}: its agents' spaces differ, so put '{MASK}' beside the observation, and not into info")
     pairs = {kind: _spaces(game, kind) for kind in dict.fromkeys(kinds.values())}
     actions = spaces.Dict([(kind, action) for kind, (_, action) in pairs.items()])

@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 #: An environment of PettingZoo's, whose types are not there where it is not installed.
 World: TypeAlias = Any
+#: What an agent is told beside its observation.
+Info: TypeAlias = Mapping[str, object]
 
 
 @dataclass(slots=True)
@@ -25,11 +27,11 @@ class Seen:
     reward: float
     terminated: bool
     truncated: bool
-    info: Mapping[str, object]
+    info: Info
     opens: bool
 
     @classmethod
-    def opening(cls, obs: object, info: Mapping[str, object]) -> Seen:
+    def opening(cls, obs: object, info: Info) -> Seen:
         """The first news of an agent's episode."""
         return cls(obs, 0.0, terminated=False, truncated=False, info=info, opens=True)
 
@@ -49,6 +51,10 @@ class Game(Protocol):
         """Return who acts next; nobody where the episode is over."""
         ...
 
+    def infos(self) -> dict[str, Info]:
+        """Reset, and return what is told beside the observations, by agent; of those who wait too."""
+        ...
+
     def reset(self, seed: int | None) -> dict[str, Seen]: ...
 
     def step(self, actions: Mapping[str, object]) -> dict[str, Seen]:
@@ -66,6 +72,9 @@ class Parallel:
     @property
     def agents(self) -> tuple[str, ...]:
         return tuple(self.env.possible_agents)
+
+    def infos(self) -> dict[str, Info]:
+        return {agent: seen.info for agent, seen in self.reset(0).items()}
 
     def reset(self, seed: int | None) -> dict[str, Seen]:
         obs, infos = self.env.reset(seed=seed)
@@ -105,6 +114,10 @@ class Turns:
     @property
     def agents(self) -> tuple[str, ...]:
         return tuple(self.env.possible_agents)
+
+    def infos(self) -> dict[str, Info]:
+        self.reset(0)
+        return dict(self.env.infos)
 
     def reset(self, seed: int | None) -> dict[str, Seen]:
         self.env.reset(seed=seed)

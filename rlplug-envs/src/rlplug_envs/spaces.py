@@ -16,10 +16,8 @@ from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import dtype_of, shape_of
-from rlplug_core.types import Array, Obs, Space
+from rlplug_core.types import MASK, Array, Obs, Space
 
-#: The name of a mask of allowed actions, in `info` and in a dictionary observation.
-MASK = "action_mask"
 #: A bound beyond this is "no bound", written as the largest float.
 UNBOUNDED = 1e30
 
@@ -45,7 +43,7 @@ class View:
         self.obs = canonical_obs(obs, id)
         self.action, self.to_env = canonical_action(action, id)
         nested = isinstance(self.obs, spaces.Dict)
-        self.masked = MASK in info and MASK not in (self.obs.spaces if isinstance(self.obs, spaces.Dict) else ())
+        self.masked = MASK in info and not masked(self.obs)
         self._wrapped = self.masked and not nested
         if self.masked:
             shape = self._mask_shape(info, batched)
@@ -79,6 +77,11 @@ class View:
         if MASK not in info and not ended:
             raise BadEnv(f"{self.id}: info has no '{MASK}' in the middle of an episode, though its reset gave one")
         return info.get(MASK, 1)
+
+
+def masked(space: Space) -> bool:
+    """Return whether observations of this space hold a mask."""
+    return isinstance(space, spaces.Dict) and MASK in space.spaces
 
 
 def canonical_obs(space: Space, id: str) -> Space:

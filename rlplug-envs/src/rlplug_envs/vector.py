@@ -7,7 +7,7 @@ A row is reset in the step that ends its episode (SAME_STEP), so every row of ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf, isfinite
+from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,13 +18,13 @@ from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
-from rlplug_envs.spaces import MASK, View, allocate, check_shape, has_nan, write
+from rlplug_envs.spaces import View, allocate, check_shape, has_nan, write
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_reset, check_result
 
 Make: TypeAlias = Callable[[], GymEnv]
@@ -55,7 +55,7 @@ def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Ob
     sets = []
     for _ in range(2):
         obs, reward = allocate(spec.obs, spec.num_envs), np.zeros(spec.num_envs, np.float32)
-        sets.append((Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, spec.id)))
+        sets.append((Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, reward, spec.id)))
     return sets
 
 
@@ -201,7 +201,6 @@ class SerialEnvs:
             self._settings.apply(row, self.envs[row])
             self._open(obs, row, *self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
-        check_returns(episodes, self.spec.id)  # the watch has looked at the observations
         self._look(watch)  # at what the resets gave
         return Timestep(
             obs=obs, final_obs=final, reward=reward, terminated=terminated, truncated=first & ~terminated,
@@ -294,20 +293,11 @@ class SerialEnvs:
             env.close()
 
 
-def check_returns(episodes: list[Episode], id: str) -> None:
-    """Raise BadEnv where an episode's return is not finite."""
-    for episode in episodes:
-        if not isfinite(episode.total):
-            whose = episode.agent or f"environment {episode.row}"
-            raise BadEnv(f"{id}: the rewards of an episode of {whose} add up to {episode.total}")
+def check_last(final_obs: Obs, id: str) -> None:
+    """Raise BadEnv where the last observations of episodes are not numbers.
 
-
-def check_numbers(final_obs: Obs, episodes: list[Episode], id: str) -> None:
-    """Raise BadEnv where an episode's return is not finite or its last observations are not numbers.
-
-    A last observation that comes apart from the others passes no watch.
+    One that comes apart from the others passes no watch.
     """
-    check_returns(episodes, id)
     if has_nan(final_obs):
         raise BadEnv(f"{id}: an observation is not a number (NaN)")
 

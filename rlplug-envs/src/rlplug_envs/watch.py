@@ -14,20 +14,22 @@ from rlplug_core.types import Array, Obs, Space
 
 #: An observation further out than this many times its bounds is said to be so.
 FAR = 10.0
+#: The largest sum of squares that is told apart from infinity.
+LARGEST = float(np.finfo(np.float32).max)
 #: The environments of which it was said in this process.
 _said: set[str] = set()
 
 
 class Watch:
-    """The float parts of one set of observation arrays [N, ...], and the largest sum of squares that each may have.
+    """The rewards [N] and the float parts of one set of observations [N, ...], with the largest sum of squares of each.
 
     A sum of squares tells in one product whether a part holds a NaN, or lies far outside finite bounds.
     """
 
-    def __init__(self, space: Space, obs: Obs, id: str) -> None:
-        self.id = id
-        #: Each part flat, behind its own method `dot`, whose look-up would cost a fifth of the product.
-        self.parts: list[tuple[Callable[[Array], Any], Array, float]] = []
+    def __init__(self, space: Space, obs: Obs, reward: Array, id: str) -> None:
+        self.id, self._reward = id, reward
+        #: Each part flat, behind its own method `dot`, whose look-up would cost a fifth of the product; rewards first.
+        self.parts: list[tuple[Callable[[Array], Any], Array, float]] = [(reward.dot, reward, LARGEST)]
         self._spaces: list[tuple[str, spaces.Box, Array]] = []
         self._add("", space, obs)
 
@@ -51,15 +53,18 @@ class Watch:
         """Look at each environment; `lengths` [N] says how many steps its episode has.
 
         Raises:
-            BadEnv: a number is none. What lies far outside the bounds is said once, and no more.
+            BadEnv: a number is none, or a reward infinite. What lies far outside the bounds is said once, and no more.
         """
+        for row in np.flatnonzero(~np.isfinite(self._reward)):
+            when = f"{self.id}, environment {row}, step {lengths[row]} of its episode"
+            raise BadEnv(f"{when}: the reward is {self._reward[row]}; give a finite number")
         for name, space, obs in self._spaces:
             where = f" '{name[:-1]}'" if name else ""
             for row in np.flatnonzero(np.isnan(obs).reshape(len(obs), -1).any(1)):
                 when = f"{self.id}, environment {row}, step {lengths[row]} of its episode"
                 raise BadEnv(f"{when}: an observation{where} is not a number (NaN)")
             self._say_far(where, space, obs, lengths)
-        self.parts = [(dot, part, inf) for dot, part, _ in self.parts]
+        self.parts[1:] = [(dot, part, inf) for dot, part, _ in self.parts[1:]]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
         with np.errstate(invalid="ignore"):  # an infinity beside no bound
@@ -121,4 +126,4 @@ def _size(space: spaces.Box) -> Array:
 def _largest(space: spaces.Box, rows: int) -> float:
     """Return the sum of squares of `rows` observations that lie just not far outside their bounds."""
     most = rows * float(np.square((1 + FAR) * _size(space)).sum())
-    return most if isfinite(most) and most < np.finfo(np.float32).max else inf
+    return most if isfinite(most) and most < LARGEST else inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,28 @@ from rlplug_core.buffers.replay import Pace
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
-from rlplug_core.testing.goals import Bits, reward
+from rlplug_core.testing.goals import Bits, reached, reward
 from rlplug_core.types import NO_EXTRAS, Array, Goals, Spec, Step, tree_map
 
 GAMMA, K, ROWS = 0.9, 3, 3
 PACE = Pace(64, 1, 1, 2 * ROWS)
-#: One moment of one row: what was achieved after it, and the episode it belongs to.
-Moment = tuple[Array, int]
+#: One moment of one row: what was achieved after it, the episode it belongs to, and whether the task ended there.
+Moment = tuple[Array, int, bool]
+
+
+class Trap(Bits):
+    """Bits of which three may never be on together, whatever the goal is."""
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        paid, there, cut = super().move(action)
+        return paid, there | self.state["bits"][:, :3].all(1), cut
 
 
 class Play:
     """Random play: steps for a buffer, and for a reference every moment by its number `time * ROWS + row`."""
 
-    def __init__(self, seed: int = 1) -> None:
-        self.env, self.generator = Bits(ROWS), np.random.default_rng(seed)
+    def __init__(self, seed: int = 1, env: type[Bits] = Bits) -> None:
+        self.env, self.generator = env(ROWS), np.random.default_rng(seed)
         self.now = self.env.reset(seed)
         self.moments: dict[int, Moment] = {}
         self.episode = list(range(ROWS))
@@ -38,7 +47,8 @@ class Play:
         action = self.generator.integers(0, Bits.bits, ROWS)
         self.now = now = self.env.step(action)
         for row in range(ROWS):
-            self.moments[self.time * ROWS + row] = now.final_obs["achieved_goal"][row].copy(), self.episode[row]
+            achieved = now.final_obs["achieved_goal"][row].copy()
+            self.moments[self.time * ROWS + row] = achieved, self.episode[row], bool(now.terminated[row])
             if now.terminated[row] or now.truncated[row]:
                 self.episode[row] += ROWS
         self.time += 1
@@ -51,16 +61,19 @@ class Play:
     def later(self, number: int) -> list[Array]:
         """What the episode of this moment achieved from then on, slowly."""
         episode = self.moments[number][1]
-        return [goal for other, (goal, mine) in self.moments.items() if other >= number and mine == episode]
+        return [goal for other, (goal, mine, _) in self.moments.items() if other >= number and mine == episode]
 
 
-def buffer_of(slots: int, k: int = K) -> HindsightReplay:
-    goals = Bits(1).spec.goals
-    assert goals is not None
-    return HindsightReplay(goals, k, slots * ROWS, PACE, GAMMA, Seeds(5))
+def never(achieved: Array, desired: Array) -> Array:
+    """Goals end nothing, as in gymnasium-robotics."""
+    return np.zeros(len(achieved), np.bool_)
 
 
-def assert_right(play: Play, batch: Any, plain: Any) -> int:
+def buffer_of(slots: int, k: int = K, ends: Callable[[Array, Array], Array] = reached) -> HindsightReplay:
+    return HindsightReplay(Goals(reward, ends), k, slots * ROWS, PACE, GAMMA, Seeds(5))
+
+
+def assert_right(play: Play, batch: Any, plain: Any, ends: bool = True) -> int:
     """Each transition has its own goal or a later one, with what follows from it; returns how many have another."""
     others = 0
     for place, number in enumerate(batch.index.tolist()):
@@ -69,7 +82,8 @@ def assert_right(play: Play, batch: Any, plain: Any) -> int:
         assert (batch.next_obs["desired_goal"][place].numpy() == goal).all()
         assert (achieved == play.moments[number][0]).all()
         assert float(batch.reward[place]) == (0 if (achieved == goal).all() else -1)
-        assert float(batch.discount[place]) == pytest.approx(0 if (achieved == goal).all() else GAMMA)
+        over = (ends and (achieved == goal).all()) or play.moments[number][2]
+        assert float(batch.discount[place]) == pytest.approx(0 if over else GAMMA)
         for name in ("observation", "achieved_goal"):
             assert (batch.obs[name][place] == plain.obs[name][place]).all()
         if not (goal == own).all():
@@ -78,15 +92,16 @@ def assert_right(play: Play, batch: Any, plain: Any) -> int:
     return others
 
 
+@pytest.mark.parametrize(("env", "ends"), [(Bits, reached), (Trap, reached), (Trap, never)])
 @pytest.mark.parametrize("slots", [7, 25, 200])
-def test_every_goal_was_reached_later_in_the_episode(slots: int) -> None:
-    """Episodes that end early, that are cut, that still run, that the ring's seam cuts in two."""
-    play, buffer, others, drawn = Play(), buffer_of(slots), 0, 0
+def test_every_goal_was_reached_later_in_the_episode(slots: int, env: type[Bits], ends: Any) -> None:
+    """Episodes that end early, that fail, that are cut, that still run, that the ring's seam cuts in two."""
+    play, buffer, others, drawn = Play(env=env), buffer_of(slots, ends=ends), 0, 0
     for time in range(120):
         buffer.add(play.step())
         if time > 2 and time % 4 == 0:
             index = buffer.sample(64)
-            others += assert_right(play, buffer.gather(index), plain(buffer, index))
+            others += assert_right(play, buffer.gather(index), plain(buffer, index), ends is reached)
             drawn += 64
     assert others / drawn == pytest.approx(K / (K + 1), abs=0.05)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,7 +176,21 @@ def test_values_become_a_configuration_and_back() -> None:
     assert convert(Example, {}, "example") == Example()
 
 
+@pytest.mark.parametrize(("name", "value", "found"), [
+    ("sizes", np.array([64, 32]), (64, 32)), ("sizes", np.array([64.0]), (64,)),
+    ("inner.shape", torch.tensor([3]), (3,)), ("n_steps", np.int64(7), 7), ("n_steps", np.array(7), 7),
+    ("gamma", np.float32(0.5), 0.5), ("flag", np.True_, True),
+])  # fmt: skip
+def test_arrays_and_their_numbers_are_taken_as_lists_and_numbers(name: str, value: object, found: object) -> None:
+    config = convert(Example, {name: value}, "example")
+    taken = config.inner.shape if name == "inner.shape" else getattr(config, name)
+    assert taken == found
+    assert json.loads(json.dumps(flatten(config))) == flatten(config)
+
+
 @pytest.mark.parametrize(("values", "sentence"), [
+    ({"n_steps": np.array([7])}, "option 'n_steps': expected `int`, got `array`"),
+    ({"sizes": np.zeros((2, 2))}, r"option 'sizes.*': expected `int`, got `array`"),
     ({"learning_rat": 1.0}, "example has no option 'learning_rat'; did you mean 'learning_rate'"),
     ({"inner.dept": 1}, "example has no option 'inner.dept'; did you mean 'inner.depth'"),
     ({"inner": 3}, "example has no option 'inner'"),

@@ -24,14 +24,13 @@ from rlplug_core.export.bundle import JSON, TENSORS, read, write
 from rlplug_core.export.program import operation
 from rlplug_core.export.spaces import built, described, meant
 from rlplug_core.nets.continuous import DeterministicPolicy
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.nets.heads import squashed
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import RecurrentPolicy
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Spec
+from rlplug_core.types import MASK, Spec
 
 CLOCK = Clock(1)
 #: Wide outputs, so that no two actions are nearly as good.

@@ -426,9 +426,20 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return(
         assert float(scale.norm.variance) == pytest.approx(np.var(returns), rel=1e-9, abs=1e-6)
     batch = rollout([[1.0]], [[0]])
     scaled = scale(batch)
-    wanted = 1 / np.sqrt(np.var(returns) + 1e-8) if returns else 1
+    wanted = 1 / np.sqrt(np.var(returns or [1.0]) + 1e-8)  # where nothing was absorbed, of the batch itself
     assert scaled.reward[0, 0] == pytest.approx(min(10, wanted), rel=1e-5)
     assert batch.reward[0, 0] == 1
+
+
+def test_the_first_rollout_is_scaled_by_its_own_returns_and_leaves_them_to_the_update() -> None:
+    scale, first = RewardScale(0.9), rollout([[-8.0, 3.0], [-16.0, 5.0], [2.0, 1.0]], [[1, 1], [0, 0], [0, 1]])
+    scaled = scale(first)
+    assert scaled.reward.std() < 2
+    assert (float(scale.norm.count), len(scale.running)) == (0, 0)
+    scale.absorb(first, Clock(1))
+    assert scale(first).reward.tolist() == scaled.reward.tolist()
+    later = rollout([[1000.0, 1000.0]], [[0, 0]])
+    assert scale(later).reward.tolist() == [[10.0, 10.0]]  # by those before it alone
 
 
 def test_running_returns_are_saved_and_fit_any_number_of_rows() -> None:

@@ -9,10 +9,9 @@ import pytest
 from gymnasium import spaces
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.runs.policy import Policy
 from rlplug_core.testing.envs import Vector
-from rlplug_core.types import Act, tree_map
+from rlplug_core.types import MASK, Act, tree_map
 
 PLACE = spaces.Box(-1, 1, (2,), np.float32)
 #: What becomes of Tuple((PLACE, Dict({"gear": Discrete(3), "pair": Tuple((Discrete(4), PLACE))}))).

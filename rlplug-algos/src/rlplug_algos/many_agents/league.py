@@ -19,6 +19,7 @@ class League:
     Attributes:
         rating: the player's present one.
         opponent: the place of the snapshot that plays against it now; None where it plays against itself.
+        open: whether opponents play: only where results are told, as in training, and not in evaluations.
     """
 
     def __init__(self, window: int, past: float, generator: np.random.Generator) -> None:
@@ -26,6 +27,7 @@ class League:
         self.snapshots: list[dict[str, Any]] = []
         self.rating = FIRST_RATING
         self.opponent: int | None = None
+        self.open = False
         self.next_snapshot = self.next_choice = 0
 
     def keep(self, weights: rl.State, steps: int, every: int) -> None:

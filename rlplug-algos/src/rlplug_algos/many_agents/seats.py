@@ -33,9 +33,10 @@ class SeatBuffer:
     def __init__(self, seats: Seats, buffer: rl.Buffer[Any], league: League) -> None:
         self.seats, self.buffer, self.league = seats, buffer, league
         self.totals, self.playing = np.zeros(len(seats.mine)), np.zeros(seats.worlds, np.bool_)
+        league.open = seats.agents > 1
 
     def add(self, step: rl.Step, source: int = 0) -> None:
-        if self.seats.agents > 1:
+        if self.league.open:
             self._score(step)
         self.buffer.add(step_of(step, self.seats.rows), source)
 

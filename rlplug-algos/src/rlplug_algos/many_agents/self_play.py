@@ -67,7 +67,7 @@ class SelfPlay:
 
 
 class SelfPlayAgent:
-    """Acts for the learner in its seats and for the opponent in all others; evaluated, it has every seat."""
+    """Acts for the learner in its seats and for the opponent in all others; in every seat while no league is open."""
 
     def __init__(self, learner: SelfPlay, own: rl.Agent, opponent: rl.Agent) -> None:
         self.league, self.config, self.seats = learner.league, learner.config, learner.seats
@@ -84,7 +84,7 @@ class SelfPlayAgent:
     def act(
         self, obs: rl.Obs, is_first: rl.Array, recurrent_state: rl.RecurrentState, clock: rl.Clock, explore: bool = True
     ) -> rl.Act:
-        if not explore or self.seats.agents == 1:
+        if not (explore and self.league.open):
             return self.own.act(obs, is_first, recurrent_state, clock, explore)
         self.league.keep(self.own.weights(), clock.steps, self.config.snapshot_every)
         self.league.choose(self.opponent.weights(), clock.steps, self.config.swap_every)

@@ -6,9 +6,8 @@ from copy import deepcopy
 
 from rlplug_core.clock import Clock
 from rlplug_core.nets.actions import dtype_of, sample, sample_legal
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Act, Array, Obs, RecurrentState, Space, State
+from rlplug_core.types import MASK, Act, Array, Obs, RecurrentState, Space, State
 
 
 class RandomAgent:

@@ -24,8 +24,8 @@ RUNNING = -1  # stands for the end of an episode that has none yet
 class HindsightReplay(ReplayBuffer):
     """Uniform replay of observations with goals, of which k in k + 1 transitions get another goal as they are drawn.
 
-    That goal is what the same episode had achieved after the same or a later step, each as likely. Reward and
-    termination follow from it. What is stored stays as it was.
+    That goal is what the same episode had achieved after the same or a later step, each as likely. Its reward follows
+    from it. The task ends where that goal is reached, and where it ended. What is stored stays as it was.
 
     Args:
         goals: the rewards and terminations of other goals.
@@ -70,7 +70,9 @@ class HindsightReplay(ReplayBuffer):
             put(obs["desired_goal"], rows, goal)
         found["rest"]["reward"][rows] = self.goals.reward(achieved, goal)
         if self.goals.terminated is not None:
-            found["rest"]["discount"][rows] = np.where(self.goals.terminated(achieved, goal), 0, self.gamma)
+            # What ended the task ends it still, as a fall does: the last step of an episode has no other goal to get
+            # than what it achieved itself. Stable-Baselines3 keeps ends as well, and adds none where a goal is reached.
+            found["rest"]["discount"][rows[self.goals.terminated(achieved, goal)]] = 0
         return found
 
     def _achieved_later(self, index: Array) -> Array:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import re
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 #: What a letter behind a number multiplies it by.
 LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+
+
+@runtime_checkable
+class SupportsList(Protocol):
+    """An array or a tensor, or a number of numpy's: it knows itself in Python's own lists and numbers."""
+
+    def tolist(self) -> object: ...
 
 
 def whole(text: str) -> int:
@@ -31,13 +38,15 @@ def whole(text: str) -> int:
 
 
 def plain(value: object, kind: str) -> Any:
-    """A value of an option of this type, numpy's numbers and 1e6 for a whole number among them, as Python's own.
+    """A value of an option of this type, arrays, their numbers and 1e6 for a whole number among them, as Python's own.
 
     A path is its text, and one text is a list of it where several are taken. Whatever is of another type stays, to be
     refused by who checks it.
     """
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if isinstance(value, SupportsList):
+        value = value.tolist()
     if isinstance(value, str):
         return [value] if kind in ("strs", "repeated") else value
     if isinstance(value, list | tuple) and kind in ("ints", "floats"):

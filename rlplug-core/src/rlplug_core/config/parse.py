@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 
 from rlplug_core.config.numbers import plain, whole
 from rlplug_core.config.options import Config
-from rlplug_core.config.schedules import Written, written
+from rlplug_core.config.schedules import FORMS, Written, written
 from rlplug_core.config.schema import Option, flat, flatten, schema
 from rlplug_core.config.synonyms import nearest
 from rlplug_core.errors import BadConfig
@@ -52,7 +52,8 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
                 msgspec.convert(nest({**start, name: value}), config, strict=True)
         made = msgspec.convert(nest(start), config, strict=True)
     except msgspec.ValidationError as error:
-        raise BadConfig(_sentence(str(error), where)) from error
+        scheduled = {option.name for option in options.values() if option.scheduled}
+        raise BadConfig(_sentence(str(error), where, scheduled)) from error
     return _following(made, found, where) if found else made
 
 
@@ -134,11 +135,13 @@ def nest(values: Mapping[str, object]) -> dict[str, Any]:
     return nested
 
 
-def _sentence(message: str, where: str) -> str:
+def _sentence(message: str, where: str, scheduled: Container[str]) -> str:
     reason, _, path = message.partition(" - at `$")
     name = path.rstrip("`").strip(".")
     if not name:
         return f"{where}: {reason}"
+    form = f"; a schedule is written as {FORMS}" if name in scheduled and ", got " in reason else ""
     return (
-        f"{where}: option '{name}': {reason[0].lower()}{reason[1:]} ('rlplug info {where}' shows its type and default)"
+        f"{where}: option '{name}': {reason[0].lower()}{reason[1:]}{form} "
+        f"('rlplug info {where}' shows its type and default)"
     )

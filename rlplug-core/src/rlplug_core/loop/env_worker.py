@@ -48,6 +48,16 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Told:
+    """The news of a worker of its environments: their spec without goals, if there are any, and if these end tasks."""
+
+    spec: Spec
+    action_space: Any
+    goals: bool
+    goals_end: bool
+
+
+@dataclass(frozen=True)
 class Ended:
     """The news of a step in which an episode ended or began; arrays for the environments of one worker."""
 
@@ -77,7 +87,7 @@ class _Server:
         self.calls: dict[str, Callable[..., object]] = {
             "make": self.make, "attach": self.attach, "inside": self.inside, "limit": self.limit, "reset": self.reset,
             "state": self.state, "load": self.load, "tell": self.tell, "translate": self.translate,
-            "configure": self.configure,
+            "configure": self.configure, "goals": self.goals,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -94,7 +104,7 @@ class _Server:
             except RlplugError as error:
                 post(self.parent, ("refused", error))
 
-    def make(self) -> tuple[Spec, Any]:
+    def make(self) -> Told:
         plan = Plan.make(self.part.algorithm, self.part.env, self.part.values)
         set_torch(plan.options.threads)
         seed_globals(plan.seeds().child("env-worker", self.part.rank))
@@ -103,16 +113,31 @@ class _Server:
             raise UsageError(f"{env.spec.id} is stepped by threads of its own; leave out --env-workers")
         return self._made(env)
 
-    def inside(self, wrap: Callable[[Any], Any]) -> tuple[Spec, Any]:
+    def inside(self, wrap: Callable[[Any], Any]) -> Told:
         if not isinstance(self.env, SupportsInside):
             raise UsageError(f"{self.env.spec.id} are no single Gymnasium environments that a wrapper could go around")
         return self._made(self.env.inside(wrap))
 
-    def _made(self, env: Env) -> tuple[Spec, object]:
+    def _made(self, env: Env) -> Told:
         self.env = env
         if isinstance(env, SupportsPart):
             env.part(self.part.first)
-        return env.spec, env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
+        goals = env.spec.goals
+        return Told(
+            # Functions of goals may hold an environment that cannot be pickled; they are called here.
+            spec=replace(env.spec, goals=None),
+            action_space=env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action,
+            goals=goals is not None,
+            goals_end=goals is not None and goals.terminated is not None,
+        )
+
+    def goals(self, what: str, achieved: Array, desired: Array) -> Array:
+        """Return what `Goals` says of achieved and desired goals [B, ...]: the `reward`, or whether it `terminated`."""
+        goals = self.env.spec.goals
+        assert goals is not None
+        function = goals.reward if what == "reward" else goals.terminated
+        assert function is not None
+        return function(achieved, desired)
 
     def attach(self, num_envs: int, path: str) -> None:
         self.block = Block(replace(self.env.spec, num_envs=num_envs), path)

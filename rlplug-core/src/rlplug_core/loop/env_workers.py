@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,10 +20,9 @@ import numpy as np
 from rlplug_core.errors import BadEnv, UsageError, WorkerFailed
 from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote, fork_server
 from rlplug_core.loop.env_block import Block
-from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, serve
+from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, Told, serve
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.worker import post
-from rlplug_core.types import Array, Spec, State, Timestep, tree_map
+from rlplug_core.types import Array, Goals, Spec, State, Timestep, tree_map
 
 
 class EnvWorkers:
@@ -49,13 +49,13 @@ class EnvWorkers:
         self._remotes = [Remote(part.rank, serve, part, context) for part in parts]
         self._adopt(self._ask("make", limit=STARTUP))
 
-    def _adopt(self, told: list[tuple[Spec, object]]) -> None:
+    def _adopt(self, told: list[Told]) -> None:
         """Take the spaces that the workers tell, and memory for them."""
-        spec, self.action_space = told[0]
+        spec, self.action_space = told[0].spec, told[0].action_space
         if spec.agents:
             raise UsageError(f"{spec.id} has many agents, stepped in one process; leave out --env-workers")
         num_envs = self.spec.num_envs
-        self.spec = replace(spec, num_envs=num_envs)
+        self.spec = replace(spec, num_envs=num_envs, goals=self._goals(told[0]))
         self._block = block = Block(self.spec)
         self._ask("attach", num_envs, block.path)
         block.unlink()
@@ -65,6 +65,13 @@ class EnvWorkers:
         self._turn, self._ready = 0, False
         self._keys: list[str] = []
         self._told: dict[str, list[object]] = {}
+
+    def _goals(self, told: Told) -> Goals | None:
+        """The goals of the first worker's environments, which says what they give."""
+        if not told.goals:
+            return None
+        ends = partial(self._ask_first, "goals", "terminated") if told.goals_end else None
+        return Goals(partial(self._ask_first, "goals", "reward"), ends)
 
     def reset(self, seed: int) -> Timestep:
         """Start every environment, from the seed that it has in one process too."""
@@ -138,8 +145,7 @@ class EnvWorkers:
 
     def translate(self, action: Array) -> object:
         """Canonical actions [B, ...] as the environments take them."""
-        post(self._remotes[0].connection, ("translate", action))
-        return self._value(self._remotes[0], self._timeout)
+        return self._ask_first("translate", action)
 
     def state_dict(self) -> State:
         """The states of all workers; where one is inexact only its reason."""
@@ -174,6 +180,11 @@ class EnvWorkers:
     def _ask(self, name: str, *arguments: object, limit: float = 0.0) -> list[Any]:
         """Let every worker do the same, and return what each answers."""
         return self._ask_each(name, [arguments] * len(self._remotes), limit or self._timeout)
+
+    def _ask_first(self, name: str, *arguments: object) -> Any:
+        """Let the first worker do something, and return what it answers."""
+        self._send(self._remotes[0], pickle.dumps((name, *arguments), pickle.HIGHEST_PROTOCOL))
+        return self._value(self._remotes[0], self._timeout)
 
     def _ask_each(self, name: str, arguments: list[tuple[object, ...]], limit: float) -> list[object]:
         for remote, those in zip(self._remotes, arguments, strict=True):

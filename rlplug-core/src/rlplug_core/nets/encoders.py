@@ -20,10 +20,8 @@ from rlplug_core.nets.layer_rules import Rule, Scaled
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import ObservationNorm, PartNorms, RunningNorm
 from rlplug_core.nets.one_hot import OneHot
-from rlplug_core.types import Space, channels_last
+from rlplug_core.types import MASK, Space, channels_last
 
-#: The key under which an observation carries the legal actions; no encoder reads it.
-MASK = "action_mask"
 #: What may be done in place to a layer's outputs, which no one else sees.
 IN_PLACE: dict[Any, Callable[[Tensor], Tensor]] = {torch.tanh: torch.tanh_, torch.relu: torch.relu_}
 

@@ -144,8 +144,8 @@ class RewardScale(Running):
     """Rewards over the deviation of the discounted return, so that values have the same size in every environment.
 
     The return is summed up as rewards come, R = r + gamma R, from 0 where an episode begins; only its deviation counts,
-    so that rewards keep their sign. It lives on the host, as rollouts do; the returns that a run reports come from the
-    environment and stay as they are.
+    so that rewards keep their sign. A rollout is scaled by those before it, and the first one by itself. It lives on
+    the host, as rollouts do; the returns that a run reports come from the environment and stay as they are.
     """
 
     def __init__(self, gamma: Schedule | float, clip: float = 10.0) -> None:
@@ -155,11 +155,17 @@ class RewardScale(Running):
 
     def forward(self, rollout: Rollout) -> Rollout:
         """The rollout with its rewards scaled, and cut at `clip`."""
-        scaled = (rollout.reward * self.norm.scale.numpy()).clip(-self.clip, self.clip)
-        return replace(rollout, reward=scaled)
+        norm = self.norm
+        if not norm.count.numpy():  # rewards as they are would teach the critic returns of another size than all later
+            norm = RunningNorm(())
+            self._update(norm, rollout, self.gamma(0.0))
+        return replace(rollout, reward=(rollout.reward * norm.scale.numpy()).clip(-self.clip, self.clip))
 
     def absorb(self, batch: Rollout, clock: Clock) -> None:
-        gamma = self.gamma(clock.progress)
+        self.running = self._update(self.norm, batch, self.gamma(clock.progress))
+
+    def _update(self, norm: RunningNorm, batch: Rollout, gamma: float) -> Array:
+        """Show a norm the returns of a rollout; return those [N] at its end."""
         steps, num_envs = batch.reward.shape
         returns = np.empty((steps, num_envs))
         running = self.running if len(self.running) == num_envs else np.zeros(num_envs)
@@ -167,8 +173,8 @@ class RewardScale(Running):
             running = np.where(first, 0, running)
             running = np.where(weight > 0, reward + gamma * running, running)
             returns[t] = running
-        self.running = running
-        self.norm.update(torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1)))
+        norm.update(torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1)))
+        return running
 
     def get_extra_state(self) -> State:
         return {"running": self.running}

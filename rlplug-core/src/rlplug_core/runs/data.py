@@ -20,7 +20,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.playing import Playing
 from rlplug_core.protocols import Agent, Env, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import Conditions, final_seed, ready
+from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.sources import as_given, identity
 from rlplug_core.seeds import untouched
@@ -71,16 +71,18 @@ def record(
     environment's follow another's; the last step of each counts as truncated.
 
     Raises:
-        UsageError: the file exists, or there is no such checkpoint. NotWritten: the disk takes no more.
+        UsageError: the file exists, a number makes no sense, or there is no such checkpoint.
+        NotWritten: the disk takes no more.
     """
     if path.suffix != ".npz":
         raise UsageError(f"a data set is a file that ends with .npz, and {path} does not")
     if path.exists():
         raise UsageError(f"{path} exists already, and a run may know it by its hash; choose another name")
-    applied = conditions.applied(plan)
+    check_whole("steps", steps, 1)
+    check_whole("num_envs", num_envs, 1)
+    used, applied = seed_of(plan, seed), conditions.applied(plan)
     name, env = as_given(directory.path, directory.config, applied.env), applied.make_eval_env(num_envs)
     try:
-        used = final_seed(plan) if seed is None else seed
         agent, clock = ready(plan, directory, env, conditions, used)
         arrays, returns = _played(agent, env, used, clock, steps, explore=conditions.stochastic)
     finally:

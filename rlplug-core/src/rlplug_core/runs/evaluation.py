@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 from rlplug_core.acting.deviating import Deviating
@@ -17,6 +19,7 @@ from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, read
 from rlplug_core.runs.directory import RunDirectory
+from rlplug_core.runs.survey import shown
 from rlplug_core.seeds import Seeds
 
 #: The checkpoints that a word stands for, the first that there is.
@@ -68,11 +71,13 @@ def evaluate_checkpoint(
     """Play `episodes` episodes, each in an environment of its own; the default seed is the final evaluation's.
 
     Raises:
-        UsageError: there is no such checkpoint, or it does not fit the environment. BadCheckpoint: it cannot be read.
+        UsageError: a number makes no sense, there is no such checkpoint, or it does not fit the environment.
+        BadCheckpoint: it cannot be read.
     """
+    check_whole("episodes", episodes, 1)
+    used = seed_of(plan, seed)
     env = conditions.applied(plan).make_eval_env(episodes)
     try:
-        used = final_seed(plan) if seed is None else seed
         agent, clock = ready(plan, directory, env, conditions, used)
         return evaluate(agent, env, used, clock, conditions.stochastic)
     finally:
@@ -108,9 +113,26 @@ def _returns(result: Evaluation) -> dict[str, float]:
     }  # fmt: skip
 
 
-def final_seed(plan: Plan) -> int:
-    """The seed of a run's final evaluation, which no evaluation while it trained used."""
-    return plan.seeds().child("final_eval").integer()
+def seed_of(plan: Plan, given: int | None) -> int:
+    """The seed that was given, else that of a run's final evaluation, which no evaluation while it trained used.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if given is None:
+        return plan.seeds().child("final_eval").integer()
+    check_whole("seed", given, 0)
+    return given
+
+
+def check_whole(name: str, number: int, least: int) -> None:
+    """Check a number that was given in Python under this name.
+
+    Raises:
+        UsageError: it is not whole, or too small.
+    """
+    if not isinstance(number, Integral) or number < least:
+        raise UsageError(f"{name} is {number}; give a whole number of at least {least}")
 
 
 def ready(plan: Plan, directory: RunDirectory, env: Env, conditions: Conditions, seed: int) -> tuple[Agent, Clock]:
@@ -129,18 +151,36 @@ def load_learner(plan: Plan, directory: RunDirectory, env: Env, checkpoint: str)
         BadCheckpoint: none can be read.
     """
     saved, state = learner_state(Checkpoints(directory.checkpoints_path), checkpoint)
-    learner = plan.make_learner(env.spec)
     try:
+        learner = plan.make_learner(env.spec)
         learner.load_state_dict(state)
+    except UsageError:  # of an algorithm that cannot act there
+        _check_spaces(plan, saved, env)
+        raise
     except UNFIT as error:  # as torch and plugins say that shapes or names differ
+        _check_spaces(plan, saved, env)
         said = plain((str(error).strip().splitlines() or [type(error).__name__])[-1])
-        raise UsageError(
-            f"the weights of {saved.path.name} do not fit {env.spec.id} (observations {env.spec.obs}, actions "
-            f"{env.spec.action}): {said}; play it where it was trained, or with the same wrappers"
-        ) from error
+        raise UsageError(f"the weights of {saved.path.name} do not fit {env.spec.id}: {said}") from error
     if (saved.path / "wrappers.json").is_file():
         freeze(env, read(saved.path, "wrappers")[0]["wrappers"])
     return learner, saved
+
+
+def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
+    """Compare an environment's spaces, in which a checkpoint cannot act, with those of the run.
+
+    Raises:
+        UsageError: they differ.
+    """
+    with closing(plan.make_eval_env(1)) as own:
+        trained = f"{shown(own.spec.obs)} and actions {shown(own.spec.action)}"
+    here = f"{shown(env.spec.obs)} and actions {shown(env.spec.action)}"
+    if here != trained:
+        raise UsageError(
+            f"the weights of {saved.path.name} do not fit {env.spec.id}, which has observations {here}: they were "
+            f"trained with observations {trained}; play them in the run's own environment and wrappers, or where "
+            "spaces are the same"
+        )
 
 
 def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str, object]]:

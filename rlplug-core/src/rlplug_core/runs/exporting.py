@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from rlplug_core.errors import UsageError
@@ -64,4 +65,4 @@ def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> 
     if not trust:
         require_plugins(directory, found.about["wrap"])
     env = wrapped(found.env, tuple(map(Wrapping.parse, found.about["wrap"])))
-    return Policy(found.agent, env)
+    return Policy(found.agent, env, origin=partial(loaded, directory.absolute(), trust=trust))

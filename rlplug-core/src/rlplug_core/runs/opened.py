@@ -9,6 +9,7 @@ run.play(video="film.mp4")
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,8 @@ class Run:
 
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
         """The policy of a checkpoint; see `rlplug_core.load`."""
-        return policy_of(plan_of(self), self.directory, checkpoint, deterministic)
+        origin = partial(_policy, self.path, self.env, self.trust)
+        return policy_of(plan_of(self), self.directory, checkpoint, deterministic, origin)
 
     def export(
         self, out: Path | str, checkpoint: str = "best", *, onnx: bool = False, torchscript: bool = False
@@ -216,6 +218,11 @@ def plan_of(run: Run) -> Plan:
         return Plan.make(algorithm, env, options)
     given = source_of(run.env)
     return Plan.make(algorithm, given, parted(options)[0] if given.is_object else options)
+
+
+def _policy(path: Path, env: object, trust: bool, checkpoint: str, deterministic: bool) -> Policy:
+    """The policy of a run's checkpoint, for a process that opens the run anew."""
+    return Run(path, env, trust).policy(checkpoint, deterministic)
 
 
 def _path(place: Path | str | None) -> Path | None:

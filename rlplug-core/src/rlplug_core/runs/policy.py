@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import gymnasium.spaces as spaces
@@ -13,11 +15,10 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import Conditions, ready
-from rlplug_core.types import Array, Obs, Space
+from rlplug_core.runs.evaluation import load_learner
+from rlplug_core.types import MASK, Array, Obs, Space
 
 
 class Policy:
@@ -29,11 +30,20 @@ class Policy:
     for as many rows as come. The wrappers of the run stand between: they see the observations in turn, as if it were
     playing.
 
+    Another process that it is pickled for loads it anew from where it is from, with the same weights and no memory.
+
+    Args:
+        origin: loads it anew, deterministic or not; without one it cannot be pickled.
+
     Attributes:
         observation_space, action_space: what goes in and what comes out.
     """
 
-    def __init__(self, agent: Agent, env: Env, clock: Clock | None = None, deterministic: bool = True) -> None:
+    def __init__(
+        self, agent: Agent, env: Env, clock: Clock | None = None, deterministic: bool = True,
+        origin: Callable[[bool], Policy] | None = None,
+    ) -> None:  # fmt: skip
+        self._origin = origin
         self._agent, self._env, self._clock, self.deterministic = agent, env, clock or Clock(1), deterministic
         self.observation_space = env.source.obs if isinstance(env, SupportsObserve) else env.spec.obs
         self.action_space = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
@@ -43,6 +53,17 @@ class Policy:
     def __repr__(self) -> str:
         how = "" if self.deterministic else ", stochastic"
         return f"Policy({self._env.spec.id}: {self.observation_space} -> {self.action_space}{how})"
+
+    def __reduce__(self) -> tuple[Callable[[bool], Policy], tuple[bool]]:
+        if self._origin is None:
+            raise TypeError(f"{self!r} was made in this process and cannot be pickled; load it from a run or an export")
+        return self._origin, (self.deterministic,)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Policy:
+        """A copy in this process, which remembers the same."""
+        memo[id(self)] = made = Policy.__new__(Policy)
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
 
     def reset(self) -> None:
         """Forget what was seen; needed only by policies or wrappers with memory, between episodes."""
@@ -105,15 +126,18 @@ class Policy:
             raise UsageError(f"the observation is no array of numbers: {error}; one has shape {space.shape}") from error
 
 
-def policy_of(plan: Plan, directory: RunDirectory, checkpoint: str = "best", deterministic: bool = True) -> Policy:
-    """The policy of a run's checkpoint.
+def policy_of(
+    plan: Plan, directory: RunDirectory, checkpoint: str, deterministic: bool, origin: Callable[[str, bool], Policy]
+) -> Policy:
+    """The policy of a run's checkpoint; `origin` loads that of a checkpoint by its name, deterministic or not.
 
     Raises:
         UsageError: there is no such checkpoint. BadCheckpoint: it cannot be read.
     """
     env = plan.make_env(1)
-    agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
-    return Policy(agent, env, clock, deterministic)
+    learner, saved = load_learner(plan, directory, env, checkpoint)
+    clock = Clock(plan.options.total_timesteps, saved.step)
+    return Policy(learner.agent(), env, clock, deterministic, partial(origin, saved.path.name))
 
 
 def _canonical(space: Space, obs: object) -> Obs:

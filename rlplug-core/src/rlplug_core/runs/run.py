@@ -35,7 +35,7 @@ from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.in_python import noted
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.opened import Run, open_run, plan_of
-from rlplug_core.runs.policy import Policy, policy_of
+from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.remarks import remarks
 from rlplug_core.runs.reproducibility import differences, environment, writers
 from rlplug_core.runs.session import Point, Session, Watch
@@ -314,5 +314,4 @@ def load(
         from rlplug_core.runs.exporting import loaded  # what takes programs apart is of no use to runs
 
         return loaded(Path(run), deterministic, trust)
-    run = open_run(run, env=env, trust=trust)
-    return policy_of(plan_of(run), run.directory, checkpoint, deterministic)
+    return open_run(run, env=env, trust=trust).policy(checkpoint, deterministic)

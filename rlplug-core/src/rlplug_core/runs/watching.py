@@ -17,7 +17,7 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.plan import Plan
 from rlplug_core.protocols import Env, SupportsShow
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.evaluation import Conditions, final_seed, ready
+from rlplug_core.runs.evaluation import Conditions, check_whole, ready, seed_of
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ def watched(
     """Play episodes with a checkpoint where they can be seen.
 
     Raises:
-        UsageError: there is nothing to see, no display for a window, or no such checkpoint.
+        UsageError: there is nothing to see, no display for a window, no such checkpoint, or a number makes no sense.
         MissingPackage: what draws or writes films is not installed.
     """
     if showing.windowed and not has_display():
         raise UsageError("there is no display for a window; write a film instead: --video film.mp4")
-    used = final_seed(plan) if seed is None else seed
+    check_whole("episodes", episodes, 1)
+    used = seed_of(plan, seed)
     env = shown_env(conditions.applied(plan), "human" if showing.windowed else "rgb_array")
     try:
         agent, clock = ready(plan, directory, env, conditions, used)

@@ -12,8 +12,8 @@ from rlplug_core.config.options import Config
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, Obs, Space, Timestep
-from rlplug_envs.spaces import MASK
+from rlplug_core.types import MASK, Array, Obs, Space, Timestep
+from rlplug_envs.spaces import masked
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Flatten(Transform):
             raise UsageError(
                 f"flatten makes one vector, and the agents of {env.spec.id} have spaces of their own; leave it out"
             )
-        self._masked = isinstance(space, spaces.Dict) and MASK in space.spaces
+        self._masked = masked(space)
         found = list(_leaves(space))
         ends = np.cumsum([_width(leaf) for _, leaf in found])
         columns = [slice(int(end) - _width(leaf), int(end)) for end, (_, leaf) in zip(ends, found, strict=True)]

@@ -11,10 +11,9 @@ import numpy as np
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import sample, sample_legal
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, Episode, Obs, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, Obs, State, Timestep, tree_map
 
 
 class RandomOpponents(Transform):

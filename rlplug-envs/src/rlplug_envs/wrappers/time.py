@@ -11,8 +11,7 @@ from rlplug_core.config.options import Config, Count
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, Obs, Space, State, Timestep
-from rlplug_envs.spaces import MASK
+from rlplug_core.types import MASK, Array, Obs, Space, State, Timestep
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import choices
-from rlplug_core.nets.encoders import MASK
-from rlplug_core.types import Array, Obs, Space, Spec
+from rlplug_core.types import MASK, Array, Obs, Space, Spec
 
 #: What the logit of an illegal action becomes; finite, so that nothing downstream turns into NaN.
 ILLEGAL = -1e8

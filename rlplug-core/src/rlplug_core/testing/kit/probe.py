@@ -9,10 +9,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.nets.encoders import MASK
 from rlplug_core.testing.envs import scribble
 from rlplug_core.testing.kit.outcome import Skipped
-from rlplug_core.types import Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 
 Draw: TypeAlias = Callable[[np.random.Generator], Obs]
 End: TypeAlias = Literal["terminated", "truncated", "either", "never"]
