@@ -155,26 +155,23 @@ class RewardScale(Running):
 
     def forward(self, rollout: Rollout) -> Rollout:
         """The rollout with its rewards scaled, and cut at `clip`."""
-        norm = self.norm
-        if not norm.count.numpy():  # rewards as they are would teach the critic returns of another size than all later
-            norm = RunningNorm(())
-            self._update(norm, rollout, self.gamma(0.0))
-        return replace(rollout, reward=(rollout.reward * norm.scale.numpy()).clip(-self.clip, self.clip))
+        scale = self
+        if not self.norm.count.numpy():  # unscaled it would teach the critic returns of another size than all later
+            scale = RewardScale(self.gamma)
+            scale.absorb(rollout, Clock(1))
+        reward = (rollout.reward * scale.norm.scale.numpy()).clip(-self.clip, self.clip)
+        return replace(rollout, reward=reward)
 
     def absorb(self, batch: Rollout, clock: Clock) -> None:
-        self.running = self._update(self.norm, batch, self.gamma(clock.progress))
-
-    def _update(self, norm: RunningNorm, batch: Rollout, gamma: float) -> Array:
-        """Show a norm the returns of a rollout; return those [N] at its end."""
         steps, num_envs = batch.reward.shape
-        returns = np.empty((steps, num_envs))
+        gamma, returns = self.gamma(clock.progress), np.empty((steps, num_envs))
         running = self.running if len(self.running) == num_envs else np.zeros(num_envs)
         for t, (reward, first, weight) in enumerate(zip(batch.reward, batch.is_first, batch.weight, strict=True)):
             running = np.where(first, 0, running)
             running = np.where(weight > 0, reward + gamma * running, running)
             returns[t] = running
-        norm.update(torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1)))
-        return running
+        self.running = running
+        self.norm.update(torch.from_numpy(returns.reshape(-1)), torch.from_numpy(batch.weight.reshape(-1)))
 
     def get_extra_state(self) -> State:
         return {"running": self.running}
