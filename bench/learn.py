@@ -47,7 +47,8 @@ nothing fixes: their numbers differ a little from run to run. A dash is a seed t
 noisy weights off and explore by epsilon: of `rainbow` for Acrobot-v1, of `rainbow-iqn` for CartPole-v1, and those of
 both for FrozenLake-v1. The rows of `a2c-noisy` are `a2c --noisy factorized --ent-coef 0`, those of `acer-async` are
 `acer --runner async --workers 2`, and those of `sac-actors` are `sac --runner decoupled --actors 2`; `-inline` and
-`-ray` say where two actors are: `--inline`, `--on ray`.
+`-ray` say where two actors are: `--inline`, `--on ray`. `ppo` misses its bar on Acrobot-v1 by half a return with one
+seed since its first rollout is scaled, too; the mean of the five is -75.3, and was -76.2.
 
 {learning}
 
