@@ -39,6 +39,8 @@ for variable in (
     "PYTHONDONTWRITEBYTECODE",
 ):  # fmt: skip
     os.environ.pop(variable, None)
+#: Loops are numpy's where a test does not ask for numba's: each process that a test starts would import it.
+os.environ["NUMBA_DISABLE_JIT"] = "1"
 #: A core for each of the two; more threads than that wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -81,14 +83,14 @@ def types(session: nox.Session) -> None:
 
 @nox.session(name="tests-core", reuse_venv=False, requires=["build"])
 def tests_core(session: nox.Session) -> None:
-    """Test rlplug-core, installed alone but for what reads Minari's data sets, and what Minari writes them with."""
-    run_tests(session, "tests/core", "rlplug-core[minari]", tools=("pillow",))
+    """Test rlplug-core, installed alone but for numba, what reads Minari's data sets, and what writes them."""
+    run_tests(session, "tests/core", "rlplug-core[minari,numba]", tools=("pillow",))
 
 
 @nox.session(name="tests-algos", reuse_venv=False, requires=["build"])
 def tests_algos(session: nox.Session) -> None:
-    """Test rlplug-algos with rlplug-core."""
-    run_tests(session, "tests/algos", "rlplug-core", "rlplug-algos")
+    """Test rlplug-algos with rlplug-core and numba."""
+    run_tests(session, "tests/algos", "rlplug-core[numba]", "rlplug-algos")
 
 
 @nox.session(name="tests-envs", reuse_venv=False, requires=["build"])

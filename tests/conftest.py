@@ -26,3 +26,23 @@ def heard_signals() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.fixture(params=["numpy", "numba"], scope="module")
+def loops(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Loops over numbers by numpy, and then by numba, in all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_DISABLE_JIT", "1" if request.param == "numpy" else "0")
+        if request.param == "numba":
+            pytest.importorskip("numba").config.reload_config()
+        _forget_loops()
+        yield request.param
+    _forget_loops()
+
+
+def _forget_loops() -> None:
+    from rlplug_core.learning.loops import learning_loops
+    from rlplug_core.nets.loops import available, head_loops
+
+    for cached in (available, head_loops, learning_loops):
+        cached.cache_clear()

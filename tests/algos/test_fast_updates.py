@@ -25,6 +25,8 @@ from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 NETS = [
     Net(hidden=(8, 8)),
     Net(hidden=(8,), activation="silu", layer_norm=True),

@@ -153,6 +153,18 @@ def assert_acts_alike(whole: Path, resumed: Path, steps: int) -> None:
     assert len(one) == steps
 
 
+def test_so_it_is_with_loops_by_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
+    cases = ("ppo", "dqn")
+    trained_and_resumed(tmp_path, cases)
+    for case, what, mark in STOPS:
+        if case in cases:
+            assert_in_the_same_state(tmp_path / f"{case}-whole", tmp_path / f"{case}-{what}-{mark}")
+    start = journal(tmp_path / "ppo-whole", "start")[0][2]
+    assert start["environment"]["loops"].startswith("numba")
+
+
 def test_no_algorithm_is_left_out() -> None:
     """Names that share a class are switches of it, which its cases turn."""
     covered = {base for algorithm, _, _, _ in CASES.values() for base in getattr(STOPPING, algorithm).__bases__}

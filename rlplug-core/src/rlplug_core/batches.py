@@ -29,8 +29,11 @@ class Batch:
     weight: Tensor
     share: InitVar[Tensor | None]
     counts: Tensor = field(init=False, repr=False)
+    #: The same as arrays, where whoever built the batch has them; looking from each tensor takes longer.
+    arrays: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self, share: Tensor | None) -> None:
+        self.arrays = None
         self.counts = self.weight / (self.weight > 0).sum().clamp_(min=1) if share is None else share
 
     def mean(self, value: Tensor) -> Tensor:
@@ -39,6 +42,8 @@ class Batch:
 
     def in_numpy(self: T) -> T:
         """The same memory as arrays, on which networks and losses go by rules."""
+        if self.arrays is not None:
+            return self.arrays  # type: ignore[no-any-return]  # it is of this class
         parts = ((name, getattr(self, name)) for name in _NAMES.get(type(self)) or _listed(self))
         arrays: dict[str, Any] = {
             name: one.numpy() if isinstance(one, Tensor) else tree_map(Tensor.numpy, one) for name, one in parts
@@ -195,25 +200,38 @@ class Rollout:
             self.views = Views(self)
         views, tensor = self.views, torch.from_numpy
         share = views.equal if self.whole else None
-        flat = (tensor(advantage.reshape(-1)), tensor(target.reshape(-1)))
-        return Samples(views.weight, share, views.obs, views.action, *flat, views.extras).to(device)
+        estimates: Any = advantage.reshape(-1), target.reshape(-1)
+        by_value = tensor(estimates[0]), tensor(estimates[1])
+        made = Samples(views.weight, share, views.obs, views.action, *by_value, views.extras)
+        if device.type != "cpu":
+            return made.to(device)
+        weight, obs, action, extras, equal = views.arrays
+        counts: Any = made.counts.numpy() if share is None else equal
+        made.arrays = Samples(weight, counts, obs, action, estimates[0], estimates[1], extras)
+        return made
 
 
 class Views:
-    """A rollout's storage as it is used again and again: flattened once, since its memory stays the same."""
+    """A rollout's storage as it is used again and again: flattened once, since its memory stays the same.
 
-    __slots__ = ("action", "all_obs", "equal", "extras", "obs", "weight")
+    `arrays` are weights, observations, actions, extras and equal counts, as the tensors of these names.
+    """
+
+    __slots__ = ("action", "all_obs", "arrays", "equal", "extras", "obs", "weight")
 
     def __init__(self, rollout: Rollout) -> None:
         steps, num_envs = rollout.reward.shape
 
-        def flat(array: Array) -> Tensor:
-            return torch.from_numpy(array[:steps].reshape(steps * num_envs, *array.shape[2:]))
+        def flat(array: Array) -> Array:
+            return array[:steps].reshape(steps * num_envs, *array.shape[2:])
 
         self.all_obs = tree_map(lambda a: a.reshape((steps + 1) * num_envs, *a.shape[2:]), rollout.obs)
-        self.obs, self.extras = tree_map(flat, rollout.obs), tree_map(flat, rollout.extras)
-        self.action, self.weight = flat(rollout.action), flat(rollout.weight)
         self.equal = torch.full((steps * num_envs,), 1 / (steps * num_envs))
+        stored = (rollout.weight, rollout.obs, rollout.action, rollout.extras)
+        self.arrays: Any = (*(tree_map(flat, each) for each in stored), self.equal.numpy())
+        self.weight, self.obs, self.action, self.extras = (
+            tree_map(torch.from_numpy, each) for each in self.arrays[:-1]
+        )
 
 
 def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> Iterator[T]:

@@ -18,6 +18,8 @@ from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, 
 from tests.reference import returns
 from tests.reference.returns import Moment
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 GAMMAS = st.floats(0, 1)
 
 

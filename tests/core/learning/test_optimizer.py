@@ -18,6 +18,8 @@ from rlplug_core.learning.optimizer import Optimizer, SharedState
 from rlplug_core.learning.update_rules import SGD, Adam, RMSProp, UpdateRule
 from tests.core.fakes import assert_same, stored
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 def network(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)

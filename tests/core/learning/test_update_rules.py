@@ -16,6 +16,8 @@ from rlplug_core.learning.update_rules import RULES, Adam, OptimizerOptions, RMS
 from tests.core.fakes import assert_same, stored
 from tests.core.learning.test_optimizer import loss_of, network, shared_pair, train, weights
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 #: Our rule with options, and torch's class with its arguments.
 PAIRS: dict[str, tuple[str, OptimizerOptions, Any, dict[str, Any]]] = {
     "adam": ("adam", OptimizerOptions(weight_decay=0.1), torch.optim.Adam, {"eps": 1e-5, "weight_decay": 0.1}),

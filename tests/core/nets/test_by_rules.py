@@ -26,6 +26,8 @@ from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
 from rlplug_core.nets.tape import Beside, Dueling, Tape
 from rlplug_core.types import Spec
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 7))
 #: A norm of a nearly constant layer, which one input gives now and then, has slopes of thousands of roundings.
 WITHIN: dict[torch.dtype, Any] = {

@@ -27,6 +27,8 @@ from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.types import Spec
 from tests.core.fakes import ENVS, TINY, make_runner
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
 DIALS, SWITCHES = spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(2)
 ACTIONS = [DISCRETE, BOX, DIALS, SWITCHES, spaces.Dict({"a": BOX, "b": spaces.Dict({"c": DIALS, "d": SWITCHES})})]

@@ -20,6 +20,9 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, Result, State, Step, tree_map
 
+#: Stores whose rows come as arrays.
+ON_HOST = ("memory", "disk")
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -138,7 +141,10 @@ class ReplayBuffer:
         parts = (
             weight, share, obs, rest["action"], rest["reward"], rest["discount"], next_obs, index, rest["extras"],
         )  # fmt: skip
-        return Transitions(*(tree_map(lambda rows: to_device(rows, self.device), part) for part in parts))
+        made = Transitions(*(tree_map(lambda rows: to_device(rows, self.device), part) for part in parts))
+        if self.device.type == "cpu" and self.store in ON_HOST:
+            made.arrays = Transitions(*parts)  # type: ignore[arg-type]  # arrays in a tensor's place
+        return made
 
     def look_up(self, index: Array) -> State:
         """Copy transitions as they are stored.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlplug_core.batches import Rollout
+from rlplug_core.learning.loops import learning_loops
 from rlplug_core.types import Array
 
 #: Up to how many environments Python's lists are faster than numpy's calls on so few numbers.
@@ -25,6 +26,11 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     Returns:
         advantage and target = advantage + value, both [T, N] float32.
     """
+    if rollout.whole and value.dtype == rollout.reward.dtype == np.float32 and (loops := learning_loops()) is not None:
+        advantage, target = np.empty(value.shape, value.dtype), np.empty(value.shape, value.dtype)
+        ends = rollout.terminated, rollout.truncated
+        loops.gae(rollout.reward, *ends, value, successor, gamma, lam, advantage, target)
+        return advantage, target
     ended = rollout.terminated | rollout.truncated
     if not rollout.whole:
         valid = rollout.weight > 0

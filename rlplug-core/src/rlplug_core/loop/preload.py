@@ -16,4 +16,6 @@ from importlib import import_module
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 import_module("rlplug_core.loop.worker")
+if import_module("rlplug_core.nets.loops").available():
+    import_module("rlplug_core.learning.compiled")
 gc.freeze()

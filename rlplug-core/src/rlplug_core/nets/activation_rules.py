@@ -65,8 +65,8 @@ def _silu_slope(x: Array) -> Array:
     return slope
 
 
-TANH = Elementwise(np.tanh, _tanh_slope)
-RELU = Elementwise(_relu, _relu_slope)
+TANH = Elementwise(np.tanh, _tanh_slope, name="tanh")
+RELU = Elementwise(_relu, _relu_slope, name="relu")
 LEAKY_RELU = Elementwise(_leaky_relu, _leaky_relu_slope)
 ELU = Elementwise(_elu, _elu_slope)
 SILU = Elementwise(_silu, _silu_slope, of_inputs=True)

@@ -15,11 +15,12 @@ from torch import nn
 
 from rlplug_core.batches import to_tensors
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalized
 from rlplug_core.nets.heads import Beside, LogStd
-from rlplug_core.nets.node import zeros
+from rlplug_core.nets.loops import pair
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import RunningNorm
@@ -125,7 +126,7 @@ def _plain(module: nn.Module) -> Function | None:
         encoder, norm = encoder.encoder, encoder.norm.norm
     if type(encoder) is not MLP or not isinstance(encoder.vectors, OneHot | None):
         return None
-    activate = ACTIVATIONS.get(encoder.activation)
+    activate = _activation(encoder.activation)
     if activate is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
         return None
     plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
@@ -237,8 +238,7 @@ def _activated(values: Array, layers: Layers, activate: Activation) -> Array:
     """Fully connected layers, each followed by the activation."""
     for weight, bias in layers:
         values = values.dot(weight)
-        values += bias
-        activate(values, values)
+        activate(values, bias)
     return values
 
 
@@ -263,22 +263,21 @@ def _arrays(module: nn.Module) -> Layer:
     return module.weight.detach().numpy().T, module.bias.detach().numpy().reshape(1, -1)
 
 
-def _relu(values: Array, out: Array) -> None:
-    np.maximum(values, zeros(values.shape, values.dtype), out=out)
+def _activation(function: Any) -> Activation | None:
+    """Return what puts an activation of values and a bias in the place of the values; None without a numpy form."""
+    rule = FUNCTIONS.get(function)
+    if rule is None:
+        return None
+    known = pair(rule.name)
+    if known is not None:
+        loop = known[0]
+        return lambda values, bias: loop(values, bias[0])
 
+    def over(values: Array, bias: Array) -> None:
+        values += bias
+        rule.function(values, values)
 
-def _leaky_relu(values: Array, out: Array) -> None:
-    np.maximum(values, values * np.float32(0.01), out=out)
-
-
-def _elu(values: Array, out: Array) -> None:
-    np.maximum(values, np.expm1(np.minimum(values, 0)), out=out)
-
-
-def _silu(values: Array, out: Array) -> None:
-    """x σ(x), where σ(x) = (1 + tanh(x / 2)) / 2 never overflows."""
-    half = values * np.float32(0.5)
-    np.multiply(half, np.tanh(half) + np.float32(1), out=out)
+    return over
 
 
 def _with_log_std(module: nn.Module) -> Function:
@@ -287,11 +286,6 @@ def _with_log_std(module: nn.Module) -> Function:
     return lambda mean: np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], -1)
 
 
-#: The numpy form of each activation that has one: from the first array into the second.
-ACTIVATIONS: dict[Any, Activation] = {
-    torch.tanh: np.tanh, torch.relu: _relu, nn.functional.elu: _elu, nn.functional.silu: _silu,
-    nn.functional.leaky_relu: _leaky_relu,
-}  # fmt: skip
 #: What makes the numpy form of each network from the arrays of its encoder.
 FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function | None]] = {
     PolicyNetwork: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from torch import nn
 
+from rlplug_core.nets import loops
 from rlplug_core.nets.node import ones
 from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.products import product
@@ -47,15 +48,25 @@ class Affine:
     def look(self) -> None:
         self.weight, *self.bias = (parameter.detach().numpy() for parameter in self.parameters)
         self.turned = self.weight.T
+        known = self.then is not None and len(self.bias) == 1 and self.weight.dtype == np.float32
+        self.loops = loops.pair(self.then.name) if self.then is not None and known else None
 
     def up(self, values: Array) -> tuple[Array, tuple[Array, Array]]:
         outputs = product(values, self.turned)
+        if self.loops is not None:
+            self.loops[0](outputs, self.bias[0])
+            return outputs, (values, outputs)
         for bias in self.bias:
             outputs += bias
         return outputs if self.then is None else self.then.over(outputs), (values, outputs)
 
     def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
         values, told = kept
+        if self.loops is not None:
+            below, total = np.empty(told.shape, told.dtype), np.zeros(told.shape[1], told.dtype)
+            self.loops[1](np.ascontiguousarray(slopes), told, below, total)
+            own = [product(below.T, values), total] if weights else []
+            return product(below, self.weight) if inputs else None, own
         if self.then is not None:
             slopes = self.then.through(slopes, told)
         own = []
@@ -146,15 +157,16 @@ class Elementwise:
         function: from an array into another, or into a new one for None.
         derivative: made of outputs, or of inputs.
         of_inputs: whether it is made of inputs.
+        name: that of its loops, if any (`loops.pair`).
     """
 
     parameters: Sequence[nn.Parameter] = ()
 
     def __init__(
         self, function: Callable[[Array, Array | None], Array], derivative: Callable[[Array], Array],
-        of_inputs: bool = False,
+        of_inputs: bool = False, name: str = "",
     ) -> None:  # fmt: skip
-        self.function, self.derivative, self.of_inputs = function, derivative, of_inputs
+        self.function, self.derivative, self.of_inputs, self.name = function, derivative, of_inputs, name
 
     def look(self) -> None:
         """There is nothing to look at."""

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor, nn
 
+from rlplug_core.nets.loops import head_loops
 from rlplug_core.types import Array
 
 #: Where the slopes of parameters are added up: views of an optimizer's flat gradient.
@@ -109,6 +110,10 @@ class Node:
 
     def clipped_product(self, factor: Array, low: float, high: float) -> Node:
         """The smaller of this times a factor [B], and of this within bounds times it; bounds count as inside."""
+        if (loops := head_loops()) is not None and self.value.dtype == factor.dtype == np.float32:
+            smaller, slope = np.empty_like(factor), np.empty_like(factor)
+            loops.clipped_product(self.value, factor, low, high, smaller, slope)
+            return self._one(smaller, slope)
         full = self.value * factor
         cut = np.minimum(np.maximum(self.value, low), high) * factor
         return self._one(np.minimum(full, cut), factor * (full <= cut))

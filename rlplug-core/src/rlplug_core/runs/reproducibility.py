@@ -12,6 +12,7 @@ import torch
 
 from rlplug_core.config.targets import is_target
 from rlplug_core.loop.plan import Plan
+from rlplug_core.nets.loops import made_by
 from rlplug_core.nets.products import processor
 from rlplug_core.plugins import find
 
@@ -23,6 +24,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "machine": platform.machine(),
         "cpu": _cpu(),
+        "loops": made_by(),
         "threads": plan.options.threads,
         "device": plan.options.device,
         "runner": plan.runner,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from rlplug_core.nets.loops import head_loops
 from rlplug_core.nets.node import Into, Node, ones, row_numbers
 from rlplug_core.types import Array
 
@@ -14,6 +16,8 @@ from rlplug_core.types import Array
 def categorical(outputs: Node, action: Array) -> tuple[Node, Node]:
     """Compute, of logits [B, A] and actions [B], log p[a], with slopes 1{a} - p, and H, with slopes -p (log p + H)."""
     logits = outputs.value
+    if (loops := loops_for(logits)) is not None:
+        return _categorical(loops, outputs, action)
     rows, each = row_numbers(len(action)), ones(logits.shape[1], logits.dtype)
     highest = np.maximum.reduce(np.ascontiguousarray(logits.T))  # along rows of few numbers it takes six times as long
     log_probs = logits - highest[:, None]
@@ -43,6 +47,8 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
     log p, with slopes z / deviation and z² - 1, and H, with slopes 0 and 1.
     """
     dims = outputs.shape[1] // 2
+    if (loops := loops_for(outputs.value)) is not None:
+        return _gaussian(loops, outputs, action)
     mean, log_std = outputs.value[:, :dims], outputs.value[:, dims:]
     inverse, each = np.exp(-log_std), ones(dims, mean.dtype)
     scaled = (action.reshape(mean.shape) - mean) * inverse
@@ -62,6 +68,52 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
         found[:, dims:] = slopes[:, None]
         return (found,)
 
+    return Node(log_prob, (outputs,), of_action), Node(entropy, (outputs,), of_entropy)
+
+
+def loops_for(outputs: Array) -> ModuleType | None:
+    """Return numba's loops if they take these outputs."""
+    return head_loops() if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
+
+
+def _categorical(loops: ModuleType, outputs: Node, action: Array) -> tuple[Node, Node]:
+    shape, kind = outputs.shape, outputs.value.dtype
+    log_probs, shares = np.empty(shape, kind), np.empty(shape, kind)
+    chosen, entropy = np.empty(shape[0], kind), np.empty(shape[0], kind)
+    loops.categorical(outputs.value, action, log_probs, shares, chosen, entropy)
+
+    def of_chosen(slopes: Array, into: Into) -> tuple[Array]:
+        found = np.empty(shape, kind)
+        loops.of_chosen(slopes, shares, action, found)
+        return (found,)
+
+    def of_entropy(slopes: Array, into: Into) -> tuple[Array]:
+        found = np.empty(shape, kind)
+        loops.of_entropy(slopes, shares, log_probs, entropy, found)
+        return (found,)
+
+    return Node(chosen, (outputs,), of_chosen), Node(entropy, (outputs,), of_entropy)
+
+
+def _gaussian(loops: ModuleType, outputs: Node, action: Array) -> tuple[Node, Node]:
+    (rows, width), kind = outputs.shape, outputs.value.dtype
+    dims = width // 2
+    scaled, inverse = np.empty((rows, dims), kind), np.empty((rows, dims), kind)
+    log_prob, deviations = np.empty(rows, kind), np.empty(rows, kind)
+    loops.gaussian(outputs.value, action.reshape(rows, dims), scaled, inverse, log_prob, deviations)
+
+    def of_action(slopes: Array, into: Into) -> tuple[Array]:
+        found = np.empty((rows, width), kind)
+        loops.of_action(slopes, scaled, inverse, found)
+        return (found,)
+
+    def of_entropy(slopes: Array, into: Into) -> tuple[Array]:
+        found = np.zeros((rows, width), kind)
+        found[:, dims:] = slopes[:, None]
+        return (found,)
+
+    log_prob -= 0.5 * dims * math.log(2 * math.pi)
+    entropy = deviations + 0.5 * dims * math.log(2 * math.pi * math.e)
     return Node(log_prob, (outputs,), of_action), Node(entropy, (outputs,), of_entropy)
 
 

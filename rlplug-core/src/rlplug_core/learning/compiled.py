@@ -1,0 +1,50 @@
+"""Loops of update rules and estimators that numba compiles, as in `nets.compiled`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlplug_core.nets.compiled import ZERO, loop
+from rlplug_core.types import Array
+
+
+@loop
+def adam(
+    parameters: Array, gradient: Array, mean: Array, square: Array, betas: tuple[float, float], rate: float,
+    root: float, eps: float, decay: float,
+) -> None:  # fmt: skip
+    """A step of Adam; `rate` is over the first moment's correction, `root` that of the second one's root."""
+    one, two, rest = np.float32(1 - betas[0]), np.float32(betas[1]), np.float32(1 - betas[1])  # not 1 less a float32
+    size, small, by, shrink = np.float32(rate), np.float32(eps), np.float32(root), np.float32(decay)
+    for i in range(parameters.size):
+        g = gradient[i] + shrink * parameters[i]
+        m, v = mean[i] + one * (g - mean[i]), two * square[i] + rest * g * g
+        mean[i], square[i] = m, v
+        parameters[i] -= size * m / (np.sqrt(v) * by + small)
+
+
+@loop
+def rmsprop(parameters: Array, gradient: Array, square: Array, alpha: float, eps: float, rate: float) -> None:
+    """A step of RMSProp, with epsilon inside the root."""
+    kept, rest, small, size = np.float32(alpha), np.float32(1 - alpha), np.float32(eps), np.float32(rate)
+    for i in range(parameters.size):
+        g = gradient[i]
+        v = kept * square[i] + rest * g * g
+        square[i] = v
+        parameters[i] -= size * g / np.sqrt(v + small)
+
+
+@loop
+def gae(
+    reward: Array, terminated: Array, truncated: Array, value: Array, successor: Array, gamma: float, lam: float,
+    advantage: Array, target: Array,
+) -> None:  # fmt: skip
+    """Write advantages and value targets [T, N] of rollouts all of whose rows count."""
+    share, decay = np.float32(gamma), np.float32(gamma * lam)
+    for n in range(reward.shape[1]):
+        running = ZERO
+        for t in range(reward.shape[0] - 1, -1, -1):
+            ahead = ZERO if terminated[t, n] else share * successor[t, n]
+            running = ZERO if terminated[t, n] or truncated[t, n] else decay * running
+            running += reward[t, n] + ahead - value[t, n]
+            advantage[t, n], target[t, n] = running, running + value[t, n]

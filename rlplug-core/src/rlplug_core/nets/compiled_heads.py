@@ -1,0 +1,88 @@
+"""Loops of action heads and losses that numba compiles, as in `compiled`; B rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rlplug_core.nets.compiled import ONE, ZERO, loop
+from rlplug_core.types import Array
+
+
+@loop
+def categorical(
+    logits: Array, action: Array, log_probs: Array, shares: Array, chosen: Array, entropy: Array
+) -> None:  # fmt: skip
+    """Write log p and p [B, A] of logits [B, A], log p[a] of actions [B], and the entropies [B]."""
+    for b in range(logits.shape[0]):
+        highest, total, spread = logits[b].max(), ZERO, ZERO
+        for a in range(logits.shape[1]):
+            log_probs[b, a] = logits[b, a] - highest
+            shares[b, a] = math.exp(log_probs[b, a])
+            total += shares[b, a]
+        size = np.float32(math.log(total))
+        for a in range(logits.shape[1]):
+            log_probs[b, a] -= size
+            shares[b, a] /= total
+            spread -= shares[b, a] * log_probs[b, a]
+        chosen[b], entropy[b] = log_probs[b, action[b]], spread
+
+
+@loop
+def of_chosen(slopes: Array, shares: Array, action: Array, found: Array) -> None:
+    """Slopes [B] at log p[a] to those at the logits [B, A]: 1{a} - p times each."""
+    for b in range(shares.shape[0]):
+        for a in range(shares.shape[1]):
+            found[b, a] = -slopes[b] * shares[b, a]
+        found[b, action[b]] += slopes[b]
+
+
+@loop
+def of_entropy(slopes: Array, shares: Array, log_probs: Array, entropy: Array, found: Array) -> None:
+    """Slopes [B] at the entropies to those at the logits [B, A]: -p (log p + H) times each."""
+    for b in range(shares.shape[0]):
+        for a in range(shares.shape[1]):
+            found[b, a] = -slopes[b] * shares[b, a] * (log_probs[b, a] + entropy[b])
+
+
+@loop
+def gaussian(
+    outputs: Array, action: Array, scaled: Array, inverse: Array, log_prob: Array, deviations: Array
+) -> None:  # fmt: skip
+    """Write z = (a - mean) / deviation and 1 / deviation [B, d] of means and log standard deviations [B, 2 d].
+
+    `log_prob` [B] gets -z² / 2 - log deviation in sum, without its constant, `deviations` [B] the sum of the logs.
+    """
+    dims = scaled.shape[1]
+    for b in range(scaled.shape[0]):
+        square, spread = ZERO, ZERO
+        for i in range(dims):
+            inverse[b, i] = math.exp(-outputs[b, dims + i])
+            z = (action[b, i] - outputs[b, i]) * inverse[b, i]
+            scaled[b, i] = z
+            square += z * z
+            spread += outputs[b, dims + i]
+        log_prob[b], deviations[b] = np.float32(-0.5) * square - spread, spread
+
+
+@loop
+def of_action(slopes: Array, scaled: Array, inverse: Array, found: Array) -> None:
+    """Slopes [B] at log p to those at means and log standard deviations: z / deviation and z² - 1 times each."""
+    dims = scaled.shape[1]
+    for b in range(scaled.shape[0]):
+        for i in range(dims):
+            found[b, i] = slopes[b] * scaled[b, i] * inverse[b, i]
+            found[b, dims + i] = slopes[b] * (scaled[b, i] * scaled[b, i] - ONE)
+
+
+@loop
+def clipped_product(ratio: Array, factor: Array, low: float, high: float, smaller: Array, slope: Array) -> None:
+    """Write the smaller of ratio times factor, and of the ratio within bounds times it, [B], and its slopes."""
+    least, most = np.float32(low), np.float32(high)
+    for b in range(ratio.size):
+        cut = least if ratio[b] < least else ratio[b]
+        cut = (most if cut > most else cut) * factor[b]
+        full = ratio[b] * factor[b]
+        slope[b] = factor[b] if full <= cut else ZERO
+        smaller[b] = cut if full > cut else full

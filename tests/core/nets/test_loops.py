@@ -1,0 +1,73 @@
+"""Loops that numba compiles: exact enough, honest about what is no number, and left alone where they cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp, Views
+from rlplug_core.nets.by_rules import rules_of
+from rlplug_core.nets.layer_rules import Affine
+from rlplug_core.nets.loops import available, made_by, pair
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+
+def over(activation: str, values: list[float]) -> np.ndarray:
+    """An activation of these values and a bias of 0, by loops."""
+    found = pair(activation)
+    assert found is not None
+    row = np.array([values], np.float32)
+    found[0](row, np.zeros(len(values), np.float32))
+    return row[0]
+
+
+def test_they_are_there_when_numba_may_compile(loops: str) -> None:
+    assert available() == (loops == "numba")
+    assert made_by().split()[0] == loops
+    assert (pair("tanh") is None) == (pair("relu") is None) == (loops == "numpy")
+    assert pair("elu") is None
+
+
+def test_tanh_is_within_a_few_roundings_everywhere(loops: str) -> None:
+    if loops == "numpy":
+        pytest.skip("numpy's own")
+    values = [*np.linspace(-12, 12, 4001), 1e-30, -1e-8, 1e30, np.inf, -np.inf]
+    np.testing.assert_allclose(over("tanh", values), np.tanh(np.array(values)), rtol=5e-7, atol=1e-37)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_what_is_no_number_stays_none(loops: str, activation: str) -> None:
+    if loops == "numpy":
+        pytest.skip("numpy's own")
+    assert np.isnan(over(activation, [0.5, np.nan, -0.5])).tolist() == [False, True, False]
+
+
+def test_layers_have_them_only_where_they_fit(loops: str) -> None:
+    plain, double = nn.Sequential(nn.Linear(2, 3), nn.Tanh()), nn.Sequential(nn.Linear(2, 3), nn.Tanh()).double()
+    without = nn.Sequential(nn.Linear(2, 3, bias=False), nn.Tanh())
+    made = [Affine(rule.layer, then) for net in (plain, double, without) for rule, then in [rules_of(net)]]  # type: ignore[attr-defined,arg-type]
+    assert [layer.loops is not None for layer in made] == [loops == "numba", False, False]
+
+
+@pytest.mark.parametrize("rule", [Adam(weight_decay=0.1), AdamW(weight_decay=0.1), RMSProp()])
+def test_steps_are_those_in_double_precision(rule: Adam | RMSProp) -> None:
+    generator = torch.Generator().manual_seed(1)
+    one = torch.randn(1000, generator=generator) * 0.1
+    two = one.double()
+    of_one, of_two = rule.start(one), rule.start(two)
+    for _ in range(20):
+        slopes = torch.randn(1000, generator=generator) * 10 ** torch.randint(-6, 1, (1000,), generator=generator)
+        rule.step(one, slopes, of_one, 1e-2)
+        rule.step(two, slopes.double(), of_two, 1e-2)
+    torch.testing.assert_close(one.double(), two, rtol=2e-6, atol=2e-7)
+
+
+def test_views_are_of_the_tensors_that_they_are_asked_for() -> None:
+    views, one, two = Views(), torch.zeros(2), torch.ones(2)
+    first = views.of(one, two)
+    assert views.of(one, two) is first
+    views.of(two, one)[0][0] = 7
+    assert two.tolist() == [7, 1]
