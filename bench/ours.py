@@ -16,6 +16,7 @@ import measure
 
 import rlplug_core
 from rlplug_core.loop.events import Progress
+from rlplug_core.nets.loops import available
 from rlplug_core.runs.journal import read
 
 NEVER = 10**12
@@ -117,7 +118,7 @@ def main() -> None:
             algorithm(pair), setting["env"], options(pair, setting), out=directory, hooks=False, watch=watch
         )
         last = [record for record in read(run.journal) if record.kind == "evaluation"][-1]
-    packages = ["rlplug-core", "gymnasium", "torch", "numpy"]
+    packages = ["rlplug-core", "gymnasium", "torch", "numpy", *(["numba"] if available() else [])]
     measure.report(pair, "rlplug", *watch.result(), last.data["eval/return_mean"], packages)
 
 

@@ -42,7 +42,7 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def _forget_loops() -> None:
     from rlplug_core.learning.loops import learning_loops
-    from rlplug_core.nets.loops import available, head_loops
+    from rlplug_core.nets.loops import head_loops, why_not_numba
 
-    for cached in (available, head_loops, learning_loops):
+    for cached in (why_not_numba, head_loops, learning_loops):
         cached.cache_clear()

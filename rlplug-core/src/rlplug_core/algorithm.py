@@ -26,7 +26,7 @@ from rlplug_core.learning.cudagraphs import replayed
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.update_rules import Adam, UpdateRule
 from rlplug_core.nets.by_rules import why_not
-from rlplug_core.nets.loops import available
+from rlplug_core.nets.loops import why_not_numba
 from rlplug_core.nets.normalize import ObservationNorm, Running
 from rlplug_core.nets.products import alone, small_in_numpy
 from rlplug_core.protocols import Agent, Buffer
@@ -39,12 +39,16 @@ SLOW = (
     "rules, with torch's products: numpy was imported before rlplug and may use several threads; set "
     "OPENBLAS_NUM_THREADS=1"
 )
-#: What it says otherwise of rules, without numba and with it.
-RULES = ("rules", "rules, with loops by numba")
 D = TypeVar("D", Samples, Transitions)
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A", bound="Algorithm[Any]")
+
+
+def by_rules() -> str:
+    """Return what `Algorithm.gradients` says of rules: who makes their loops, and what is wrong with a numba."""
+    missing = why_not_numba()
+    return f"rules; {missing}" if "no use" in missing else "rules" if missing else "rules, with loops by numba"
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class Algorithm(nn.Module, Generic[B]):
         size = len(batch.weight) * self.largest
         large = "products are so large that rules gain nothing" if size > most and not alone(size) else ""
         reason = self._no_rules(batch) or large or next(filter(None, map(why_not, networks)), "")
-        told = f"autograd: {reason}" if reason else RULES[available()] if small_in_numpy() else SLOW
+        told = f"autograd: {reason}" if reason else by_rules() if small_in_numpy() else SLOW
         if told != self.gradients:  # a module takes its time to set anything
             self.gradients = told
         return batch if reason else batch.in_numpy()

@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from rlplug_core.algorithm import by_rules
 from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp, Views
+from rlplug_core.nets import loops as loops_module
 from rlplug_core.nets.by_rules import rules_of
 from rlplug_core.nets.layer_rules import Affine
-from rlplug_core.nets.loops import available, made_by, pair
+from rlplug_core.nets.loops import available, made_by, pair, why_not_numba
 
 pytestmark = pytest.mark.usefixtures("loops")
 
@@ -29,6 +31,38 @@ def test_they_are_there_when_numba_may_compile(loops: str) -> None:
     assert made_by().split()[0] == loops
     assert (pair("tanh") is None) == (pair("relu") is None) == (loops == "numpy")
     assert pair("elu") is None
+
+
+def test_a_numba_that_refuses_this_numpy_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(name: str) -> None:
+        raise ImportError("Numba needs NumPy 1.26 or less")
+
+    pytest.importorskip("numba")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
+    monkeypatch.setattr(loops_module, "import_module", refusing)
+    why_not_numba.cache_clear()
+    assert "is no use here: Numba needs NumPy 1.26 or less" in by_rules()
+    assert not available()
+    assert made_by() == "numpy"
+    why_not_numba.cache_clear()
+
+
+def test_where_nothing_can_be_kept_loops_are_compiled_anew(loops: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if loops == "numpy":
+        pytest.skip("nothing is compiled")
+    from rlplug_core.nets import compiled
+
+    asked = []
+
+    def njit(function: object, **options: object) -> object:
+        asked.append(options.pop("cache", False))
+        if asked[-1]:
+            raise RuntimeError("cannot cache function: no locator available")
+        return function
+
+    monkeypatch.setattr(compiled.numba, "njit", njit)
+    assert compiled.loop(over) is over
+    assert asked == [True, False]
 
 
 def test_tanh_is_within_a_few_roundings_everywhere(loops: str) -> None:

@@ -30,8 +30,12 @@ ZERO, ONE = np.float32(0), np.float32(1)
 
 
 def loop(function: F) -> F:
-    """Let numba compile `function` at its first call."""
-    made: F = numba.njit(function, fastmath=FAST, cache=True, error_model="numpy")
+    """Let numba compile `function` at its first call, and keep it where it finds a place to."""
+    options = {"fastmath": FAST, "error_model": "numpy"}
+    try:
+        made: F = numba.njit(function, cache=True, **options)
+    except RuntimeError:  # neither this folder nor the user's cache can be written: each process compiles anew
+        made = numba.njit(function, **options)
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
@@ -17,17 +18,30 @@ from rlplug_core.types import Array
 Pair: TypeAlias = tuple[Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]]
 
 
-@cache
 def available() -> bool:
-    """Return whether numba is installed, and not told to leave loops to Python."""
-    return os.environ.get("NUMBA_DISABLE_JIT", "0") == "0" and find_spec("numba") is not None
+    """Return whether loops are numba's."""
+    return not why_not_numba()
+
+
+@cache
+def why_not_numba() -> str:
+    """Return why loops are not numba's, or nothing where they are."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        return "NUMBA_DISABLE_JIT is set"
+    if find_spec("numba") is None:
+        return "numba is not installed"
+    try:  # an older numba may be there for something else, and refuse this numpy
+        import_module("numba")
+    except ImportError as error:
+        return f"numba {version('numba')} is no use here: {error}"
+    return ""
 
 
 def pair(activation: str) -> Pair | None:
     """Return numba's loops for an activation, or None where there are none."""
     if not available():
         return None
-    from rlplug_core.nets.compiled import PAIRS  # here alone, as numba takes half a second and 65 MB
+    from rlplug_core.nets.compiled import PAIRS  # here alone, since it needs numba
 
     return PAIRS.get(activation)
 
