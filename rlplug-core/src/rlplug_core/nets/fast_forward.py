@@ -20,6 +20,7 @@ from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalized
 from rlplug_core.nets.heads import Beside, LogStd
+from rlplug_core.nets.layer_rules import Spread
 from rlplug_core.nets.loops import pair
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
@@ -282,8 +283,7 @@ def _activation(function: Any) -> Activation | None:
 
 def _with_log_std(module: nn.Module) -> Function:
     assert isinstance(module, LogStd)
-    log_std = module.log_std.detach().numpy()
-    return lambda mean: np.concatenate([mean, np.broadcast_to(log_std, mean.shape)], -1)
+    return Spread(module.log_std).outputs
 
 
 #: What makes the numpy form of each network from the arrays of its encoder.

@@ -116,10 +116,14 @@ class Spread:
         self.log_std = self.parameters[0].detach().numpy()
 
     def up(self, values: Array) -> tuple[Array, None]:
+        return self.outputs(values), None
+
+    def outputs(self, values: Array) -> Array:
+        """Means [B, d] with the log standard deviation beside each."""
         dims = values.shape[1]
         outputs = np.empty((len(values), 2 * dims), values.dtype)
         outputs[:, :dims], outputs[:, dims:] = values, self.log_std
-        return outputs, None
+        return outputs
 
     def down(self, slopes: Array, kept: None, inputs: bool, weights: bool) -> Slopes:
         dims = len(self.log_std)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.heads import by_rules
 from rlplug_core.nets.layer_rules import Spread
-from rlplug_core.nets.node import Node
+from rlplug_core.nets.node import Node, ones
 from rlplug_core.types import Array
 
 
@@ -40,8 +40,10 @@ class Gaussian:
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
         mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
-        scaled = (action.reshape(len(action), -1) - mean) * np.exp(-log_std)
-        log_prob: Array = (-0.5 * scaled**2 - log_std).sum(-1) - 0.5 * self.dims * math.log(2 * math.pi)
+        scaled, each = (action.reshape(mean.shape) - mean) * np.exp(-log_std), ones(self.dims, mean.dtype)
+        log_prob: Array = (
+            np.square(scaled).dot(each) * -0.5 - log_std.dot(each) - 0.5 * self.dims * math.log(2 * math.pi)
+        )
         return log_prob.astype(np.float32, copy=False)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
