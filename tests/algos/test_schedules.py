@@ -192,4 +192,4 @@ def test_the_usual_optimizers_are_what_they_were(
     made = learner(algorithm, "Continuous" if algorithm in ("sac", "crossq") else "Chain")
     for optimizer in made.optimizers:
         assert type(optimizer.rule) is kind
-        assert vars(optimizer.rule) == values
+        assert {name: value for name, value in vars(optimizer.rule).items() if name != "arrays"} == values
