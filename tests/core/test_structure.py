@@ -165,7 +165,7 @@ POSITIONAL = {
     "transform.Timestep",
     "products.torch.ops.mkldnn._linear_pointwise",
     "update_rules.self.kernel",
-    *("by_rules.loops.categorical", "by_rules.loops.gaussian", "node.loops.clipped_product"),  # numba takes no names
+    *("by_rules.loops.categorical", "by_rules.loops.gaussian", "node.loops.clipped_product"),
     *("estimators.loops.gae", "update_rules.loops.adam"),
 }
 

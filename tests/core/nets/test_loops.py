@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlplug_core.algorithm import by_rules
-from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp, Views
+from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp, HostViews
 from rlplug_core.nets import loops as loops_module
 from rlplug_core.nets.by_rules import rules_of
 from rlplug_core.nets.layer_rules import Affine
@@ -100,7 +100,7 @@ def test_steps_are_those_in_double_precision(rule: Adam | RMSProp) -> None:
 
 
 def test_views_are_of_the_tensors_that_they_are_asked_for() -> None:
-    views, one, two = Views(), torch.zeros(2), torch.ones(2)
+    views, one, two = HostViews(), torch.zeros(2), torch.ones(2)
     first = views.of(one, two)
     assert views.of(one, two) is first
     views.of(two, one)[0][0] = 7

@@ -73,7 +73,7 @@ class RMSProp:
     """RMSProp as in A3C (Mnih et al., 2016, arXiv:1602.01783, section 4) and TensorFlow: epsilon inside the root."""
 
     def __init__(self, alpha: float = 0.99, eps: float = 1e-5) -> None:
-        self.alpha, self.eps, self.arrays = alpha, eps, Views()
+        self.alpha, self.eps, self.arrays = alpha, eps, HostViews()
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {"square": torch.zeros_like(parameters)}
@@ -114,7 +114,7 @@ class Adam:
     decays_gradient: ClassVar[bool] = True
 
     def __init__(self, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-5, weight_decay: float = 0.0) -> None:
-        self.betas, self.eps, self.weight_decay, self.arrays = betas, eps, weight_decay, Views()
+        self.betas, self.eps, self.weight_decay, self.arrays = betas, eps, weight_decay, HostViews()
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         zeros = torch.zeros_like
@@ -301,7 +301,7 @@ def _arguments(name: str, cls: type[object], given: dict[str, object], usual: di
     return {**{option: value for option, value in usual.items() if option in fitting}, **given}
 
 
-class Views:
+class HostViews:
     """Tensors as arrays on the same memory, made anew only for other tensors: each look from torch takes time."""
 
     def __init__(self) -> None:
@@ -314,9 +314,9 @@ class Views:
             self.tensors, self.arrays = tensors, [tensor.numpy() for tensor in tensors]
         return self.arrays
 
-    def __reduce__(self) -> tuple[type[Views], tuple[()]]:
+    def __reduce__(self) -> tuple[type[HostViews], tuple[()]]:
         """A copy has tensors of its own."""
-        return Views, ()
+        return HostViews, ()
 
 
 def _without(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
