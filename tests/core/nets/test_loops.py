@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlplug_core.algorithm import by_rules
-from rlplug_core.learning.update_rules import Adam, AdamW, RMSProp, HostViews
+from rlplug_core.learning.update_rules import Adam, AdamW, HostViews, RMSProp
 from rlplug_core.nets import loops as loops_module
 from rlplug_core.nets.by_rules import rules_of
 from rlplug_core.nets.layer_rules import Affine
