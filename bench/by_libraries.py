@@ -74,6 +74,19 @@ def sac() -> float:
     return time_of([*calls, *policy.down(), adam(policy)])
 
 
+def td3() -> float:
+    """256 samples; a policy, two critics and the targets of all three; the policy learns at every second update."""
+    policy, target_policy = (Net(256, 17, 256, 256, 6) for _ in range(2))
+    critics = [Net(256, 23, 256, 256, 1) for _ in range(4)]
+    calls = target_policy.up()
+    for target in critics[2:]:
+        calls += target.up()
+    for critic in critics[:2]:
+        calls += [*critic.up(), *critic.down(), adam(critic)]
+    delayed = [*policy.up(), *critics[0].up(), *critics[0].down(weights=False, inputs=True)]
+    return time_of(calls) + time_of([*delayed, *policy.down(), adam(policy)]) / 2
+
+
 def time_of(calls: list[Call]) -> float:
     """The least microseconds of all calls in their order."""
 

@@ -228,7 +228,7 @@ def sac() -> Calls:
 
 CASES = {"PPO, a minibatch": ppo, "DQN, an update": dqn, "SAC, an update": sac}
 #: Microseconds of an update by libraries alone, of those whose networks are large enough to be faster so.
-LIBRARIES = {"dqn": by_libraries.dqn, "sac": by_libraries.sac}
+LIBRARIES = {"dqn": by_libraries.dqn, "sac": by_libraries.sac, "td3": by_libraries.td3}
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,9 @@ class Whole:
 
     env: str
     updates: float
-    make: Callable[[], Callable[[], object]]
+    make: Callable[[], Callable[[], object]] | None = None
     processes: int = 1
+    threads: int = 1
 
 
 WHOLE = {
@@ -247,13 +248,14 @@ WHOLE = {
     "ppo": Whole("CartPole-v1", 20 / 256, lambda: Rollout(256).floor),
     "ppo-halfcheetah": Whole("HalfCheetah-v5", 10 / 64, lambda: Rollout(64, 17, 6).floor),
     "dqn": Whole("CartPole-v1", 128 / 256, lambda: dqn()["floor"]),
-    "sac": Whole("HalfCheetah-v5", 1.0, lambda: sac()["floor"]),
+    "sac": Whole("HalfCheetah-v5", 1.0, threads=2),
+    "td3": Whole("HalfCheetah-v5", 1.0, threads=2),
 }
 WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium registers it and nothing around it, and
 the updates' in C or by libraries that fall on it; acting, storing, targets and statistics are for nothing. Losses are
 those for discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was
 measured on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the
-peer's. SAC's pair has two threads, and its floor one."""
+peer's. The pairs of SAC and TD3 have two threads, and so have the libraries in their floor."""
 
 
 def stepping(id: str) -> Callable[[], object]:
@@ -271,12 +273,23 @@ def stepping(id: str) -> Callable[[], object]:
     return run
 
 
+def by_libraries_alone(name: str, threads: int) -> float:
+    """Microseconds of an update by libraries on so many threads; of small networks they are no floor."""
+    if name not in LIBRARIES:
+        return np.inf
+    torch.set_num_threads(threads)
+    try:
+        return LIBRARIES[name]()
+    finally:
+        torch.set_num_threads(1)
+
+
 def wholes() -> str:
     """The table of whole steps."""
     kept, rows = json.loads(ROWS.read_text(encoding="utf-8"))["peers"], []
     for name, pair in WHOLE.items():
-        found = least({"env": stepping(pair.env), "update": pair.make()})
-        update = min(found["update"], LIBRARIES[name]()) if name in LIBRARIES else found["update"]
+        found = least({"env": stepping(pair.env), **({} if pair.make is None else {"update": pair.make()})})
+        update = min(found.get("update", np.inf), by_libraries_alone(name, pair.threads))
         micros = found["env"] / 100, update * pair.updates
         floor, row = pair.processes * 1e6 / sum(micros), kept.get(name, {"machine": ""})
         beside = ["-"] * 4

@@ -28,6 +28,7 @@ from rlplug_core.testing.envs import Masked
 from rlplug_core.types import Spec
 from tests.core.fakes import Tiny, TinyConfig
 
+pytestmark = pytest.mark.usefixtures("loops")
 Floats = npt.NDArray[np.float32]
 
 

@@ -10,7 +10,9 @@ from torch import nn
 from rlplug_core.algorithm import by_rules
 from rlplug_core.learning.update_rules import Adam, AdamW, HostViews, RMSProp
 from rlplug_core.nets import loops as loops_module
+from rlplug_core.nets.activation_rules import ELU, RELU, TANH
 from rlplug_core.nets.by_rules import rules_of
+from rlplug_core.nets.fast_layers import FEW, Hidden, views
 from rlplug_core.nets.layer_rules import Affine
 from rlplug_core.nets.loops import available, made_by, pair, why_not_numba
 
@@ -86,6 +88,31 @@ def test_layers_have_them_only_where_they_fit(loops: str) -> None:
     assert [layer.loops is not None for layer in made] == [loops == "numba", False, False]
 
 
+@pytest.mark.parametrize(("rows", "looped"), [(1, True), (FEW, True), (FEW + 1, False)])
+def test_few_rows_go_through_all_layers_in_one_loop(loops: str, rows: int, looped: bool) -> None:
+    hidden = Hidden([views(nn.Linear(4, 5)), views(nn.Linear(5, 5))], TANH)
+    through, values = hidden.then(views(nn.Linear(5, 2))), np.ones((rows, 4), np.float32)
+    asked: list[int] = []
+    hidden.features = lambda values: asked.append(len(values)) or np.zeros((rows, 5), np.float32)  # type: ignore[method-assign,func-returns-value]
+    through(values)
+    assert asked == ([] if looped and loops == "numba" else [rows])
+
+
+def test_layers_that_loops_do_not_take_go_by_products(loops: str) -> None:
+    double, plain = (views(nn.Linear(4, 5).double()),), (views(nn.Linear(4, 5)),)
+    assert [Hidden(layers, of).loops is not None for layers, of in ((double, TANH), (plain, ELU), ((), TANH))] == [
+        False, False, False,
+    ]  # fmt: skip
+    assert (Hidden(plain, RELU).loops is not None) == (loops == "numba")
+
+
+def test_an_observation_that_is_no_number_gives_outputs_that_are_none(loops: str) -> None:
+    through = Hidden([views(nn.Linear(2, 3))], RELU).then(views(nn.Linear(3, 2)))
+    found = through(np.array([[1, np.nan], [1, 2]], np.float32))
+    assert np.isnan(found[0]).all()
+    assert np.isfinite(found[1]).all()
+
+
 @pytest.mark.parametrize("rule", [Adam(weight_decay=0.1), AdamW(weight_decay=0.1), RMSProp()])
 def test_steps_are_those_in_double_precision(rule: Adam | RMSProp) -> None:
     generator = torch.Generator().manual_seed(1)
@@ -100,8 +127,8 @@ def test_steps_are_those_in_double_precision(rule: Adam | RMSProp) -> None:
 
 
 def test_views_are_of_the_tensors_that_they_are_asked_for() -> None:
-    views, one, two = HostViews(), torch.zeros(2), torch.ones(2)
-    first = views.of(one, two)
-    assert views.of(one, two) is first
-    views.of(two, one)[0][0] = 7
+    of_host, one, two = HostViews(), torch.zeros(2), torch.ones(2)
+    first = of_host.of(one, two)
+    assert of_host.of(one, two) is first
+    of_host.of(two, one)[0][0] = 7
     assert two.tolist() == [7, 1]

@@ -18,4 +18,5 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 import_module("rlplug_core.loop.worker")
 if import_module("rlplug_core.nets.loops").available():
     import_module("rlplug_core.learning.compiled")
+    import_module("rlplug_core.nets.compiled_acting")
 gc.freeze()

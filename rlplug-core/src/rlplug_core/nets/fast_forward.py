@@ -7,7 +7,7 @@ memory: no copy, never stale, as long as the parameters are changed in place.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.continuous import DeterministicPolicy
 from rlplug_core.nets.distributional import CategoricalQ, QuantileQ
 from rlplug_core.nets.encoders import MLP, Normalized
+from rlplug_core.nets.fast_layers import Function, Hidden, Layer, views
 from rlplug_core.nets.heads import Beside, LogStd
 from rlplug_core.nets.layer_rules import Spread
-from rlplug_core.nets.loops import pair
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import RunningNorm
@@ -31,12 +31,6 @@ from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy, RecurrentQ
 from rlplug_core.types import Array, Obs
-
-#: A plain network, and its parts: weights [in, out] with biases, and what is done between layers.
-Function: TypeAlias = Callable[[Array], Array]
-Activation: TypeAlias = Callable[[Array, Array], Any]
-Layer: TypeAlias = tuple[Array, Array]
-Layers: TypeAlias = list[Layer]
 
 
 class Forward(Protocol):
@@ -127,10 +121,10 @@ def _plain(module: nn.Module) -> Function | None:
         encoder, norm = encoder.encoder, encoder.norm.norm
     if type(encoder) is not MLP or not isinstance(encoder.vectors, OneHot | None):
         return None
-    activate = _activation(encoder.activation)
-    if activate is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
+    activation = FUNCTIONS.get(encoder.activation)
+    if activation is None or any(isinstance(part, nn.LayerNorm) for part in module.modules()):
         return None
-    plain = FORMS[type(module)](module, [_arrays(layer) for layer in encoder.linears], activate)
+    plain = FORMS[type(module)](module, Hidden([views(layer) for layer in encoder.linears], activation))
     if plain is not None and encoder.vectors is not None:
         return _one_hot(encoder.vectors, plain)
     return plain if plain is None or not isinstance(norm, RunningNorm) else _normalized(norm, plain)
@@ -155,18 +149,18 @@ def _normalized(norm: RunningNorm, plain: Function) -> Function:
     return normalized
 
 
-def _policy(module: PolicyNetwork, hidden: Layers, activate: Activation) -> Function | None:
+def _policy(module: PolicyNetwork, hidden: Hidden) -> Function | None:
     """A mask needs no numpy form: it comes in a dictionary, and those go through torch."""
     parts = module.outputs.layers if isinstance(module.outputs, Beside | NoisyOutputs) else [module.outputs]
     lasts = [last for part in parts if (last := _last(part)) is not None]
     if len(lasts) < len(parts):
         return None
     if len(lasts) == 1:
-        return _layers(hidden, activate, *lasts[0])
-    each = [_layers([], activate, *last) for last in lasts]
+        return hidden.then(*lasts[0])
+    each = [Hidden((), hidden.activation).then(*last) for last in lasts]
 
     def beside(obs: Array) -> Array:
-        features = _activated(obs, hidden, activate)
+        features = hidden.features(obs)
         return np.concatenate([outputs(features) for outputs in each], -1)
 
     return beside
@@ -175,30 +169,30 @@ def _policy(module: PolicyNetwork, hidden: Layers, activate: Activation) -> Func
 def _last(module: nn.Module) -> tuple[Layer, Function | None] | None:
     """The layer that feeds a head and what is done at the end, or None where it is none of ours."""
     if type(module) in (nn.Linear, NoisyLinear):
-        return _arrays(module), None
+        return views(module), None
     if type(module) is nn.Sequential and len(module) == 2 and type(module[1]) is LogStd:
         inner = _last(module[0])
         return inner and (inner[0], _with_log_std(module[1]))
     return None
 
 
-def _deterministic(module: DeterministicPolicy, hidden: Layers, activate: Activation) -> Function:
-    return _layers(hidden, activate, _arrays(module.outputs), np.tanh)
+def _deterministic(module: DeterministicPolicy, hidden: Hidden) -> Function:
+    return hidden.then(views(module.outputs), np.tanh)
 
 
-def _critic(module: Critic, hidden: Layers, activate: Activation) -> Function:
+def _critic(module: Critic, hidden: Hidden) -> Function:
     output = module.output
     if not isinstance(output, PopArt):
-        return _layers(hidden, activate, _arrays(output), lambda values: values[:, 0])
+        return hidden.then(views(output), lambda values: values[:, 0])
     shift, scale = output.shift.numpy(), output.scale.numpy()
-    return _layers(hidden, activate, _arrays(output.linear), lambda values: values[:, 0] * scale + shift)
+    return hidden.then(views(output.linear), lambda values: values[:, 0] * scale + shift)
 
 
-def _values(module: QNetwork, hidden: Layers, activate: Activation) -> Function:
-    return _streams(module, hidden, activate, None)
+def _values(module: QNetwork, hidden: Hidden) -> Function:
+    return _streams(module, hidden, None)
 
 
-def _categorical(module: CategoricalQ, hidden: Layers, activate: Activation) -> Function:
+def _categorical(module: CategoricalQ, hidden: Hidden) -> Function:
     shape, support = (-1, module.actions, module.atoms), module.support.numpy()
 
     def expected(outputs: Array) -> Array:
@@ -207,25 +201,25 @@ def _categorical(module: CategoricalQ, hidden: Layers, activate: Activation) -> 
         values: Array = (shares @ support) / shares.sum(-1)
         return values
 
-    return _streams(module, hidden, activate, expected)
+    return _streams(module, hidden, expected)
 
 
-def _quantile(module: QuantileQ, hidden: Layers, activate: Activation) -> Function:
+def _quantile(module: QuantileQ, hidden: Hidden) -> Function:
     shape = (-1, module.actions, module.atoms)
-    return _streams(module, hidden, activate, lambda outputs: outputs.reshape(shape).mean(-1))
+    return _streams(module, hidden, lambda outputs: outputs.reshape(shape).mean(-1))
 
 
-def _streams(module: QNetwork, hidden: Layers, activate: Activation, finish: Function | None) -> Function:
+def _streams(module: QNetwork, hidden: Hidden, finish: Function | None) -> Function:
     """The outputs [B, A * atoms] of a Q-network, dueling or not, and what makes values of them."""
-    *own, last = [_arrays(layer) for layer in module.advantage.linears]
+    *own, last = [views(layer) for layer in module.advantage.linears]
     if module.value is None:
-        return _layers([*hidden, *own], activate, last, finish)
-    shape, advantage = (-1, module.actions, module.atoms), _layers(own, activate, last)
-    *own, last = [_arrays(layer) for layer in module.value.linears]
-    value = _layers(own, activate, last)
+        return hidden.with_more(own).then(last, finish)
+    shape, advantage = (-1, module.actions, module.atoms), Hidden(own, hidden.activation).then(last)
+    *own, last = [views(layer) for layer in module.value.linears]
+    value = Hidden(own, hidden.activation).then(last)
 
     def dueling(obs: Array) -> Array:
-        features = _activated(obs, hidden, activate)
+        features = hidden.features(obs)
         centered = advantage(features).reshape(shape)
         centered -= centered.mean(1, keepdims=True)
         centered += value(features)[:, None]
@@ -235,59 +229,13 @@ def _streams(module: QNetwork, hidden: Layers, activate: Activation, finish: Fun
     return dueling
 
 
-def _activated(values: Array, layers: Layers, activate: Activation) -> Array:
-    """Fully connected layers, each followed by the activation."""
-    for weight, bias in layers:
-        values = values.dot(weight)
-        activate(values, bias)
-    return values
-
-
-def _layers(hidden: Layers, activate: Activation, last: Layer, finish: Function | None = None) -> Function:
-    """Hidden layers, the last one without activation, and what is done at the end."""
-    weight, bias = last
-
-    def through(values: Array) -> Array:
-        values = _activated(values, hidden, activate).dot(weight)
-        values += bias
-        return values if finish is None else finish(values)
-
-    return through
-
-
-def _arrays(module: nn.Module) -> Layer:
-    """The weight [in, out] and the bias [1, out] of a linear layer, of a noisy one the means.
-
-    A bias [out] would be broadcast to the one row of a single environment, which takes longer than adding it.
-    """
-    assert isinstance(module, nn.Linear | NoisyLinear)
-    return module.weight.detach().numpy().T, module.bias.detach().numpy().reshape(1, -1)
-
-
-def _activation(function: Any) -> Activation | None:
-    """Return what puts an activation of values and a bias in the place of the values; None without a numpy form."""
-    rule = FUNCTIONS.get(function)
-    if rule is None:
-        return None
-    known = pair(rule.name)
-    if known is not None:
-        loop = known[0]
-        return lambda values, bias: loop(values, bias[0])
-
-    def over(values: Array, bias: Array) -> None:
-        values += bias
-        rule.function(values, values)
-
-    return over
-
-
 def _with_log_std(module: nn.Module) -> Function:
     assert isinstance(module, LogStd)
     return Spread(module.log_std).outputs
 
 
 #: What makes the numpy form of each network from the arrays of its encoder.
-FORMS: dict[type[nn.Module], Callable[[Any, Layers, Activation], Function | None]] = {
+FORMS: dict[type[nn.Module], Callable[[Any, Hidden], Function | None]] = {
     PolicyNetwork: _policy, DeterministicPolicy: _deterministic, Critic: _critic, QNetwork: _values,
     CategoricalQ: _categorical, QuantileQ: _quantile,
 }  # fmt: skip

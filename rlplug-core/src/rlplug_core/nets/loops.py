@@ -56,6 +56,16 @@ def head_loops() -> ModuleType | None:
     return compiled_heads
 
 
+@cache
+def acting_loops() -> ModuleType | None:
+    """Return the module of numba's loops for acting, or None."""
+    if not available():
+        return None
+    from rlplug_core.nets import compiled_acting
+
+    return compiled_acting
+
+
 def made_by() -> str:
     """Return what makes loops here, for the record of a run: bits differ between them."""
     return f"numba {version('numba')}" if available() else "numpy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -71,9 +72,9 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
     return Node(log_prob, (outputs,), of_action), Node(entropy, (outputs,), of_entropy)
 
 
-def loops_for(outputs: Array) -> ModuleType | None:
+def loops_for(outputs: Array, which: Callable[[], ModuleType | None] = head_loops) -> ModuleType | None:
     """Return numba's loops if they take these outputs."""
-    return head_loops() if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
+    return which() if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
 
 
 def _categorical(loops: ModuleType, outputs: Node, action: Array) -> tuple[Node, Node]:

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.heads import by_rules
+from rlplug_core.nets.heads.by_rules import loops_for
 from rlplug_core.nets.layer_rules import Spread
+from rlplug_core.nets.loops import acting_loops
 from rlplug_core.nets.node import Node, ones
 from rlplug_core.types import Array
 
@@ -31,19 +33,25 @@ class Gaussian:
         return generator.standard_normal((*shape, self.dims), dtype=np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
-        action: Array = mean + np.exp(log_std) * noise
-        return action.reshape(-1, *self.shape)
+        loops = loops_for(outputs, acting_loops)
+        if loops is not None:
+            action: Array = loops.sample(outputs, noise)
+        else:
+            action = outputs[:, : self.dims] + np.exp(outputs[:, self.dims :]) * noise
+        return action if action.shape[1:] == self.shape else action.reshape(-1, *self.shape)
 
     def mode(self, outputs: Array) -> Array:
         return outputs[:, : self.dims].reshape(-1, *self.shape)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
+        flat, constant = action.reshape(len(outputs), self.dims), -0.5 * self.dims * math.log(2 * math.pi)
+        loops = loops_for(outputs, acting_loops)
+        if loops is not None:
+            log_prob: Array = loops.log_prob(outputs, flat, constant)
+            return log_prob
         mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
-        scaled, each = (action.reshape(mean.shape) - mean) * np.exp(-log_std), ones(self.dims, mean.dtype)
-        log_prob: Array = (
-            np.square(scaled).dot(each) * -0.5 - log_std.dot(each) - 0.5 * self.dims * math.log(2 * math.pi)
-        )
+        scaled, each = (flat - mean) * np.exp(-log_std), ones(self.dims, mean.dtype)
+        log_prob = np.square(scaled).dot(each) * -0.5 - log_std.dot(each) + constant
         return log_prob.astype(np.float32, copy=False)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
