@@ -163,6 +163,7 @@ class Rescale:
             self.shift = np.where(bounded, (high + low) / 2, 0.0).astype(self.dtype)
         self.shifted = bool(self.shift.any())
         self.identity = bool((self.scale == 1).all()) and not self.shifted
+        self.bounds = self.low[None], self.high[None]
         bottom, top = np.where(bounded, -1, low), np.where(bounded, 1, high)
         self.canonical = spaces.Box(bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type)
 
@@ -170,14 +171,18 @@ class Rescale:
         """A fresh array, which an environment may keep."""
         if action.dtype != self.dtype:
             action = action.astype(self.dtype)
+        low, high = self.bounds
+        if len(action) != len(low):  # to broadcast the bounds of one row takes as long as to compare with them
+            rows = np.ones((len(action), *(1,) * self.low.ndim), self.dtype)
+            low, high = self.bounds = rows * self.low, rows * self.high
         if self.identity:
-            action = np.maximum(action, self.low)
+            action = np.maximum(action, low)
         else:
             action = action * self.scale
             if self.shifted:
                 action += self.shift
-            np.maximum(action, self.low, out=action)
-        return np.minimum(action, self.high, out=action)
+            np.maximum(action, low, out=action)
+        return np.minimum(action, high, out=action)
 
 
 def allocate(space: Space, num_envs: int) -> Obs:
