@@ -28,6 +28,7 @@ class Gaussian:
         self.shape = shape
         self.dims = math.prod(shape)
         self.size = 2 * self.dims
+        self.constant = -0.5 * self.dims * math.log(2 * math.pi)
 
     def noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return generator.standard_normal((*shape, self.dims), dtype=np.float32)
@@ -44,20 +45,20 @@ class Gaussian:
         return outputs[:, : self.dims].reshape(-1, *self.shape)
 
     def host_log_prob(self, outputs: Array, action: Array) -> Array:
-        flat, constant = action.reshape(len(outputs), self.dims), -0.5 * self.dims * math.log(2 * math.pi)
+        flat = action if action.ndim == 2 else action.reshape(len(outputs), self.dims)
         loops = loops_for(outputs, acting_loops)
         if loops is not None:
-            log_prob: Array = loops.log_prob(outputs, flat, constant)
+            log_prob: Array = loops.log_prob(outputs, flat, self.constant)
             return log_prob
         mean, log_std = outputs[:, : self.dims], outputs[:, self.dims :]
         scaled, each = (flat - mean) * np.exp(-log_std), ones(self.dims, mean.dtype)
-        log_prob = np.square(scaled).dot(each) * -0.5 - log_std.dot(each) + constant
+        log_prob = np.square(scaled).dot(each) * -0.5 - log_std.dot(each) + self.constant
         return log_prob.astype(np.float32, copy=False)
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
         mean, log_std = outputs.chunk(2, -1)
         scaled = (action.reshape(mean.shape) - mean) * (-log_std).exp()
-        return (-0.5 * scaled.square() - log_std).sum(-1) - 0.5 * self.dims * math.log(2 * math.pi)
+        return (-0.5 * scaled.square() - log_std).sum(-1) + self.constant
 
     def entropy(self, outputs: Tensor) -> Tensor:
         return outputs[:, self.dims :].sum(-1) + 0.5 * self.dims * math.log(2 * math.pi * math.e)
