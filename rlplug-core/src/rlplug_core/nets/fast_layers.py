@@ -43,7 +43,7 @@ class Hidden:
 
     @staticmethod
     def _looped(layers: tuple[Layer, ...]) -> bool:
-        """Whether there are layers, and loops take them."""
+        """Return whether there are layers, and loops take them."""
         weights = [weight for weight, _ in layers]
         return bool(weights) and all(one.dtype == np.float32 and one.flags.c_contiguous for one in weights)
 
