@@ -1,7 +1,7 @@
-"""A minibatch of PPO by hand in numpy: what is left of `floor.py`'s when nothing is general.
+"""A minibatch of PPO and an update of DQN by hand in numpy: what is left of `floor.py`'s when nothing is general.
 
-Two networks of two layers of 64 with tanh, discrete actions, in one function without a layer, a node or a metric; every
-array is made once. Whoever writes rules for any network stays above it.
+Two networks of two layers, with tanh or ReLU, discrete actions, in one function without a layer, a node or a metric;
+every array is made once. Whoever writes rules for any network stays above it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,54 @@ import torch
 from rlplug_core.types import Array
 
 
+def shapes_of(inputs: int, outputs: int, width: int) -> list[tuple[int, ...]]:
+    return [(width, inputs), (width,), (width, width), (width,), (outputs, width), (outputs,)]
+
+
+class Flat:
+    """Parameters, their gradient and Adam's moments, each as one array."""
+
+    def __init__(self, size: int, learning_rate: float, clip: float) -> None:
+        self.tensors = [torch.randn(size) * 0.1, *(torch.zeros(size) for _ in range(3))]
+        self.flat, self.gradient = (one.numpy() for one in self.tensors[:2])
+        self.steps, self.learning_rate, self.clip = torch.zeros(()), learning_rate, clip
+
+    def step(self) -> None:
+        """Clip the gradient, and take torch's fused step."""
+        norm = sqrt(self.gradient.dot(self.gradient))
+        if norm > self.clip:
+            self.gradient *= self.clip / norm
+        self.steps += 1
+        torch._fused_adam_(
+            *([one] for one in self.tensors), [], [self.steps], amsgrad=False, beta1=0.9, beta2=0.999,
+            lr=self.learning_rate, weight_decay=0.0, eps=1e-5, maximize=False,
+        )  # fmt: skip
+
+
 class Layers:
     """Two hidden layers and an output on views of flat parameters and of their gradient, with arrays for one batch."""
 
-    def __init__(self, flat: Array, gradient: Array, batch: int, inputs: int, outputs: int) -> None:
-        shapes = [(64, inputs), (64,), (64, 64), (64,), (outputs, 64), (outputs,)]
+    def __init__(
+        self, flat: Array, gradient: Array, batch: int, inputs: int, outputs: int, width: int = 64, relu: bool = False
+    ) -> None:
+        shapes = shapes_of(inputs, outputs, width)
+        self.relu = relu
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
         views = ([part.reshape(shape) for part, shape in zip(np.split(of, ends), shapes, strict=True)]
                  for of in (flat, gradient))  # fmt: skip
         (self.w1, self.b1, self.w2, self.b2, self.w3, self.b3), self.slopes = views
-        self.one, self.two, self.d, self.slope = (np.empty((batch, 64), np.float32) for _ in range(4))
+        self.one, self.two, self.d, self.slope = (np.empty((batch, width), np.float32) for _ in range(4))
+        self.zeros = np.zeros((batch, width), np.float32)
         self.out, self.ones = np.empty((batch, outputs), np.float32), np.ones(batch, np.float32)
 
     def up(self, obs: Array) -> Array:
         for weight, bias, values, into in ((self.w1, self.b1, obs, self.one), (self.w2, self.b2, self.one, self.two)):
             np.dot(values, weight.T, out=into)
             np.add(into, bias, out=into)
-            np.tanh(into, out=into)
+            if self.relu:
+                np.maximum(into, self.zeros, out=into)
+            else:
+                np.tanh(into, out=into)
         np.dot(self.two, self.w3.T, out=self.out)
         self.out += self.b3
         return self.out
@@ -41,9 +72,12 @@ class Layers:
         np.dot(self.ones, d, out=h3)
         np.dot(d, self.w3, out=self.d)
         for weight, bias, values, below, then in ((g2, h2, self.two, self.one, self.w2), (g1, h1, self.one, obs, None)):
-            np.multiply(values, values, out=self.slope)
-            np.subtract(1, self.slope, out=self.slope)
-            np.multiply(self.d, self.slope, out=self.d)
+            if self.relu:
+                np.multiply(self.d, values > self.zeros, out=self.d)
+            else:
+                np.multiply(values, values, out=self.slope)
+                np.subtract(1, self.slope, out=self.slope)
+                np.multiply(self.d, self.slope, out=self.d)
             np.dot(self.d.T, below, out=weight)
             np.dot(self.ones, self.d, out=bias)
             if then is not None:
@@ -56,10 +90,11 @@ class Minibatch:
 
     def __init__(self, obs: Array, action: Array, advantage: Array, target: Array, old: Array, actions: int) -> None:
         batch, inputs = obs.shape
-        sizes = [64 * inputs + 64 + 64 * 64 + 64 + 64 * n + n for n in (actions, 1)]
-        self.tensors = [torch.randn(sum(sizes)) * 0.1, *(torch.zeros(sum(sizes)) for _ in range(3))]
-        self.steps, (flat, self.gradient) = torch.zeros(()), (one.numpy() for one in self.tensors[:2])
-        parts = zip(np.split(flat, sizes[:1]), np.split(self.gradient, sizes[:1]), (actions, 1), strict=True)
+        sizes = [sum(int(np.prod(shape)) for shape in shapes_of(inputs, n, 64)) for n in (actions, 1)]
+        self.all = Flat(sum(sizes), 3e-4, 0.5)
+        parts = zip(
+            np.split(self.all.flat, sizes[:1]), np.split(self.all.gradient, sizes[:1]), (actions, 1), strict=True
+        )
         self.policy, self.critic = (Layers(*part, batch=batch, inputs=inputs, outputs=n) for *part, n in parts)
         self.given = obs, action, advantage, target, old
         self.rows, self.each, self.share = np.arange(batch), np.ones(actions, np.float32), np.float32(1 / batch)
@@ -81,14 +116,27 @@ class Minibatch:
         shares[self.rows, action] -= by_log_prob
         self.policy.down(obs, shares)
         self.critic.down(obs, ((value - target) * self.share)[:, None])
-        self._step()
+        self.all.step()
 
-    def _step(self) -> None:
-        norm = sqrt(self.gradient.dot(self.gradient))
-        if norm > 0.5:
-            self.gradient *= 0.5 / norm
-        self.steps += 1
-        torch._fused_adam_(
-            *([one] for one in self.tensors), [], [self.steps], amsgrad=False, beta1=0.9, beta2=0.999, lr=3e-4,
-            weight_decay=0.0, eps=1e-5, maximize=False,
-        )  # fmt: skip
+
+class Update:
+    """DQN's: both networks forward, Huber's slopes, backward, the clip of the gradient, torch's fused Adam."""
+
+    def __init__(self, obs: Array, next_obs: Array, action: Array, reward: Array, actions: int) -> None:
+        (batch, inputs), width = obs.shape, 256
+        size = sum(int(np.prod(shape)) for shape in shapes_of(inputs, actions, width))
+        self.all, other = Flat(size, 5e-4, 10.0), Flat(size, 0.0, 10.0)
+        self.online, self.target = (
+            Layers(one.flat, one.gradient, batch, inputs, actions, width, relu=True) for one in (self.all, other)
+        )
+        self.given, self.rows = (obs, next_obs, action, reward), np.arange(batch)
+        self.slopes, self.share = np.zeros((batch, actions), np.float32), np.float32(1 / batch)
+
+    def __call__(self) -> None:
+        obs, next_obs, action, reward = self.given
+        aim = reward + np.float32(0.99) * np.maximum.reduce(self.target.up(next_obs), 1)
+        error = self.online.up(obs)[self.rows, action] - aim
+        self.slopes.fill(0)
+        self.slopes[self.rows, action] = np.minimum(np.maximum(error, -1), 1) * self.share
+        self.online.down(obs, self.slopes)
+        self.all.step()

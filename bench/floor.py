@@ -31,7 +31,7 @@ import gymnasium
 import gymnasium.spaces as spaces
 import numpy as np
 import torch
-from by_hand import Minibatch
+from by_hand import Minibatch, Update
 from peers import ROWS
 from results import machine, revision, table, write_section
 from turns import Calls, least
@@ -179,7 +179,11 @@ def dqn() -> Calls:
         online.down(w, g, obs, d)
         flat.step(10.0, 1e-4)
 
-    return {"rlplug": lambda: made.update(batch, rl.Clock(10**6)), "floor": floor}
+    return {
+        "rlplug": lambda: made.update(batch, rl.Clock(10**6)),
+        "by hand": Update(obs, next_obs, action, batch.reward.numpy(), actions=2),
+        "floor": floor,
+    }
 
 
 def sac() -> Calls:
