@@ -12,7 +12,7 @@ from rlplug_core.learning.update_rules import Adam, AdamW, HostViews, RMSProp
 from rlplug_core.nets import loops as loops_module
 from rlplug_core.nets.activation_rules import ELU, RELU, TANH
 from rlplug_core.nets.by_rules import rules_of
-from rlplug_core.nets.fast_layers import FEW, Hidden, views
+from rlplug_core.nets.fast_forward import FEW, Hidden, views
 from rlplug_core.nets.layer_rules import Affine
 from rlplug_core.nets.loops import available, made_by, pair, why_not_numba
 
