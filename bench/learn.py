@@ -15,6 +15,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,8 @@ def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     (final,) = [record.data for record in records if record.kind == "final_eval"]
     means = [(record.step, record.data[f"eval/{what}"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
-    seconds, by = (records[-1].time - records[0].time) / 1000, run.path / REVISION
+    pauses = sum(after.time - before.time for before, after in pairwise(records) if after.kind == "start")
+    seconds, by = (records[-1].time - records[0].time - pauses) / 1000, run.path / REVISION
     curve = [(step, round(mean, 2)) for step, mean in means]
     trained = by.read_text(encoding="utf-8") if by.exists() else "unknown"
     return Outcome(
