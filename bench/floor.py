@@ -44,12 +44,12 @@ from rlplug_core.types import Array, Spec
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
 NOTE = """The least of 60 turns on one thread. The floor is one minibatch in C by a compiler, without a library of
 products: networks of 64 units are near it, those of 256 units are faster than it. By hand is the same minibatch in
-numpy, written for its two networks alone (`by_hand.py`): rules for any network stay above it. By libraries are the
+numpy, written for its two networks alone (`by_hand.py`): rules without numba stay above it. By libraries are the
 update's products and Adam alone, each product by the fastest of three libraries (`by_libraries.py`): the floor of
-networks of 256 units. The bar for PPO's minibatch is 1.8; seven runs gave 1.76 to 1.88, in the median 1.82. On an AMD
-EPYC without AVX-512 all is slower, numpy's tanh above all (42 µs for 256 x 64 numbers): PPO's minibatch takes 720, by
-hand 540, in C 272; DQN's update 848 (930 before its large products were numpy's), by libraries 480; SAC's 9,553, by
-libraries 6,862."""
+networks of 256 units. The table is of a processor without AVX-512, with numba. The bar for PPO's minibatch is 1.8; six
+turns of `--only ppo` gave 1.77 to 1.94, in the median 1.84. Another processor, with AVX-512 and without numba, took 388
+for it, by hand 295, in C 221: seven turns gave 1.76 to 1.88, in the median 1.82. There DQN's update took 687, by
+libraries 389, and SAC's 9,249 and 5,801."""
 
 
 class Net:
@@ -259,7 +259,9 @@ WHOLES = """The floor of a whole step is the bare environment's, as Gymnasium re
 the updates' in C or by libraries that fall on it; acting, storing, targets and statistics are for nothing. Losses are
 those for discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was
 measured on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the
-peer's. The pairs of SAC and TD3 have two threads, and so have the libraries in their floor."""
+peer's; floors are the least of many turns, the peers' medians of a machine that others use too. The pairs of SAC and
+TD3 have two threads, and so have the libraries in their floor. On a processor with AVX-512 SAC's floor on one thread
+was 173 env steps/s, 1.5 times the peer's on two."""
 
 
 def stepping(id: str) -> Callable[[], object]:
