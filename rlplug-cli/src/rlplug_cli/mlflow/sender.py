@@ -23,8 +23,6 @@ from rlplug_core.runs.directory import RunDirectory
 EVERY, LONGEST = 1.0, 60.0
 #: How much of the processor is left to those who train: of one that they keep busy it takes a tenth.
 NICE = 10
-#: What MLflow's client loads where it is installed, though it does without: 84 MiB and a second of a processor.
-SPARED = ("pandas", "pyarrow")
 
 
 def main(run: Path, seconds: float) -> int:
@@ -35,9 +33,7 @@ def main(run: Path, seconds: float) -> int:
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
     try:
-        mirror = _mirror(run, ended, seconds)
-        _spare(mirror.state.tracking_uri)
-        return 0 if Sender(mirror, ended, seconds).send() else 1
+        return 0 if Sender(_mirror(run, ended, seconds), ended, seconds).send() else 1
     except Exception as error:  # noqa: BLE001 - a terminal is no place for this process's traceback
         _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
         return 1
@@ -59,13 +55,6 @@ def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
             if time.monotonic() > deadline:
                 raise
         _pause(ended, EVERY)
-
-
-def _spare(uri: str) -> None:
-    """Let MLflow find none of `SPARED` in this process; other stores than those of this machine may need them."""
-    if uri.partition(":")[0] in ("sqlite", "file"):
-        for name in SPARED:
-            sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None stands for: cannot be imported
 
 
 class Sender:
