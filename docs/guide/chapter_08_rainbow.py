@@ -52,9 +52,10 @@ def by_hand() -> None:
 # %% [markdown]
 # ## The packaged algorithm
 #
-# This is `rlplug run rainbow CartPole-v1`, bit for bit. That name has no code: it is a preset, `c51` with every switch
-# on, in `rlplug_algos/presets/rainbow.toml`. Which of the six ideas helps depends on the problem. Turn one off and
-# look: `rlplug run rainbow CartPole-v1 --no-double`.
+# This is `rlplug run rainbow CartPole-v1 --random-steps 0`, bit for bit. That name has no code: it is a preset, `c51`
+# with every switch on, in `rlplug_algos/presets/rainbow.toml`; it fills the replay buffer with random actions besides.
+# Which of the six ideas helps depends on the problem. Turn one off and look:
+# `rlplug run rainbow CartPole-v1 --no-double`.
 
 # %%
 if __name__ == "__main__":
