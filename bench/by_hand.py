@@ -1,7 +1,7 @@
 """A minibatch of PPO and an update of DQN by hand in numpy: what is left of `floor.py`'s when nothing is general.
 
 Two networks of two layers, with tanh or ReLU, discrete actions, in one function without a layer, a node or a metric;
-every array is made once. Whoever writes rules for any network stays above it.
+every array is made once. Rules for any network stay above it, but where numba makes their loops.
 """
 
 from __future__ import annotations

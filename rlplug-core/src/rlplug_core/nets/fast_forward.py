@@ -33,6 +33,7 @@ from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy, RecurrentQ
 from rlplug_core.types import Array, Obs
 
+#: What is done to rows [B, F].
 Function: TypeAlias = Callable[[Array], Array]
 #: The weight [out, in] and the bias [out] of a layer.
 Layer: TypeAlias = tuple[Array, Array]
