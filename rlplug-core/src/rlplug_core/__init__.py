@@ -93,7 +93,6 @@ if TYPE_CHECKING:
     from rlplug_core.learning.temperature import Temperature, soft_policy_loss
     from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
     from rlplug_core.nets.continuous import (
-        WORTH_RULES,
         ActionCritic,
         ActionCritics,
         DeterministicPolicy,
@@ -163,7 +162,7 @@ _MODULES = {
     "learning.targets": "Frozen Target target_network",
     "learning.temperature": "Temperature soft_policy_loss",
     "learning.update_rules": "OptimizerName OptimizerOptions",
-    "nets.continuous": "ActionCritic ActionCritics DeterministicPolicy Ensemble WORTH_RULES",
+    "nets.continuous": "ActionCritic ActionCritics DeterministicPolicy Ensemble",
     "nets.distributional": "CategoricalQ ImplicitQ QuantileQ",
     "nets.encoders": "observation_norm",
     "nets.fast_forward": "fast_forward fast_noisy",
@@ -201,8 +200,8 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "SampleAgent", "Samples", "Schedule", "Scheduled", "Seeds", "SequenceReplay", "SequenceShape", "Several",
     "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store", "Target",
     "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion", "UsageError",
-    "WORTH_RULES", "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection",
-    "check_exploration", "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
+    "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection", "check_exploration",
+    "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
     "clipped_surrogate", "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward",
     "fast_noisy", "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host",
     "integer", "linear", "load", "log", "log_probs", "masked", "next_distribution", "observation_norm",

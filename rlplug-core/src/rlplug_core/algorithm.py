@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from math import inf
 from operator import attrgetter
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
@@ -28,7 +27,7 @@ from rlplug_core.learning.update_rules import Adam, UpdateRule
 from rlplug_core.nets.by_rules import why_not
 from rlplug_core.nets.loops import why_not_numba
 from rlplug_core.nets.normalize import ObservationNorm, Running
-from rlplug_core.nets.products import alone, small_in_numpy
+from rlplug_core.nets.products import small_in_numpy
 from rlplug_core.protocols import Agent, Buffer
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Spec, State
@@ -97,7 +96,6 @@ class Algorithm(nn.Module, Generic[B]):
         self.device, self.seeds, self.inference_backend = context.device, context.seeds, context.inference_backend
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
-        self.largest = 0  # numbers in one parameter
         #: How losses that go through `in_numpy` are differentiated, and why.
         self.gradients = ""
         self._check_spaces()
@@ -168,21 +166,14 @@ class Algorithm(nn.Module, Generic[B]):
         if any(made.name == other.name for other in self.optimizers):
             raise ValueError(f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name")
         self.optimizers.append(made)
-        self.largest = max([self.largest, *(parameter.numel() for parameter in made.parameters)])
         return made
 
-    def in_numpy(self, batch: D, *networks: object, most: float = inf) -> D:
+    def in_numpy(self, batch: D, *networks: object) -> D:
         """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.
 
         `gradients` says which, and why not. Networks that are not `SupportsRules` have no rule.
-
-        Args:
-            most: multiplications in one product, samples times weights, up to which rules are worth it where torch
-                makes the large ones.
         """
-        size = len(batch.weight) * self.largest
-        large = "products are so large that rules gain nothing" if size > most and not alone(size) else ""
-        reason = self._no_rules(batch) or large or next(filter(None, map(why_not, networks)), "")
+        reason = self._no_rules(batch) or next(filter(None, map(why_not, networks)), "")
         told = f"autograd: {reason}" if reason else by_rules() if small_in_numpy() else SLOW
         if told != self.gradients:  # a module takes its time to set anything
             self.gradients = told

@@ -95,7 +95,7 @@ class SAC(rl.Algorithm[rl.Transitions]):
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
         draws = rl.standard_normal(self.generator, shape, self.device)
         networks = self.policy.by_rules, self.critics, self.target_critics
-        batch = self.in_numpy(batch, *networks, most=rl.WORTH_RULES)
+        batch = self.in_numpy(batch, *networks)
         noise, next_noise = batch.alike(draws)
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)

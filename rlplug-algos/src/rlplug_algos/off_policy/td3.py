@@ -100,7 +100,7 @@ class TD3(rl.Algorithm[rl.Transitions]):
         shape = (len(batch.action), prod(self.spec.action.shape or ()))
         noise = rl.standard_normal(self.generator, shape, self.device)
         networks = self.policy, self.target_policy, self.critics, self.target_critics
-        batch = self.in_numpy(batch, *networks, most=rl.WORTH_RULES)
+        batch = self.in_numpy(batch, *networks)
         loss, metrics = self.critic_loss(batch, batch.alike(noise), now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):

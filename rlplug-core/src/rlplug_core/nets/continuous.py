@@ -22,10 +22,6 @@ from rlplug_core.nets.node import stacked
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Obs, Spec
 
-#: Multiplications of a layer up to which losses of policy and critics gain by rules: beyond, torch's products take all
-#: the time, and autograd is as fast (docs/decisions/0044-losses-by-rules.md).
-WORTH_RULES = 2**22
-
 
 class DeterministicPolicy(nn.Module):
     """Observations to one action each [B, dims], in [-1, 1] by a tanh.

@@ -182,7 +182,7 @@ def product(one: Array, other: Array) -> Array:
     much.
     """
     size = len(one) * other.size
-    if small_in_numpy() and (size <= WORTH or alone(size)):
+    if small_in_numpy() and (size <= WORTH or _alone(size)):
         here: Array = one.dot(other)
         return here
     first, second = torch.from_numpy(one), torch.from_numpy(other)
@@ -192,7 +192,7 @@ def product(one: Array, other: Array) -> Array:
     return result
 
 
-def alone(size: int) -> bool:
+def _alone(size: int) -> bool:
     """Return whether numpy makes products of so many multiplications here: a single thread gains nothing by torch's."""
     return small_in_numpy() and size <= ALONE and torch.get_num_threads() == 1 and not faster()
 
