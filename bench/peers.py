@@ -154,7 +154,7 @@ def measured(command: Sequence[str], threads: int) -> dict[str, Any]:
         SystemExit: it failed; its own messages are printed.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        limited = os.environ | {"OMP_NUM_THREADS": str(threads)}
+        limited = os.environ | {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}  # as `rlplug` sets it
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=limited)
         tree = Tree(process.pid)
         tree.start()
