@@ -212,11 +212,13 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
 ]  # fmt: skip
 
 
+if "numpy" not in sys.modules:  # its library reads this once: on more threads small products take ten times as long
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'rlplug_core' has no attribute '{name}'")
-    if "numpy" not in sys.modules:  # its library reads this once: on more threads small products take ten times as long
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     found = globals()[name] = getattr(import_module(f"rlplug_core.{_HOMES[name]}"), name)
     return found
 

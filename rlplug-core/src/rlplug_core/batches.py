@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import InitVar, dataclass, field, fields
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -75,6 +75,26 @@ class Batch:
         for number, share in enumerate(counts.unbind()):
             yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
 
+    def split(self: T, size: int, share: Tensor) -> Iterator[T]:
+        """The rows in their order, `size` at a time, as views; each part has the `share` [size] of its rows in a mean.
+
+        Where arrays are known, those of each part are, too.
+        """
+        count = len(self.weight) // size
+        made = self._split(count, share, lambda tensor: tensor.view(count, size, *tensor.shape[1:]).unbind())
+        if self.arrays is None:
+            yield from made
+            return
+        arrays = self.arrays._split(count, share.numpy(), lambda a: a.reshape(count, size, *a.shape[1:]))
+        for part, in_numpy in zip(made, arrays, strict=True):
+            part.arrays = in_numpy
+            yield part
+
+    def _split(self: T, count: int, share: Tensor, apart: Callable[[Any], Any]) -> Iterator[T]:
+        names = _NAMES.get(type(self)) or _listed(self)
+        for parts in zip(*(_in_parts(getattr(self, name), count, apart) for name in names), strict=True):
+            yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
+
     def _array_parts(self: T, order: Array, size: int) -> Iterator[T]:
         count = len(order) // size
         split = self._mapped(lambda a: a.take(order[: count * size], 0).reshape(count, size, *a.shape[1:]))
@@ -88,6 +108,18 @@ class Batch:
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def _in_parts(tree: Any, count: int, apart: Callable[[Any], Any]) -> Iterable[Any]:
+    """Return the parts of nested dictionaries, one after the other; `apart` makes those of a leaf."""
+    if isinstance(tree, dict):
+        columns = [_in_parts(each, count, apart) for each in tree.values()]
+        return (
+            (dict(zip(tree, parts, strict=True)) for parts in zip(*columns, strict=True))
+            if tree
+            else ({} for _ in range(count))
+        )
+    return [None] * count if tree is None else apart(tree)
 
 
 #: The names of the fields of each kind of batch: listing them takes longer than most of what is done to them.

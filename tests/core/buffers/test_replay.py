@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -24,8 +25,11 @@ GAMMA = 0.9
 CLOCK = Clock(1)
 
 
-def buffer_for(num_envs: int, slots: int, n: int, size: int = 16, every: int = 1, batches: int = 1) -> ReplayBuffer:
-    return ReplayBuffer(slots * num_envs, Pace(size, every, batches, (n + 1) * num_envs), n, GAMMA, Seeds(7))
+def buffer_for(
+    num_envs: int, slots: int, n: int, size: int = 16, every: int = 1, batches: int = 1, together: int = 1
+) -> ReplayBuffer:
+    pace = Pace(size, every, batches, (n + 1) * num_envs)
+    return ReplayBuffer(slots * num_envs, pace, n, GAMMA, Seeds(7), together=together)
 
 
 def check(batch: Transitions, known: dict[int, replay.Transition]) -> set[int]:
@@ -156,26 +160,55 @@ def test_batches_are_due_every_so_many_steps_from_the_start_on() -> None:
     assert paid(buffer, map(dictionary_step, range(8))) == [0, 0, 0, 0, 2, 2, 0, 2]  # at 10, 12 and 16 steps
 
 
-def test_what_is_owed_is_kept_through_a_stop() -> None:
-    buffer = ReplayBuffer(
-        100, Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4), 1, GAMMA, Seeds(0)
-    )
+@pytest.mark.parametrize("together", [1, 3, 8])
+def test_what_is_owed_is_kept_through_a_stop(together: int) -> None:
+    def make() -> ReplayBuffer:
+        pace = Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4)
+        return ReplayBuffer(100, pace, 1, GAMMA, Seeds(0), together=together)
+
+    buffer = make()
     for time in range(2):
         buffer.add(dictionary_step(time))
-    twin = ReplayBuffer(100, Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4), 1, GAMMA, Seeds(0))
+    twin = make()
     twin.load_state_dict(stored(buffer.state_dict()))
     whole = [batch.index.tolist() for batch in twin.batches(CLOCK)]
     begun = iter(buffer.batches(CLOCK))
     first = [next(begun).index.tolist(), next(begun).index.tolist()]
     state = stored(buffer.state_dict())
     assert state["owed"] == 3
-    resumed = ReplayBuffer(
-        100, Pace(batch_size=4, train_freq=4, gradient_steps=5, learning_starts=4), 1, GAMMA, Seeds(0)
-    )
+    resumed = make()
     resumed.load_state_dict(state)
     assert first + [batch.index.tolist() for batch in resumed.batches(CLOCK)] == whole
     assert len(whole) == 5
     assert not list(resumed.batches(CLOCK))
+
+
+@settings(max_examples=60, deadline=None)
+@given(stories(st.integers(1, 20)), st.integers(1, 3), st.integers(2, 6), st.integers(1, 6))
+def test_batches_drawn_together_are_those_drawn_one_by_one(story: Story, n: int, together: int, taken: int) -> None:
+    """Those that nobody takes before a stop are drawn again, with more steps to choose from."""
+    one, many = (buffer_for(story.num_envs, n + 5, n, 3, batches=5, together=most) for most in (1, together))
+    for step in story.steps():
+        for buffer in (one, many):
+            buffer.add(step)
+        for single, batch in islice(zip(one.batches(CLOCK), many.batches(CLOCK), strict=True), taken):
+            assert_same(one.state_dict(), many.state_dict())
+            assert_same(asdict(single), asdict(batch))
+        assert_same(one.state_dict(), many.state_dict())
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_of_large_observations_fewer_are_drawn_together(size: int) -> None:
+    """Four of them fit into a cache."""
+    shape, sizes = (1, 2**14), []
+    buffer = buffer_for(1, 10, 1, size=size, batches=4, together=4)
+    for time in range(4):
+        obs, goes_on = np.full(shape, time, np.float32), np.zeros(1, bool)
+        buffer.add(replace(dictionary_step(time, 1), obs=obs, next_obs=obs + 1, truncated=goes_on, ended=False))
+    buffer.gather, gather = lambda index: sizes.append(len(index)) or gather(index), buffer.gather  # type: ignore
+    batches = list(buffer.batches(CLOCK))
+    assert set(sizes) == {max(size, 4)}
+    assert sum(sizes) == size * len(batches)
 
 
 @settings(max_examples=40, deadline=None)

@@ -20,6 +20,9 @@ from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Spec
 
+#: How many batches of uniform replay are drawn together: the calls of one draw are shared by as many.
+TOGETHER = 32
+
 
 @dataclass(frozen=True)
 class PriorityOptions:
@@ -71,7 +74,9 @@ def replay_buffer(
             goals, k=her, capacity=buffer_size, pace=pace, gamma=gamma, seeds=seeds, device=device, store=storage
         )
     if priority.alpha == 0:
-        return ReplayBuffer(buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=storage)
+        return ReplayBuffer(
+            buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=storage, together=TOGETHER
+        )
     if priority.eviction == "sampled" and callable(gamma) and gamma(0.0) != gamma(1.0):
         raise UsageError("priority.eviction sampled keeps discounted sums; leave it at oldest, or give gamma a number")
     kind = SampledReplay if priority.eviction == "sampled" else PrioritizedReplay

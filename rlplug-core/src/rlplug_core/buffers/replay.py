@@ -5,8 +5,9 @@ Steps are stored as they come; the n-step sums are made when a batch is drawn, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from rlplug_core.types import Array, Result, State, Step, tree_map
 
 #: Stores whose rows come as arrays.
 ON_HOST = ("memory", "disk")
+#: Bytes of observations, as many as fit into a fast cache, up to which batches are drawn together.
+CACHED = 2**18
 
 
 @dataclass(frozen=True)
@@ -48,22 +51,27 @@ class ReplayBuffer:
         seeds: where draws come from.
         device: where batches go.
         store: where observations are kept: `memory`, `disk`, or a torch device such as `cuda`.
+        together: how many batches that are due at the same time may be drawn by one `draw`, and then split; 1 where
+            rows of a batch depend on one another, or on feedback.
     """
 
     def __init__(
         self, capacity: int, pace: Pace, n_step: int, gamma: Schedule | float, seeds: Seeds,
         device: torch.device | None = None,
-        store: Store = "memory",
+        store: Store = "memory", together: int = 1,
     ) -> None:  # fmt: skip
         self.capacity, self.pace, self.n_step = capacity, pace, n_step
         self.discount, self.gamma = throughout(gamma), throughout(gamma)(0.0)
         self.generator = seeds.generator()
         self.device, self.store = device or torch.device("cpu"), store
+        self.together = together if self.device.type == "cpu" and store in ON_HOST else 1
         if store.startswith("cuda") and not torch.cuda.is_available():
             raise UsageError(
                 f"buffer_storage '{store}' is not available to this torch; use --buffer-storage memory or disk"
             )
         self.added = self.owed = 0
+        #: Of batches that are drawn together: the generator's state before, and how many were taken.
+        self.begun: tuple[Any, int] | None = None
         self.data: Ring | None = None
 
     @property
@@ -93,9 +101,46 @@ class ReplayBuffer:
 
     def _due(self, clock: Clock) -> Iterator[Transitions]:
         while self.owed and self.ready():
-            self.owed -= 1
             self.gamma = self.discount(clock.progress)
-            yield self.draw(self.pace.batch_size, clock)
+            if (count := min(self.owed, self.together)) > 1 and (count := min(count, self._fitting())) > 1:
+                yield from self._burst(count, clock)
+            else:
+                self.owed -= 1
+                yield self.draw(self.pace.batch_size, clock)
+
+    def _burst(self, count: int, clock: Clock) -> Iterator[Transitions]:
+        """Batches that are drawn as one, with the same numbers in them; those that nobody takes are not drawn."""
+        size, before = self.pace.batch_size, self.generator.bit_generator.state
+        share = torch.from_numpy(np.ones(size, np.float32) / np.float32(size))
+        try:
+            for taken, batch in enumerate(self.draw(count * size, clock).split(size, share), 1):
+                self.owed -= 1
+                self.begun = before, taken
+                yield batch
+            self.begun = None
+        finally:
+            self.generator.bit_generator.state = self._drawn_from()
+            self.begun = None
+
+    def _drawn_from(self) -> Mapping[str, Any]:
+        """The state of the generator behind the batches that were taken."""
+        now = self.generator.bit_generator.state
+        if self.begun is None:
+            return now
+        self.generator.bit_generator.state, taken = self.begun
+        self.sample(taken * self.pace.batch_size)
+        found = self.generator.bit_generator.state
+        self.generator.bit_generator.state = now
+        return found
+
+    def _fitting(self) -> int:
+        """Return how many batches are drawn together: their observations fit into a cache, and no row is absent."""
+        assert self.data is not None
+        if not self.data.all_valid:
+            return 1
+        sizes: list[int] = []
+        tree_map(lambda store: sizes.append(store.take(np.zeros(1, np.int64)).nbytes), self.data.obs)
+        return max(1, CACHED // (self.pace.batch_size * sum(sizes)))
 
     def ready(self) -> bool:
         """Return whether it holds a transition."""
@@ -204,7 +249,7 @@ class ReplayBuffer:
     def state_dict(self) -> State:
         """The arrays in it are the buffer's own, as with torch's modules: store them before the next `add`."""
         return {
-            "added": self.added, "owed": self.owed, "generator": self.generator.bit_generator.state,
+            "added": self.added, "owed": self.owed, "generator": self._drawn_from(),
             "data": None if self.data is None else self.data.state_dict(),
         }  # fmt: skip
 
