@@ -49,10 +49,13 @@ FIXED: dict[str, dict[str, Any]] = {
         "runner": "async",
     },
     "ppo": {"normalize_advantage": True, "net.activation": "tanh", "runner": "sync"},
-    "dqn": {"net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync"},
+    "dqn": {
+        "net.activation": "relu", "n_step": 1, "double": False, "dueling": False, "runner": "sync",
+        "optimizer_kwargs.eps": 1e-8,
+    },
 }  # fmt: skip
 FIXED["impala"] = FIXED["appo"] = {"optimizer": "adam", "net.activation": "tanh", "runner": "decoupled"}
-FIXED["qrdqn"] = FIXED["dqn"]
+FIXED["qrdqn"] = {**FIXED["dqn"], "optimizer_kwargs.eps": 0.01 / 64}  # over the batch's size
 FIXED["sac"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "policy_delay": 1, "runner": "sync"}
 FIXED["td3"] = {"net.activation": "relu", "n_step": 1, "n_critics": 2, "action_noise": "gaussian", "runner": "sync"}
 
