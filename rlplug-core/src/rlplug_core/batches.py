@@ -239,7 +239,9 @@ class Rollout:
             return made.to(device)
         weight, obs, action, extras, equal = views.arrays
         counts: Any = made.counts.numpy() if share is None else equal
-        made.arrays = Samples(weight, counts, obs, action, estimates[0], estimates[1], extras)
+        made.arrays = Samples(
+            weight, counts, obs=obs, action=action, advantage=estimates[0], target=estimates[1], extras=extras
+        )
         return made
 
 
