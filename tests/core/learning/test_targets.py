@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -9,6 +10,8 @@ from rlplug_core.config.schedules import constant
 from rlplug_core.learning.optimizer import Optimizer, joined
 from rlplug_core.learning.targets import Frozen, Target, target_network
 from rlplug_core.learning.update_rules import Adam
+
+pytestmark = pytest.mark.usefixtures("loops")
 
 
 def network(seed: int) -> nn.Sequential:

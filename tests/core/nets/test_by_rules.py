@@ -18,10 +18,10 @@ from rlplug_core.batches import clipped_surrogate
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.by_rules import ByRules, NoRule, rules_of
 from rlplug_core.nets.encoders import encoder
-from rlplug_core.nets.heads import Categorical, Gaussian, LogStd
+from rlplug_core.nets.heads import Categorical, Gaussian, LogStd, SquashedGaussian
 from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import Node
+from rlplug_core.nets.node import Node, beside, stacked
 from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
 from rlplug_core.nets.tape import Beside, Dueling, Tape
 from rlplug_core.types import Spec
@@ -142,6 +142,11 @@ def noting(found: list[Any], number: int) -> Any:
     return back
 
 
+def both(a: Any, b: Any) -> Any:
+    """Both together, [2, B]."""
+    return torch.stack([a, b]) if isinstance(a, Tensor) else stacked([a, b])
+
+
 #: Numbers made of two arrays that have slopes and two that have none, by the operations that losses use.
 LOSSES: dict[str, Callable[..., Any]] = {
     "sum": lambda a, b, c, w: (a + b - c).dot(w),
@@ -151,6 +156,8 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "clipped": lambda a, b, c, w: -(a * c).minimum(a.clamp(-0.2, 0.4) * c).dot(w),
     "surrogate": lambda a, b, c, w: clipped_surrogate(b, c - 3, 0.7).dot(w),
     "nothing of one": lambda a, b, c, w: (a + c - 0.0 * b.exp()).dot(w),
+    "lowest": lambda a, b, c, w: (both(a, b).amin(0) + both(a - c, a - c).amin(0)).dot(w),
+    "sum of both": lambda a, b, c, w: (both(a, b).square().sum(0) + both(b, a).amin(0)).dot(w),
     "larger": lambda a, b, c, w: (b - c).square().maximum(((b - a).clamp(-0.1, 0.1) + c).square()).dot(w),
 }
 
@@ -202,6 +209,33 @@ def test_heads_have_autograds_slopes(rows: int, actions: int, seed: int, discret
     np.testing.assert_allclose(two.value, entropy.detach().numpy(), atol=1e-12)
     (one.dot(w[0].numpy()) + two.dot(w[1].numpy())).backward({})
     np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 9), dims=st.integers(1, 5), seed=st.integers(0, 999), double=st.booleans())
+def test_actions_through_a_tanh_have_autograds_slopes(rows: int, dims: int, seed: int, double: bool) -> None:
+    """Some log standard deviations lie beyond their bounds, and some actions where tanh is flat."""
+    torch.manual_seed(seed)
+    kind = torch.float64 if double else torch.float32
+    head, outputs = SquashedGaussian((dims,)), torch.randn(rows, 2 * dims, dtype=kind) * 3
+    outputs[:, dims:] += torch.tensor([0.0, -25.0, 4.0])[torch.randint(3, (rows, dims))]
+    noise, w, by_action = (torch.randn(*shape, dtype=kind) for shape in ((rows, dims), (rows,), (rows, dims)))
+    action, log_prob = head.draw(outputs.requires_grad_(), noise)
+    (expected,) = torch.autograd.grad((log_prob * w).sum() + (action * by_action).sum(), outputs)
+    found: list[Any] = [np.zeros(outputs.shape)]
+    node = Node(outputs.detach().numpy(), (), noting(found, 0))
+    drawn, told = head.draw(node, noise.numpy())
+    wide: Any = beside([np.ones((rows, 2), noise.numpy().dtype), drawn])  # so slopes come back as a part of others
+    near = 1e-7 if double else 1e-4  # torch's softplus is its argument beyond 20, where it is 2e-9 more
+    within = {"rtol": near, "atol": near}
+    np.testing.assert_allclose(drawn.value, action.detach().numpy(), **within)
+    np.testing.assert_allclose(told.value, log_prob.detach().numpy(), **within)
+    slopes = np.concatenate([np.zeros((rows, 2), noise.numpy().dtype), by_action.numpy()], 1)
+    flat = (wide * slopes).reshape(rows * (dims + 2)).dot(np.ones(rows * (dims + 2), slopes.dtype))
+    (told.dot(w.numpy()) + flat).backward({})
+    np.testing.assert_allclose(found[0], expected.numpy(), **within)
+    for one, two in zip(head.draw(node.value, noise.numpy()), (drawn.value, told.value), strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_what_would_be_broadcast_or_wants_a_gradient_of_its_own_is_refused() -> None:

@@ -35,6 +35,14 @@ def rmsprop(parameters: Array, gradient: Array, square: Array, alpha: float, eps
 
 
 @loop
+def toward(own: Array, followed: Array, share: float) -> None:
+    """Move numbers by a share of the way to those that they follow."""
+    part = np.float32(share)
+    for i in range(own.size):
+        own[i] += part * (followed[i] - own[i])
+
+
+@loop
 def gae(
     reward: Array, terminated: Array, truncated: Array, value: Array, successor: Array, gamma: float, lam: float,
     advantage: Array, target: Array,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,8 +34,13 @@ class Temperature(nn.Module):
 
     def weigh(self, log_prob: Any, ent_coef: float) -> Any:
         """Compute alpha * log pi(a | s) [B], of a tensor, a node or an array; no gradient reaches alpha."""
-        alpha = self(ent_coef)
-        return alpha * log_prob if isinstance(log_prob, Tensor) else log_prob * alpha.numpy()
+        return self.beside(log_prob, ent_coef) * log_prob
+
+    def beside(self, log_prob: Any, ent_coef: float) -> Any:
+        """Return alpha without gradient: [1] beside a tensor, a number beside a node or an array."""
+        if isinstance(log_prob, Tensor):
+            return self(ent_coef)
+        return math.exp(self.log.item()) if self.autotune else ent_coef
 
     def loss(self, log_prob: Any, target_entropy: float) -> Any:
         """Compute the temperature's own loss (eq. 18, on the logarithm), which keeps the entropy at a target.
@@ -55,7 +61,7 @@ class Temperature(nn.Module):
                 into[self.log][:] -= slopes.dot(gap)
             return ()
 
-        return Node(-self.log.detach().numpy() * gap, (), back)
+        return Node(-self.log.item() * gap, (), back)
 
 
 def soft_policy_loss(
@@ -72,8 +78,9 @@ def soft_policy_loss(
     Returns:
         The sum [] of both losses, and metrics by name, [] each.
     """
-    alpha = temperature(ent_coef)
-    policy_loss = temperature.weigh(log_prob, ent_coef) - q
+    alpha = temperature.beside(log_prob, ent_coef)
+    policy_loss = alpha * log_prob - q
     loss = batch.mean(policy_loss + temperature.loss(log_prob, target_entropy))
     metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": -batch.mean(log_prob.detach())}
-    return loss, {**metrics, "loss/temperature": alpha.squeeze()}
+    told: Any = alpha.squeeze() if isinstance(alpha, Tensor) else np.float32(alpha)
+    return loss, {**metrics, "loss/temperature": told}

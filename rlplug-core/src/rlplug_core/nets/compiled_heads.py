@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 
-from rlplug_core.nets.compiled import ONE, ZERO, loop
+from rlplug_core.nets.compiled import ONE, ZERO, _tanh, loop
 from rlplug_core.types import Array
+
+TWO, HALF, LOG_2 = np.float32(2), np.float32(0.5), np.float32(math.log(2))
 
 
 @loop
@@ -74,6 +76,54 @@ def of_action(slopes: Array, scaled: Array, inverse: Array, found: Array) -> Non
         for i in range(dims):
             found[b, i] = slopes[b] * scaled[b, i] * inverse[b, i]
             found[b, dims + i] = slopes[b] * (scaled[b, i] * scaled[b, i] - ONE)
+
+
+@loop
+def squashed(
+    outputs: Array, noise: Array, low: float, high: float, action: Array, apart: Array, log_prob: Array
+) -> None:  # fmt: skip
+    """Write y = tanh(x), x = mean + deviation * noise [B, d], of means and log standard deviations [B, 2 d] in bounds.
+
+    `apart` [B, d] gets deviation * noise where the bounds leave it a slope and 0 elsewhere, `log_prob` [B] the sums of
+    -noise² / 2 - log deviation - log(1 - y²), without their constant.
+    """
+    dims, least, most = noise.shape[1], np.float32(low), np.float32(high)
+    for b in range(noise.shape[0]):
+        total = ZERO
+        for i in range(dims):
+            given = outputs[b, dims + i]
+            log_std = least if given < least else given
+            log_std = most if log_std > most else log_std
+            moved = math.exp(log_std) * noise[b, i]
+            x = outputs[b, i] + moved
+            size = abs(x)
+            slope = TWO * (LOG_2 - size - math.log1p(math.exp(-TWO * size)))
+            action[b, i], apart[b, i] = _tanh(x), moved if log_std == given else ZERO
+            total -= HALF * noise[b, i] * noise[b, i] + log_std + slope
+        log_prob[b] = total
+
+
+@loop
+def of_squashed(slopes: Array, action: Array, apart: Array, found: Array) -> None:
+    """Slopes [B, d] at y to those at means and log standard deviations [B, 2 d]."""
+    dims = action.shape[1]
+    for b in range(action.shape[0]):
+        for i in range(dims):
+            by_mean = slopes[b, i] * (ONE - action[b, i] * action[b, i])
+            found[b, i], found[b, dims + i] = by_mean, by_mean * apart[b, i]
+
+
+@loop
+def of_squashed_log_prob(
+    slopes: Array, action: Array, apart: Array, outputs: Array, low: float, high: float, found: Array
+) -> None:  # fmt: skip
+    """Slopes [B] at log p of y to those at means and log standard deviations [B, 2 d]."""
+    dims, least, most = action.shape[1], np.float32(low), np.float32(high)
+    for b in range(action.shape[0]):
+        for i in range(dims):
+            by_mean, given = TWO * action[b, i], outputs[b, dims + i]
+            inside = ONE if least <= given and given <= most else ZERO
+            found[b, i], found[b, dims + i] = by_mean * slopes[b], (by_mean * apart[b, i] - inside) * slopes[b]
 
 
 @loop

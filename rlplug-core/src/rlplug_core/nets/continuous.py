@@ -154,7 +154,7 @@ class ActionCritics(Ensemble):
             Values [B].
         """
         values: Any = self(obs, action)
-        least: Tensor = values.min(0) if isinstance(values, np.ndarray) else values.amin(0)
+        least: Tensor = np.minimum.reduce(values) if isinstance(values, np.ndarray) else values.amin(0)
         return least
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:

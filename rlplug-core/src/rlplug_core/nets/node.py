@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
+from itertools import accumulate, count
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -144,16 +144,18 @@ class Node:
         before = self.shape
 
         def back(slopes: Array, into: Into) -> tuple[Array]:
-            return (np.broadcast_to(np.expand_dims(slopes, axis), before),)
+            found = np.empty(before, slopes.dtype)
+            found[...] = _along(slopes, axis)
+            return (found,)
 
-        return Node(self.value.sum(axis), (self,), back)
+        return Node(np.add.reduce(self.value, axis), (self,), back)
 
     def amin(self, axis: int) -> Node:
         """The smallest along one axis; equal ones share the slope."""
-        smallest = self.value.min(axis)
-        share = (self.value == np.expand_dims(smallest, axis)).astype(self.value.dtype)
-        share /= share.sum(axis, keepdims=True)
-        return Node(smallest, (self,), lambda slopes, into: (np.expand_dims(slopes, axis) * share,))
+        smallest = np.minimum.reduce(self.value, axis)
+        share = (self.value == _along(smallest, axis)).astype(self.value.dtype)
+        share /= np.add.reduce(share, axis, keepdims=True)
+        return Node(smallest, (self,), lambda slopes, into: (_along(slopes, axis) * share,))
 
     def squeeze(self, axis: int) -> Node:
         return self.reshape(*self.value.squeeze(axis).shape)
@@ -185,7 +187,7 @@ def beside(parts: Sequence[Node | Array]) -> Node | Array:
     together = np.concatenate(values, 1)
     if not nodes:
         return together
-    ends = np.cumsum([value.shape[1] for value in values])
+    ends = list(accumulate(value.shape[1] for value in values))
 
     def back(slopes: Array, into: Into) -> list[Array]:
         return [slopes[:, ends[number] - part.shape[1] : ends[number]] for number, part in nodes]
@@ -196,9 +198,11 @@ def beside(parts: Sequence[Node | Array]) -> Node | Array:
 def stacked(parts: Sequence[Node | Array]) -> Node | Array:
     """Put parts [...] of one shape one behind the other, [n, ...]; an array where none of them is a node."""
     nodes = [part for part in parts if isinstance(part, Node)]
-    if not nodes:
-        return np.stack([part for part in parts if not isinstance(part, Node)])
-    return Node(np.stack([node.value for node in nodes]), nodes, lambda slopes, into: list(slopes))
+    values = [part.value if isinstance(part, Node) else part for part in parts]
+    together = np.empty((len(values), *values[0].shape), values[0].dtype)  # `np.stack` takes three times as long
+    for number, value in enumerate(values):
+        together[number] = value
+    return Node(together, nodes, lambda slopes, into: list(slopes)) if nodes else together
 
 
 @lru_cache(maxsize=16)
@@ -223,6 +227,13 @@ def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 def row_numbers(count: int) -> Array:
     """Return the numbers [count] from 0 on; the same array at every call, so it cannot be written to."""
     return _kept(np.arange(count))
+
+
+def _along(values: Array, axis: int) -> Array:
+    """Return values with one more axis there, of length 1; `np.expand_dims` takes ten times as long."""
+    shape = list(values.shape)
+    shape.insert(axis if axis >= 0 else axis + values.ndim + 1, 1)
+    return values.reshape(shape)
 
 
 def _kept(array: Array) -> Array:

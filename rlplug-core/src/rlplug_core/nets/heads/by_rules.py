@@ -125,6 +125,8 @@ def squashed(outputs: Node | Array, noise: Array, bounds: tuple[float, float]) -
     of -1 in the log standard deviation besides. Beyond their bounds log standard deviations have no slope.
     """
     known = outputs.value if isinstance(outputs, Node) else outputs
+    if (loops := loops_for(known)) is not None:
+        return _squashed(loops, outputs, known, noise, bounds)
     dims = known.shape[1] // 2
     given = known[:, dims:]
     log_std = np.minimum(np.maximum(given, bounds[0]), bounds[1])
@@ -148,5 +150,28 @@ def squashed(outputs: Node | Array, noise: Array, bounds: tuple[float, float]) -
         by_mean = 2 * action
         by_log_std = by_mean * apart - (log_std == given)
         return (np.concatenate([by_mean, by_log_std], 1) * slopes[:, None],)
+
+    return Node(action, (outputs,), of_action), Node(log_prob, (outputs,), of_log_prob)
+
+
+def _squashed(
+    loops: ModuleType, outputs: Node | Array, known: Array, noise: Array, bounds: tuple[float, float]
+) -> tuple[Any, Any]:  # fmt: skip
+    rows, dims = noise.shape
+    action, apart, log_prob = (np.empty(shape, known.dtype) for shape in ((rows, dims), (rows, dims), rows))
+    loops.squashed(known, noise, *bounds, action, apart, log_prob)
+    log_prob -= 0.5 * dims * math.log(2 * math.pi)
+    if not isinstance(outputs, Node):
+        return action, log_prob
+
+    def of_action(slopes: Array, into: Into) -> tuple[Array]:
+        found = np.empty(known.shape, known.dtype)
+        loops.of_squashed(np.ascontiguousarray(slopes), action, apart, found)
+        return (found,)
+
+    def of_log_prob(slopes: Array, into: Into) -> tuple[Array]:
+        found = np.empty(known.shape, known.dtype)
+        loops.of_squashed_log_prob(slopes, action, apart, known, *bounds, found)
+        return (found,)
 
     return Node(action, (outputs,), of_action), Node(log_prob, (outputs,), of_log_prob)
