@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.loops import loops_for
 from rlplug_core.types import Array, Obs, RecurrentState, first_leaf, tree_map
 
 T = TypeVar("T", bound="Batch")
@@ -301,6 +302,10 @@ def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
 
 
 def _standardized(value: Array, weight: Array, epsilon: float) -> object:
+    if (loops := loops_for(value)) is not None and loops_for(weight) is not None:
+        found = np.empty_like(value)
+        loops.standardized(value, weight, epsilon, found)
+        return found
     used = (weight > 0).astype(value.dtype)
     count = max(float(used.dot(used)), 1.0)  # of ones and zeros the sum, in a fifth of the time
     centred = value - used.dot(value) / count

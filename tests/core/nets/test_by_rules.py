@@ -18,7 +18,7 @@ from rlplug_core.batches import clipped_surrogate
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.by_rules import ByRules, NoRule, rules_of
 from rlplug_core.nets.encoders import encoder
-from rlplug_core.nets.heads import Categorical, Gaussian, LogStd, SquashedGaussian
+from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, LogStd, SquashedGaussian
 from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.node import Node, beside, stacked
@@ -209,6 +209,24 @@ def test_heads_have_autograds_slopes(rows: int, actions: int, seed: int, discret
     np.testing.assert_allclose(two.value, entropy.detach().numpy(), atol=1e-12)
     (one.dot(w[0].numpy()) + two.dot(w[1].numpy())).backward({})
     np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-12)
+
+
+def test_logits_far_apart_have_their_probabilities_and_what_is_no_number_stays_none() -> None:
+    logits = torch.tensor([[300.0, -300.0, 0.0], [0.0, ILLEGAL, 1.0], [-500.0, -500.0, -500.0]])
+    action = torch.tensor([0, 2, 1])
+    expected = torch.log_softmax(logits, 1)[torch.arange(3), action].numpy()
+    found, entropy = Categorical(3).log_prob_and_entropy(
+        Node(logits.numpy(), (), lambda slopes, into: ()), action.numpy()
+    )  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.value, expected, atol=1e-6)
+    assert np.isfinite(entropy.value).all()
+    for place in range(3):
+        logits[0, place] = torch.nan
+        node: Any = Node(logits.numpy(), (), lambda slopes, into: ())
+        found, entropy = Categorical(3).log_prob_and_entropy(node, action.numpy())  # type: ignore[arg-type]
+        assert np.isnan([found.value[0], entropy.value[0]]).all()
+        assert np.isfinite([found.value[1:], entropy.value[1:]]).all()
+        logits[0, place] = 0
 
 
 @settings(max_examples=20, deadline=None)
