@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlplug_algos.off_policy.ddpg import DDPG, DDPGConfig
 from rlplug_algos.off_policy.sac import SAC, SACConfig
 from rlplug_algos.off_policy.td3 import TD3, TD3Config
 from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
@@ -113,6 +114,7 @@ CONTINUOUS = [
     (SAC, SACConfig(net=NETS[0], n_critics=3, ent_coef=0.2, autotune=False)),
     (SAC, SACConfig(net=NETS[0], target_entropy=-0.3, max_grad_norm=0.1)),
     (TD3, TD3Config(net=NETS[0], n_critics=1, target_policy_noise=0.5, target_noise_clip=0.1)),
+    *((DDPG, DDPGConfig(net=NETS[0], n_critics=critics)) for critics in (1, 2)),
 ]
 
 
@@ -146,12 +148,17 @@ def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any,
     arrays = made.in_numpy(batch, *acting, made.critics, made.target_critics)
     assert made.gradients.startswith("rules")
     for optimizer, loss in ((made.critic_optimizer, made.critic_loss), (made.policy_optimizer, made.policy_loss)):
-        (plain, _), (fast, _) = (
-            parted(loss(one, *((one.alike(noise), made.config) if cls is SAC or loss == made.critic_loss else ())))
-            for one in (batch, arrays)
-        )
+        (plain, _), (fast, _) = (parted(loss(one, *further(made, loss, one.alike(noise)))) for one in (batch, arrays))
         assert fast.item() == pytest.approx(plain.item(), rel=1e-5)
         torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, plain), rtol=1e-3, atol=1e-5)
+
+
+def further(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
+    """What a loss wants besides the batch."""
+    if isinstance(made, SAC):
+        return noise, made.config
+    of_critics = (made.config,) if isinstance(made, DDPG) else (noise, made.config)
+    return of_critics if loss == made.critic_loss else ()
 
 
 PLACES = {"one": spaces.Discrete(5, start=2), "several": spaces.MultiDiscrete([3, 4], start=[5, -1])}

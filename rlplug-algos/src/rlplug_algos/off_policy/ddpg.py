@@ -94,6 +94,7 @@ class DDPG(rl.Algorithm[rl.Transitions]):
         )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: DDPGConfig, clock: rl.Clock) -> rl.Result:
+        batch = self.in_numpy(batch, self.policy, self.target_policy, self.critics, self.target_critics)
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
@@ -116,8 +117,8 @@ class DDPG(rl.Algorithm[rl.Transitions]):
     @torch.no_grad()
     def td_target(self, batch: rl.Transitions) -> Tensor:
         """r + discount * Q_target(s', a') for the target policy's action a', of several critics the lowest."""
-        next_q: Tensor = self.target_critics(batch.next_obs, self.target_policy(batch.next_obs)).amin(0)
-        return batch.reward + batch.discount * next_q
+        action = self.target_policy(batch.next_obs)
+        return batch.reward + batch.discount * self.target_critics.lowest(batch.next_obs, action)
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions) -> Tensor:
