@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplug_core.algorithm import Algorithm, Context
-from rlplug_core.batches import Samples, Transitions, standardize
+from rlplug_core.batches import Samples, Transitions
+from rlplug_core.learning.estimators import standardize
 from rlplug_core.seeds import Seeds
 from rlplug_core.testing.envs import Chain
 from tests.core.fakes import Tiny, TinyConfig, TinyQ, TinyQConfig

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
         Transitions,
         check_standardize,
         clipped_surrogate,
-        standard_normal,
-        standardize,
         to_tensors,
         value_error,
     )
@@ -74,7 +72,7 @@ if TYPE_CHECKING:
     from rlplug_core.config.schedules import Schedule, constant, cosine, linear, piecewise
     from rlplug_core.errors import BadConfig, NonFinite, UsageError
     from rlplug_core.learning.corrections import log_probs, retrace, vtrace
-    from rlplug_core.learning.estimators import gae
+    from rlplug_core.learning.estimators import gae, standardize
     from rlplug_core.learning.gaussian import gaussian_kl_slope, gaussian_score
     from rlplug_core.learning.kfac import KFAC
     from rlplug_core.learning.losses import (
@@ -130,10 +128,7 @@ _MODULES = {
     "acting.policy_agent": "NetworkAgent PolicyAgent",
     "acting.recurrent": "MemoryAgent MemoryGreedy check_no_units check_whole_sequences recurrent_values sequences",
     "algorithm": "Algorithm Context pure",
-    "batches": (
-        "Batch Rollout Samples Transitions check_standardize clipped_surrogate standard_normal standardize to_tensors "
-        "value_error"
-    ),
+    "batches": ("Batch Rollout Samples Transitions check_standardize clipped_surrogate to_tensors value_error"),
     "buffers.episodes": "EpisodeBuffer",
     "buffers.make": "PriorityOptions RolloutReplay replay_buffer",
     "buffers.pairs": "PairBuffer",
@@ -151,7 +146,7 @@ _MODULES = {
     "config.schedules": "Schedule constant cosine linear piecewise",
     "errors": "BadConfig NonFinite UsageError",
     "learning.corrections": "log_probs retrace vtrace",
-    "learning.estimators": "gae",
+    "learning.estimators": "gae standardize",
     "learning.gaussian": "gaussian_kl_slope gaussian_score",
     "learning.kfac": "KFAC",
     "learning.losses": (
@@ -207,7 +202,7 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "integer", "linear", "load", "log", "log_probs", "masked", "next_distribution", "observation_norm",
     "of_action", "open_run", "piecewise", "pure", "quantile_huber", "recurrent_values", "regression",
     "replay_buffer", "rescaled", "resume", "retrace", "sequence_priority", "sequences", "soft_policy_loss",
-    "squashed", "standard_normal", "standardize", "target_network", "to_tensors", "train", "tree_map",
+    "squashed", "standardize", "target_network", "to_tensors", "train", "tree_map",
     "uniform", "unscaled", "value_error", "vtrace", "within",
 ]  # fmt: skip
 

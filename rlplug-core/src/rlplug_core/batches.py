@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.loops import loops_for
 from rlplug_core.types import Array, Obs, RecurrentState, first_leaf, tree_map
 
 T = TypeVar("T", bound="Batch")
@@ -51,9 +50,10 @@ class Batch:
         }
         return type(self)(**arrays, share=self.counts.numpy())  # type: ignore[arg-type]  # arrays in a tensor's place
 
-    def alike(self, drawn: Tensor) -> Tensor:
-        """Return numbers drawn for this batch as what it is made of: a tensor, or an array of the same memory."""
-        return drawn if isinstance(self.weight, Tensor) else drawn.numpy()
+    def standard_normal(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
+        """Draw standard normal numbers of float32 as what this batch is of: a tensor on its device, or an array."""
+        drawn, weight = generator.standard_normal(shape, dtype=np.float32), self.weight
+        return torch.from_numpy(drawn).to(weight.device) if isinstance(weight, Tensor) else drawn
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
@@ -288,34 +288,6 @@ def to_tensors(tree: object, device: torch.device) -> Any:
     if device.type == "cpu":
         return tree_map(torch.from_numpy, tree)
     return tree_map(lambda array: torch.from_numpy(array).to(device, non_blocking=True), tree)
-
-
-def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:
-    """`value` shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
-    if isinstance(value, np.ndarray):
-        return _standardized(value, weight, epsilon)
-    used = (weight > 0).to(value.dtype)
-    count = used.sum().clamp(min=1)
-    mean = (used * value).sum() / count
-    variance = (used * (value - mean).square()).sum() / (count - 1).clamp(min=1)
-    return (value - mean) / (variance.sqrt() + epsilon)
-
-
-def _standardized(value: Array, weight: Array, epsilon: float) -> object:
-    if (loops := loops_for(value)) is not None and loops_for(weight) is not None:
-        found = np.empty_like(value)
-        loops.standardized(value, weight, epsilon, found)
-        return found
-    used = (weight > 0).astype(value.dtype)
-    count = max(float(used.dot(used)), 1.0)  # of ones and zeros the sum, in a fifth of the time
-    centred = value - used.dot(value) / count
-    variance = used.dot(np.square(centred)) / max(count - 1, 1.0)
-    return centred / (np.sqrt(variance) + epsilon)
-
-
-def standard_normal(generator: np.random.Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Draw standard normal numbers as a float32 tensor on `device`."""
-    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(device)
 
 
 def check_standardize(on: bool, samples: int) -> None:

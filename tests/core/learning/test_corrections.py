@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplug_core.batches import Rollout, standardize
+from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.learning.corrections import retrace, vtrace
-from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.estimators import gae, standardize
 from rlplug_core.types import Array, Step
 from tests.core.stories import GARBAGE, Story, absent_between, critic, stories, value
 from tests.reference import returns

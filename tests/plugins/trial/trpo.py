@@ -10,12 +10,12 @@ from torch import Tensor
 
 from rlplug_core import Algorithm, Config
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.batches import Rollout, Samples, standardize
+from rlplug_core.batches import Rollout, Samples
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Count, Fraction, Positive
 from rlplug_core.config.schedules import constant
-from rlplug_core.learning.estimators import gae
+from rlplug_core.learning.estimators import gae, standardize
 from rlplug_core.learning.natural import TrustRegion
 from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.net import Net

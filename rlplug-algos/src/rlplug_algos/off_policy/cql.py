@@ -91,8 +91,8 @@ class CQL(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: CQLConfig, clock: rl.Clock) -> rl.Result:
         size, dims, n = len(batch.action), self.head.dims, now.n_action_samples
-        noise, next_noise = rl.standard_normal(self.generator, (2, size, dims), self.device)
-        others = rl.standard_normal(self.generator, (size, n, dims), self.device)
+        noise, next_noise = batch.standard_normal(self.generator, (2, size, dims))
+        others = batch.standard_normal(self.generator, (size, n, dims))
         uniform = 2 * torch.from_numpy(self.generator.random((size, n, dims), "float32")).to(self.device) - 1
         loss, metrics = self.critic_loss(batch, next_noise, others, uniform, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)

@@ -93,10 +93,8 @@ class SAC(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: SACConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
-        draws = rl.standard_normal(self.generator, shape, self.device)
-        networks = self.policy.by_rules, self.critics, self.target_critics
-        batch = self.in_numpy(batch, *networks)
-        noise, next_noise = batch.alike(draws)
+        batch = self.in_numpy(batch, self.policy.by_rules, self.critics, self.target_critics)
+        noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):

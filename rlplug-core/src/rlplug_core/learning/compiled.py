@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlplug_core.nets.compiled import ZERO, loop
+from rlplug_core.nets.compiled import ONE, ZERO, loop
 from rlplug_core.types import Array
 
 
@@ -56,3 +56,21 @@ def gae(
             running = ZERO if terminated[t, n] or truncated[t, n] else decay * running
             running += reward[t, n] + ahead - value[t, n]
             advantage[t, n], target[t, n] = running, running + value[t, n]
+
+
+@loop
+def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> None:
+    """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
+    count, total, square = ZERO, ZERO, ZERO
+    for b in range(value.size):
+        used = ONE if weight[b] > ZERO else ZERO
+        count += used
+        total += used * value[b]
+    mean = total / (count if count > ONE else ONE)
+    for b in range(value.size):
+        used = ONE if weight[b] > ZERO else ZERO
+        square += used * (value[b] - mean) * (value[b] - mean)
+    others = count - ONE
+    scale = np.sqrt(square / (others if others > ONE else ONE)) + np.float32(epsilon)
+    for b in range(value.size):
+        found[b] = (value[b] - mean) / scale

@@ -138,21 +138,3 @@ def clipped_product(ratio: Array, factor: Array, low: float, high: float, smalle
         full = ratio[b] * factor[b]
         slope[b] = factor[b] if full <= cut else ZERO
         smaller[b] = cut if full > cut else full
-
-
-@loop
-def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> None:
-    """Write values [B] shifted and scaled to mean 0 and deviation 1 over the rows whose weight is above 0."""
-    count, total, square = ZERO, ZERO, ZERO
-    for b in range(value.size):
-        used = ONE if weight[b] > ZERO else ZERO
-        count += used
-        total += used * value[b]
-    mean = total / (count if count > ONE else ONE)
-    for b in range(value.size):
-        used = ONE if weight[b] > ZERO else ZERO
-        square += used * (value[b] - mean) * (value[b] - mean)
-    others = count - ONE
-    scale = np.sqrt(square / (others if others > ONE else ONE)) + np.float32(epsilon)
-    for b in range(value.size):
-        found[b] = (value[b] - mean) / scale

@@ -11,8 +11,6 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TypeAlias
 
-import numpy as np
-
 from rlplug_core.types import Array
 
 #: For values [B, F] of a layer before its bias [F]: the activation of both in their place; and for slopes [B, F] at
@@ -66,11 +64,6 @@ def acting_loops() -> ModuleType | None:
     from rlplug_core.nets import compiled_acting
 
     return compiled_acting
-
-
-def loops_for(values: Array, which: Callable[[], ModuleType | None] = head_loops) -> ModuleType | None:
-    """Return numba's loops if they take these values."""
-    return which() if values.dtype == np.float32 and values.flags.c_contiguous else None
 
 
 def made_by() -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from rlplug_core.nets.loops import loops_for
+from rlplug_core.nets.loops import head_loops
 from rlplug_core.nets.node import Into, Node, ones, row_numbers
 from rlplug_core.types import Array
 
@@ -69,6 +70,11 @@ def gaussian(outputs: Node, action: Array) -> tuple[Node, Node]:
         return (found,)
 
     return Node(log_prob, (outputs,), of_action), Node(entropy, (outputs,), of_entropy)
+
+
+def loops_for(outputs: Array, which: Callable[[], ModuleType | None] = head_loops) -> ModuleType | None:
+    """Return numba's loops if they take these outputs."""
+    return which() if outputs.dtype == np.float32 and outputs.flags.c_contiguous else None
 
 
 def _categorical(loops: ModuleType, outputs: Node, action: Array) -> tuple[Node, Node]:

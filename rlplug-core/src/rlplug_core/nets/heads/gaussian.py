@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.heads import by_rules
+from rlplug_core.nets.heads.by_rules import loops_for
 from rlplug_core.nets.layer_rules import Spread
-from rlplug_core.nets.loops import acting_loops, loops_for
+from rlplug_core.nets.loops import acting_loops
 from rlplug_core.nets.node import Node, ones
 from rlplug_core.types import Array
 
