@@ -185,10 +185,9 @@ def product(one: Array, other: Array) -> Array:
     if small_in_numpy() and (size <= WORTH or _alone(size)):
         here: Array = one.dot(other)
         return here
-    first, second = torch.from_numpy(one), torch.from_numpy(other)
-    with torch.no_grad():
-        large = size > WORTH and _ours(first, second)
-        result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
+    first, second = torch.from_numpy(one), torch.from_numpy(other)  # neither wants a gradient
+    large = size > WORTH and _ours(first, second)
+    result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
     return result
 
 
