@@ -39,6 +39,8 @@ SPEAKING = (
     ("mappo", "simple_reference_v3"), ("independent", "simple_reference_v3"),
     ("independent", "simple_speaker_listener_v4"),
 )  # fmt: skip
+#: Games of two, and what shall be won against who chooses at random.
+TABLES = {"connect_four": 0.8, "tictactoe": None, "leduc_holdem": None}
 #: Where the actors of the decoupled runner are, if not in processes.
 ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True),), "ray": (("on", "ray"),)}
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
@@ -78,6 +80,7 @@ BRIEFLY: tuple[tuple[str, Any], ...] = (("eval_episodes", 20),)
 ON_POLICY = ("a2c", "a3c", "impala", "appo", "trpo", "vpg", "vac")
 KINDS = (
     ("CartPole-v1", 50_000, ("r2d2",)),
+    ("CartPole-v1", 100_000, ("ppo-recurrent",)),
     ("FrozenLake-v1", 50_000, (*REPLAY[1:], "apex", "r2d2", "vqn", "vsarsa", "sac-discrete")),
     ("FrozenLake-v1", 100_000, ("acer", "acktr", "nstep-q")),
     ("Acrobot-v1", 100_000, ("ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn", "c51", "iqn", "rainbow-iqn")),
@@ -258,13 +261,8 @@ GOALS = (
         for name, world in SPEAKING
     ),
     measured("mappo", "pettingzoo/sisl.multiwalker_v9", 200_000, part="agents", options=SHORT),
-    Goal(
-        "self-play",
-        "pettingzoo/classic.connect_four",
-        200_000,
-        0.8,
-        "interquartile mean",
-        options=(("total_timesteps", 200_000),),
-        part="agents",
+    *(
+        measured("self-play", f"pettingzoo/classic.{game}", 200_000, part="agents", options=(), bar=bar)
+        for game, bar in TABLES.items()
     ),
 )

@@ -142,8 +142,8 @@ numbers are the share of episodes that end at their goal.
 above. In `simple_reference_v3` two agents tell each other where to go, and random actions give -28.9; in
 `simple_speaker_listener_v4` one tells, the other goes, and they give -42.9. `independent` has weights for each agent.
 In `multiwalker_v9` three walkers carry a beam, and random actions give -102.0 to each: they fall, which costs 100.
-Connect four against an opponent who chooses at random, half of the games moving first: 0.8 is 90 % won. Steps are steps
-of single agents.
+Connect four, tic-tac-toe and Leduc hold'em against an opponent who chooses at random, half of the games moving first: 0
+is a draw, and in connect four 0.8 is 90 % won; hold'em is counted in chips. Steps are steps of single agents.
 
 {agents}
 
