@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from rlplug_core.acting.continuous import GaussianNoise, NoiseAgent, SampleAgent
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.acting.recurrent import MemoryAgent
+from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
 from rlplug_core.errors import RlplugError, UsageError
@@ -28,7 +28,7 @@ from rlplug_core.nets.heads import squashed
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
-from rlplug_core.nets.recurrent import RecurrentPolicy
+from rlplug_core.nets.recurrent import RecurrentPolicy, RecurrentQ
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, Spec
 
@@ -123,11 +123,15 @@ def test_observations_are_normalized_as_before(tmp_path: Path) -> None:
     assert_acts_alike(agent, exported(agent, spec, tmp_path), spec.obs)
 
 
+@pytest.mark.parametrize("values", [False, True], ids=["policy", "values"])
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
-def test_memory_is_carried_and_forgotten_alike(cell: Any, tmp_path: Path) -> None:
+def test_memory_is_carried_and_forgotten_alike(cell: Any, values: bool, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
-    agent: Any = MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
+    spec = Spec(VECTOR, ACTIONS["discrete" if values else "box"], 1, "Any-v0")
+    agent: Any = (
+        MemoryGreedy(RecurrentQ(spec, NET, cell, 8, dueling=True), constant(0.1), Seeds(1))
+        if values else MemoryAgent(RecurrentPolicy(spec, NET, cell, 8), Seeds(1))
+    )  # fmt: skip
     other = exported(agent, spec, tmp_path)
     mine, theirs, generator = agent.initial(50), other.initial(50), np.random.default_rng(2)
     for _ in range(200):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlplug_core.acting.continuous import NoiseAgent, SampleAgent
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
-from rlplug_core.acting.recurrent import MemoryAgent
+from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.heads.bernoulli import Bernoulli
 from rlplug_core.nets.heads.categorical import Categorical, MultiCategorical
@@ -67,6 +67,8 @@ def greedy(agent: Agent) -> Greedy | GreedyRecurrent:
         return Greedy(agent.exported(), lambda action: action)
     if isinstance(agent, MemoryAgent):
         return GreedyRecurrent(agent.policy, mode(agent.head))
+    if isinstance(agent, MemoryGreedy):
+        return GreedyRecurrent(agent.recurrent, lambda values: values.argmax(-1))
     if isinstance(agent, PolicyAgent | SampleAgent):
         return Greedy(agent.network, mode(agent.head))
     if isinstance(agent, NoiseAgent):
