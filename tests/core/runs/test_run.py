@@ -17,6 +17,7 @@ import torch
 
 import rlplug_core
 from rlplug_core.errors import BadCheckpoint, BadConfig, Interrupted, PluginError, RlplugError, UsageError
+from rlplug_core.nets.loops import made_by
 from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record
@@ -435,9 +436,12 @@ def test_a_resume_elsewhere_says_that_the_bits_will_differ(tmp_path: Path, capsy
         manifest = read(saved.path)[1]
         del manifest["sha256"]
         manifest["environment"]["versions"]["numpy"] = "1.0"
+        manifest["environment"]["loops"] = "numba 0.1"
         (saved.path / "manifest.json").write_bytes(sealed(manifest))
     resume(run, hooks=False)
-    assert f"will not give the same bits: numpy was 1.0 and is {np.__version__}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"will not give the same bits: numpy was 1.0 and is {np.__version__}" in said
+    assert f"will not give the same bits: loops was numba 0.1 and is {made_by()}" in said
 
 
 def test_there_must_be_a_run(tmp_path: Path) -> None:
