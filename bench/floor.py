@@ -47,8 +47,8 @@ products: networks of 64 units are near it, those of 256 units are faster than i
 numpy, written for its two networks alone (`by_hand.py`): rules without numba stay above it. By libraries are the
 update's products and Adam alone, each product by the fastest of three libraries (`by_libraries.py`): the floor of
 networks of 256 units. The table is of a processor without AVX-512, with numba. The bar for PPO's minibatch is 1.8;
-18 turns of `--only ppo` gave 1.73 to 1.95, in the median 1.77. Another processor, with AVX-512 and without numba, took 388
-for it, by hand 295, in C 221: seven turns gave 1.76 to 1.88, in the median 1.82. There DQN's update took 687, by
+18 turns of `--only ppo` gave 1.73 to 1.95, in the median 1.77. Another processor, with AVX-512 and without numba, took
+388 for it, by hand 295, in C 221: seven turns gave 1.76 to 1.88, in the median 1.82. There DQN's update took 687, by
 libraries 389, and SAC's 9,249 and 5,801."""
 
 

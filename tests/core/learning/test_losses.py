@@ -11,6 +11,8 @@ from torch import Tensor
 from rlplug_core.learning.losses import categorical_projection, quantile_huber
 from tests.reference import distributional
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 NUMBERS = st.floats(-20, 20, width=32)
 #: Also returns that fall on atoms and on the ends, exactly.
 REWARDS = st.one_of(NUMBERS, st.integers(-12, 12).map(float), st.just(0.0))

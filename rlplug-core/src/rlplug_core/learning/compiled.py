@@ -7,6 +7,8 @@ import numpy as np
 from rlplug_core.nets.compiled import ONE, ZERO, loop
 from rlplug_core.types import Array
 
+HALF = np.float32(0.5)
+
 
 @loop
 def adam(
@@ -74,3 +76,30 @@ def standardized(value: Array, weight: Array, epsilon: float, found: Array) -> N
     scale = np.sqrt(square / (others if others > ONE else ONE)) + np.float32(epsilon)
     for b in range(value.size):
         found[b] = (value[b] - mean) / scale
+
+
+@loop
+def quantile_huber(
+    quantiles: Array, shares: Array, targets: Array, kappa: float, loss: Array, slope: Array
+) -> None:  # fmt: skip
+    """Write quantile regression's loss [B] of quantiles [B, N], that are `shares` [B, N], at targets [B, M].
+
+    `slope` [B, N] gets its derivatives by the quantiles. Each of the pairs is looked at.
+    """
+    most, rows = np.float32(kappa), quantiles.shape[0]
+    least, part = -most, ONE / (most * np.float32(targets.shape[1]))
+    for b in range(rows):
+        total, row = ZERO, targets[b]
+        for i in range(quantiles.shape[1]):
+            own, above, below = quantiles[b, i], shares[b, i], ONE - shares[b, i]
+            terms, slopes = ZERO, ZERO
+            for j in range(targets.shape[1]):
+                error = row[j] - own
+                cut = least if error < least else error
+                cut = most if cut > most else cut
+                weighted = cut * (below if error < ZERO else above)
+                terms += weighted * (error - HALF * cut)
+                slopes -= weighted
+            slope[b, i] = slopes * part
+            total += terms
+        loss[b] = total * part

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.learning.loops import learning_loops
 from rlplug_core.nets.node import Node
 
 #: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
@@ -130,8 +132,22 @@ def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: fl
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.
     """
     with torch.no_grad():
-        loss, slope = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
+        loss, slope = _by_loops(quantiles.detach(), shares, targets, kappa) or _quantile_huber(
+            quantiles.double(), shares, targets.double(), kappa
+        )
     return loss.to(quantiles.dtype) + (slope.to(quantiles.dtype) * (quantiles - quantiles.detach())).sum(1)
+
+
+def _by_loops(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor] | None:
+    """The loss [B] and its derivative [B, N] by a loop over all pairs, or None where there is none."""
+    if not quantiles.is_cpu or quantiles.dtype is not torch.float32 or torch.compiler.is_compiling():
+        return None
+    if (loops := learning_loops()) is None:
+        return None
+    arrays = [each.contiguous().numpy() for each in (quantiles, shares.float().expand_as(quantiles), targets.float())]
+    loss, slope = np.empty(len(quantiles), np.float32), np.empty(quantiles.shape, np.float32)
+    loops.quantile_huber(*arrays, kappa, loss, slope)
+    return torch.from_numpy(loss), torch.from_numpy(slope)
 
 
 def _quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
