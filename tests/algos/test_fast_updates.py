@@ -13,10 +13,12 @@ import torch
 from rlplug_algos.off_policy.ddpg import DDPG, DDPGConfig
 from rlplug_algos.off_policy.sac import SAC, SACConfig
 from rlplug_algos.off_policy.td3 import TD3, TD3Config
+from rlplug_algos.off_policy.tqc import TQC, TQCConfig
 from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
 from rlplug_algos.policy_gradient.ppo import PPO, PPOConfig
 from rlplug_algos.policy_gradient.vpg import VPG, VPGConfig
 from rlplug_algos.value.dqn import DQN, DQNConfig
+from rlplug_algos.value.qrdqn import QRDQN, QRDQNConfig
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
 from rlplug_core.clock import Clock
@@ -106,11 +108,13 @@ POLICIES = [
     (A2C, A2CConfig(n_steps=STEPS, normalize_advantage=True, optimizer="adam")),
 ]
 VALUES = [
-    *(DQNConfig(net=net) for net in NETS),
-    *(DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, loss=loss) for loss in ("mse", "huber")),
+    *((cls, config(net=net)) for cls, config in ((DQN, DQNConfig), (QRDQN, QRDQNConfig)) for net in NETS),
+    *((DQN, DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, loss=loss)) for loss in ("mse", "huber")),
+    (QRDQN, QRDQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, n_quantiles=7, kappa=0.5)),
 ]
 CONTINUOUS = [
-    *((cls, config(net=net)) for cls, config in ((SAC, SACConfig), (TD3, TD3Config)) for net in NETS),
+    *((cls, config(net=net)) for cls, config in ((SAC, SACConfig), (TD3, TD3Config), (TQC, TQCConfig)) for net in NETS),
+    (TQC, TQCConfig(net=NETS[0], n_critics=3, n_quantiles=7, top_quantiles_to_drop_per_net=1)),
     (SAC, SACConfig(net=NETS[0], n_critics=3, ent_coef=0.2, autotune=False)),
     (SAC, SACConfig(net=NETS[0], target_entropy=-0.3, max_grad_norm=0.1)),
     (TD3, TD3Config(net=NETS[0], n_critics=1, target_policy_noise=0.5, target_noise_clip=0.1)),
@@ -133,9 +137,9 @@ def test_losses_of_policies_have_the_same_value_slopes_and_metrics(cls: Any, con
     compare(made, made.actor_critic_optimizer, batch, (made.networks,), ())
 
 
-@pytest.mark.parametrize("config", VALUES)
-def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(config: Any) -> None:
-    made = learner(DQN, "discrete", config)
+@pytest.mark.parametrize(("cls", "config"), VALUES)
+def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(cls: Any, config: Any) -> None:
+    made = learner(cls, "discrete", config)
     compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), ([None, None, None],))
 
 
@@ -144,7 +148,7 @@ def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any,
     made, batch, noise = learner(cls, "box", config), transitions(0, "box"), torch.from_numpy(numbers(9, 2))
     with torch.no_grad():  # log standard deviations lie at both bounds and between
         next(made.policy.outputs.parameters())[:] *= 100
-    acting = [made.policy.by_rules] if cls is SAC else [made.policy, made.target_policy]
+    acting = [made.policy.by_rules] if cls in (SAC, TQC) else [made.policy, made.target_policy]
     arrays = made.in_numpy(batch, *acting, made.critics, made.target_critics)
     assert made.gradients.startswith("rules")
     for optimizer, loss in ((made.critic_optimizer, made.critic_loss), (made.policy_optimizer, made.policy_loss)):
@@ -157,7 +161,7 @@ def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any,
 
 def further(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
     """What a loss wants besides the batch."""
-    if isinstance(made, SAC):
+    if isinstance(made, SAC | TQC):
         return noise, made.config
     of_critics = (made.config,) if isinstance(made, DDPG) else (noise, made.config)
     return of_critics if loss == made.critic_loss else ()
@@ -206,9 +210,9 @@ def test_updates_lead_to_the_same_weights_and_to_the_same_bits_twice(cls: Any, c
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("config", VALUES)
-def test_updates_of_action_values_do_too(config: Any) -> None:
-    fast, again, slow = (learner(DQN, "discrete", config) for _ in range(3))
+@pytest.mark.parametrize(("cls", "config"), VALUES)
+def test_updates_of_action_values_do_too(cls: Any, config: Any) -> None:
+    fast, again, slow = (learner(cls, "discrete", config) for _ in range(3))
     for made in (fast, again, plain(slow)):
         priorities = [torch.as_tensor(made.update(transitions(number), Clock(100)).priority) for number in range(3)]
         assert all(isinstance(priority, torch.Tensor) for priority in priorities)

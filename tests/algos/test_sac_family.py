@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlplug_algos.off_policy.tqc import pooled
 from rlplug_core.batches import Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
@@ -85,7 +84,7 @@ def test_tqc_drops_the_top_of_all_quantiles(learner: Callable[..., Any], critics
     for got, wanted in zip(gradients(loss, made.critics), gradients(expected, made.critics), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
     mean = torch.stack([one(batch.obs, batch.action).mean(1) for one in made.critics.members]).mean(0)
-    torch.testing.assert_close(pooled(made.critics(batch.obs, batch.action)).mean(1), mean)
+    torch.testing.assert_close(made.critics.pooled(batch.obs, batch.action).mean(1), mean)
 
 
 def test_tqc_refuses_to_drop_everything(learner: Callable[..., Any]) -> None:

@@ -157,7 +157,7 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "surrogate": lambda a, b, c, w: clipped_surrogate(b, c - 3, 0.7).dot(w),
     "nothing of one": lambda a, b, c, w: (a + c - 0.0 * b.exp()).dot(w),
     "lowest": lambda a, b, c, w: (both(a, b).amin(0) + both(a - c, a - c).amin(0)).dot(w),
-    "sum of both": lambda a, b, c, w: (both(a, b).square().sum(0) + both(b, a).amin(0)).dot(w),
+    "sum of both": lambda a, b, c, w: (both(a, b).square().sum(0) + both(b, a).mean(0)).dot(w),
     "larger": lambda a, b, c, w: (b - c).square().maximum(((b - a).clamp(-0.1, 0.1) + c).square()).dot(w),
 }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -105,6 +106,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: TQCConfig, clock: rl.Clock) -> rl.Result:
         shape = (2, len(batch.action), prod(self.spec.action.shape or ()))
+        batch = self.in_numpy(batch, self.policy.by_rules, self.critics, self.target_critics)
         noise, next_noise = batch.standard_normal(self.generator, shape)
         loss, metrics = self.critic_loss(batch, next_noise, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
@@ -118,7 +120,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
     @rl.pure
     def critic_loss(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Quantile Huber loss of all quantiles of all critics, on average (eq. 12 and 13)."""
-        quantiles = pooled(self.critics(batch.obs, batch.action))
+        quantiles = self.critics.pooled(batch.obs, batch.action)
         target = self.truncated_target(batch, noise, now)
         loss = batch.mean(rl.quantile_huber(quantiles, self.fractions, target) / quantiles.shape[1])
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(quantiles.detach().mean(1))}
@@ -127,20 +129,22 @@ class TQC(rl.Algorithm[rl.Transitions]):
     def truncated_target(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> Tensor:
         """r + discount * (z - alpha * log pi(a' | s')) [B, k] for the smallest quantiles z of all critics (eq. 11)."""
         action, log_prob = self.head.draw(self.policy(batch.next_obs), noise)
-        ordered, _ = pooled(self.target_critics(batch.next_obs, action)).sort(1)
+        ordered = ascending(self.target_critics.pooled(batch.next_obs, action))
         kept = ordered[:, : now.n_critics * (now.n_quantiles - now.top_quantiles_to_drop_per_net)]
-        soft: Tensor = kept - (self.temperature(now.ent_coef) * log_prob).unsqueeze(1)
-        return batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * soft
+        soft: Tensor = kept - self.temperature.weigh(log_prob, now.ent_coef)[:, None]
+        return batch.reward[:, None] + batch.discount[:, None] * soft
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions, noise: Tensor, now: TQCConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """alpha * log pi(a | s) - mean Z(s, a) (eq. 14), and the loss of alpha's logarithm (eq. 18)."""
         action, log_prob = self.head.draw(self.policy(batch.obs), noise)
-        q = pooled(self.critics(batch.obs, action)).mean(1)
+        q = self.critics.pooled(batch.obs, action).mean(1)
         target_entropy = -float(self.head.dims) if now.target_entropy is None else now.target_entropy
         return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)
 
 
-def pooled(quantiles: Tensor) -> Tensor:
-    """Return the quantiles of all critics [n, B, M] side by side, [B, n * M]."""
-    return quantiles.transpose(0, 1).flatten(1)
+def ascending(quantiles: Tensor) -> Tensor:
+    """Return each row of a tensor or an array [B, M] from its smallest number on."""
+    if isinstance(quantiles, Tensor):
+        return quantiles.sort(1).values
+    return np.sort(quantiles, 1)

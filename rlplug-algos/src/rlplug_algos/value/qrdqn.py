@@ -100,7 +100,8 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: QRDQNConfig, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)
-        loss, metrics, td_error = self.loss(batch, noise, now)
+        transitions = self.in_numpy(batch, self.q_network, self.target_network)
+        loss, metrics, td_error = self.loss(transitions, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
@@ -113,8 +114,8 @@ class QRDQN(rl.Algorithm[rl.Transitions]):
         """Quantile Huber loss to r + discount * Z_target(s', a') (algorithm 1); the mean's error is the priority."""
         quantiles = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action)
         next_quantiles = rl.next_distribution(self.q_network, self.target_network, batch, noise[1:], now.double)
-        target = batch.reward.unsqueeze(1) + batch.discount.unsqueeze(1) * next_quantiles
+        target = batch.reward[:, None] + batch.discount[:, None] * next_quantiles
         q = quantiles.detach().mean(1)
         loss = batch.mean(rl.quantile_huber(quantiles, self.q_network.middles, target, now.kappa))
         metrics = {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q)}
-        return loss, metrics, (target.mean(1) - q).abs()
+        return loss, metrics, abs(target.mean(1) - q)

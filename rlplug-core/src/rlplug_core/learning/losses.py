@@ -123,19 +123,30 @@ def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: fl
     """Quantile regression with Huber's loss (Dabney et al., 2018, arXiv:1710.10044, eq. 10; arXiv:1806.06923, eq. 3).
 
     Args:
-        quantiles: [B, N] estimated.
+        quantiles: [B, N] estimated, as a tensor, or as a node.
         shares: [N] or [B, N] which quantiles they are, in [0, 1].
-        targets: [B, M] samples of the target; no gradient reaches them.
+        targets: [B, M] samples of the target, as a tensor, or as an array beside a node; no gradient reaches them.
         kappa: where the loss turns from a square to a line.
 
     Returns:
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.
     """
+    if isinstance(quantiles, Node):
+        arrays = torch.from_numpy(quantiles.value), shares, torch.from_numpy(targets)
+        found, slopes = (each.numpy() for each in _loss_and_slope(*arrays, kappa))
+        return Node(found, (quantiles,), lambda above, into: (above[:, None] * slopes,))
     with torch.no_grad():
-        loss, slope = _by_loops(quantiles.detach(), shares, targets, kappa) or _quantile_huber(
-            quantiles.double(), shares, targets.double(), kappa
-        )
-    return loss.to(quantiles.dtype) + (slope.to(quantiles.dtype) * (quantiles - quantiles.detach())).sum(1)
+        loss, slope = _loss_and_slope(quantiles.detach(), shares, targets, kappa)
+    return loss + (slope * (quantiles - quantiles.detach())).sum(1)
+
+
+def _loss_and_slope(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
+    """The loss [B] and its derivative by the quantiles [B, N], in their precision."""
+    loops = _by_loops(quantiles, shares, targets, kappa)
+    if loops is not None:
+        return loops
+    loss, slope = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
+    return loss.to(quantiles.dtype), slope.to(quantiles.dtype)
 
 
 def _by_loops(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor] | None:

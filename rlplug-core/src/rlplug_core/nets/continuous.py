@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rlplug_core.nets import action_vectors
+from rlplug_core.nets import action_vectors, node
 from rlplug_core.nets.action_vectors import NormalizedBeside
 from rlplug_core.nets.by_rules import ByRules, why_not
 from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import stacked
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.types import Obs, Spec
 
@@ -167,16 +166,34 @@ class ActionCritics(Ensemble):
         Returns:
             Values [n, B], or with atoms [n, B, atoms].
         """
-        if self.apart:
-            return super().forward(obs, action)
-        members: Any = self.members
-        if isinstance(obs, np.ndarray):
-            vectors: Any = action_vectors.side_by_side(members[0].vectors, obs, action)
-            values: Any = stacked([member.by_rules(vectors) for member in members])
-        else:
-            vectors, outputs = members[0].vectors({"obs": obs, "action": action}), []
-            for member in members:
-                outputs.append(member.output(member.layers(vectors)))
-            values = torch.stack(outputs)
+        outputs = self._outputs(obs, action)
+        values: Any = node.stacked(outputs) if isinstance(obs, np.ndarray) else torch.stack(outputs)
         found: Tensor = values.squeeze(-1) if self.atoms is None else values
         return found
+
+    def pooled(self, obs: Obs, action: Tensor) -> Tensor:
+        """Compute the atoms of all n critics side by side; by rules where `obs` is an array.
+
+        Args:
+            obs: [B, ...] observations.
+            action: [B, ...] canonical actions.
+
+        Returns:
+            Numbers [B, n * atoms].
+        """
+        outputs = self._outputs(obs, action)
+        together: Any = node.beside(outputs) if isinstance(obs, np.ndarray) else torch.cat(outputs, 1)
+        found: Tensor = together
+        return found
+
+    def _outputs(self, obs: Obs, action: Tensor) -> list[Any]:
+        """What each critic's last layer gives, [B, 1] or [B, atoms]."""
+        members: Any = self.members
+        if isinstance(obs, np.ndarray):
+            seen: Any = action_vectors.side_by_side(members[0].vectors, obs, action)
+            return [member.by_rules(seen) for member in members]
+        if self.apart:
+            every = [member.vectors({"obs": obs, "action": action}) for member in members]
+        else:
+            every = [members[0].vectors({"obs": obs, "action": action})] * len(members)
+        return [member.output(member.layers(seen)) for member, seen in zip(members, every, strict=True)]

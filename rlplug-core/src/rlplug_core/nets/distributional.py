@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rlplug_core.nets import products
+from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.noisy import Noise
-from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.q_networks import QNetwork, q_rules
 from rlplug_core.types import Obs, Spec
 
 
@@ -80,6 +81,9 @@ class QuantileQ(QNetwork):
             Action values [B, A].
         """
         return distribution.mean(-1)
+
+
+FORMS[QuantileQ] = q_rules
 
 
 class ImplicitQ(QNetwork):

@@ -150,6 +150,10 @@ class Node:
 
         return Node(np.add.reduce(self.value, axis), (self,), back)
 
+    def mean(self, axis: int) -> Node:
+        """The means along one axis."""
+        return self.sum(axis) / self.shape[axis]
+
     def amin(self, axis: int) -> Node:
         """The smallest along one axis; equal ones share the slope."""
         smallest = np.minimum.reduce(self.value, axis)

@@ -184,14 +184,19 @@ def _stream_rules(stream: Stream) -> list[Rule]:
     return dense_rules(stream.linears, stream.norms, stream.activation, last=True)
 
 
-def _q_rules(network: QNetwork) -> list[Rule]:
+def q_rules(network: QNetwork) -> list[Rule]:
+    """The rules of a network whose distribution is what its streams give.
+
+    Raises:
+        NoRule: one of its layers has none.
+    """
     encoded, advantage = rules_of(network.encoder), rules_of(network.advantage)
     if network.value is None:
         return [*encoded, *advantage]
     return [*encoded, Dueling(Tape(advantage), Tape(rules_of(network.value)), network.actions)]
 
 
-FORMS[Stream], FORMS[QNetwork] = _stream_rules, _q_rules
+FORMS[Stream], FORMS[QNetwork] = _stream_rules, q_rules
 
 
 def chosen(distribution: Tensor, action: Tensor) -> Tensor:
