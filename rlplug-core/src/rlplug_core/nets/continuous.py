@@ -187,7 +187,7 @@ class ActionCritics(Ensemble):
         return found
 
     def _outputs(self, obs: Obs, action: Tensor) -> list[Any]:
-        """What each critic's last layer gives, [B, 1] or [B, atoms]."""
+        """Compute the outputs of each critic, [B, 1] or [B, atoms]."""
         members: Any = self.members
         if isinstance(obs, np.ndarray):
             seen: Any = action_vectors.side_by_side(members[0].vectors, obs, action)
