@@ -293,8 +293,9 @@ def row(goal: Goal, found: dict[int, Outcome]) -> list[str]:
 
 
 def number(goal: Goal, value: float) -> str:
-    """A return as the table has it: shares of right answers and of goals reached need two digits."""
-    share = goal.part == "memory" or abs(goal.bar or 100) < 1 or goal.env.startswith("FrozenLake")
+    """A return as the table has it: shares of right answers, of goals reached and of games won need two digits."""
+    small = goal.env.startswith("FrozenLake") or goal.algorithm == "self-play"
+    share = goal.part == "memory" or abs(goal.bar or 100) < 1 or small
     return f"{value:.2f}" if share else f"{value:.1f}"
 
 
