@@ -128,7 +128,7 @@ _MODULES = {
     "acting.policy_agent": "NetworkAgent PolicyAgent",
     "acting.recurrent": "MemoryAgent MemoryGreedy check_no_units check_whole_sequences recurrent_values sequences",
     "algorithm": "Algorithm Context pure",
-    "batches": ("Batch Rollout Samples Transitions check_standardize clipped_surrogate to_tensors value_error"),
+    "batches": "Batch Rollout Samples Transitions check_standardize clipped_surrogate to_tensors value_error",
     "buffers.episodes": "EpisodeBuffer",
     "buffers.make": "PriorityOptions RolloutReplay replay_buffer",
     "buffers.pairs": "PairBuffer",

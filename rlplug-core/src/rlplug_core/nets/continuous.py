@@ -182,8 +182,8 @@ class ActionCritics(Ensemble):
             Numbers [B, n * atoms].
         """
         outputs = self._outputs(obs, action)
-        together: Any = node.beside(outputs) if isinstance(obs, np.ndarray) else torch.cat(outputs, 1)
-        found: Tensor = together
+        values: Any = node.beside(outputs) if isinstance(obs, np.ndarray) else torch.cat(outputs, 1)
+        found: Tensor = values
         return found
 
     def _outputs(self, obs: Obs, action: Tensor) -> list[Any]:
