@@ -40,7 +40,7 @@ SPEAKING = (
     ("independent", "simple_speaker_listener_v4"),
 )  # fmt: skip
 #: Games of two, and what shall be won against who chooses at random.
-TABLES = {"connect_four": 0.8, "tictactoe": None, "leduc_holdem": None}
+OF_TWO = {"connect_four": 0.8, "tictactoe": None, "leduc_holdem": None}
 #: Where the actors of the decoupled runner are, if not in processes.
 ELSEWHERE: dict[str, tuple[tuple[str, Any], ...]] = {"inline": (("inline", True),), "ray": (("on", "ray"),)}
 #: Both make a gradient step every four env steps; the step sizes suit each best, and returns are at most 30.
@@ -263,6 +263,6 @@ GOALS = (
     measured("mappo", "pettingzoo/sisl.multiwalker_v9", 200_000, part="agents", options=SHORT),
     *(
         measured("self-play", f"pettingzoo/classic.{game}", 200_000, part="agents", options=(), bar=bar)
-        for game, bar in TABLES.items()
+        for game, bar in OF_TWO.items()
     ),
 )

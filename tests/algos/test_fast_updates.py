@@ -153,13 +153,13 @@ def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any,
     assert made.gradients.startswith("rules")
     for optimizer, loss in ((made.critic_optimizer, made.critic_loss), (made.policy_optimizer, made.policy_loss)):
         (plain, _), (fast, _) = (
-            parted(loss(one, *further(made, loss, noise if one is batch else noise.numpy()))) for one in (batch, arrays)
+            parted(loss(one, *besides(made, loss, noise if one is batch else noise.numpy()))) for one in (batch, arrays)
         )
         assert fast.item() == pytest.approx(plain.item(), rel=1e-5)
         torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, plain), rtol=1e-3, atol=1e-5)
 
 
-def further(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
+def besides(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
     """What a loss wants besides the batch."""
     if isinstance(made, SAC | TQC):
         return noise, made.config

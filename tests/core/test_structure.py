@@ -166,8 +166,7 @@ POSITIONAL = {
     "products.torch.ops.mkldnn._linear_pointwise",
     "update_rules.self.kernel",
     *("by_rules.loops.categorical", "by_rules.loops.gaussian", "node.loops.clipped_product"),
-    *("by_rules.loops.squashed", "by_rules.loops.of_squashed_log_prob"),
-    *("estimators.loops.gae", "update_rules.loops.adam"),
+    "update_rules.loops.adam",
 }
 
 

@@ -215,14 +215,13 @@ def test_logits_far_apart_have_their_probabilities_and_what_is_no_number_stays_n
     logits = torch.tensor([[300.0, -300.0, 0.0], [0.0, ILLEGAL, 1.0], [-500.0, -500.0, -500.0]])
     action = torch.tensor([0, 2, 1])
     expected = torch.log_softmax(logits, 1)[torch.arange(3), action].numpy()
-    found, entropy = Categorical(3).log_prob_and_entropy(
-        Node(logits.numpy(), (), lambda slopes, into: ()), action.numpy()
-    )  # type: ignore[arg-type]
+    node: Any = Node(logits.numpy(), (), lambda slopes, into: ())
+    found, entropy = Categorical(3).log_prob_and_entropy(node, action.numpy())  # type: ignore[arg-type]
     np.testing.assert_allclose(found.value, expected, atol=1e-6)
     assert np.isfinite(entropy.value).all()
     for place in range(3):
         logits[0, place] = torch.nan
-        node: Any = Node(logits.numpy(), (), lambda slopes, into: ())
+        node = Node(logits.numpy(), (), lambda slopes, into: ())
         found, entropy = Categorical(3).log_prob_and_entropy(node, action.numpy())  # type: ignore[arg-type]
         assert np.isnan([found.value[0], entropy.value[0]]).all()
         assert np.isfinite([found.value[1:], entropy.value[1:]]).all()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlplug_core.nets.compiled import ONE, ZERO, loop
+from rlplug_core.nets.compiled import HALF, ONE, ZERO, loop
 from rlplug_core.types import Array
-
-HALF = np.float32(0.5)
 
 
 @loop

@@ -29,8 +29,10 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     """
     if rollout.whole and value.dtype == rollout.reward.dtype == np.float32 and (loops := learning_loops()) is not None:
         advantage, target = np.empty(value.shape, value.dtype), np.empty(value.shape, value.dtype)
-        ends = rollout.terminated, rollout.truncated
-        loops.gae(rollout.reward, *ends, value, successor, gamma, lam, advantage, target)
+        loops.gae(
+            reward=rollout.reward, terminated=rollout.terminated, truncated=rollout.truncated, value=value,
+            successor=successor, gamma=gamma, lam=lam, advantage=advantage, target=target,
+        )  # fmt: skip
         return advantage, target
     ended = rollout.terminated | rollout.truncated
     if not rollout.whole:

@@ -142,23 +142,15 @@ def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: fl
 
 def _loss_and_slope(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
     """The loss [B] and its derivative by the quantiles [B, N], in their precision."""
-    loops = _by_loops(quantiles, shares, targets, kappa)
-    if loops is not None:
-        return loops
-    loss, slope = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
-    return loss.to(quantiles.dtype), slope.to(quantiles.dtype)
-
-
-def _by_loops(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor] | None:
-    """The loss [B] and its derivative [B, N] by a loop over all pairs, or None where there is none."""
-    if not quantiles.is_cpu or quantiles.dtype is not torch.float32 or torch.compiler.is_compiling():
-        return None
-    if (loops := learning_loops()) is None:
-        return None
+    plain = quantiles.is_cpu and quantiles.dtype is torch.float32 and not torch.compiler.is_compiling()
+    loops = learning_loops() if plain else None
+    if loops is None:
+        loss, slope = _quantile_huber(quantiles.double(), shares, targets.double(), kappa)
+        return loss.to(quantiles.dtype), slope.to(quantiles.dtype)
     arrays = [each.contiguous().numpy() for each in (quantiles, shares.float().expand_as(quantiles), targets.float())]
-    loss, slope = np.empty(len(quantiles), np.float32), np.empty(quantiles.shape, np.float32)
-    loops.quantile_huber(*arrays, kappa, loss, slope)
-    return torch.from_numpy(loss), torch.from_numpy(slope)
+    found = np.empty(len(quantiles), np.float32), np.empty(quantiles.shape, np.float32)
+    loops.quantile_huber(*arrays, kappa, *found)
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
 def _quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ P0, P1, P2, P3, P4, P5, P6, Q0, Q1, Q2, Q3 = (np.float32(x) for x in (
     6.37261928875436e-04, 4.89352455891786e-03,
     1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03,
 ))  # fmt: skip
-ZERO, ONE = np.float32(0), np.float32(1)
+ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 
 
 def loop(function: F) -> F:

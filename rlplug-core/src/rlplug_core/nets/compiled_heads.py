@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from rlplug_core.nets.compiled import ONE, ZERO, _tanh, loop
+from rlplug_core.nets.compiled import HALF, ONE, ZERO, _tanh, loop
 from rlplug_core.types import Array
 
-TWO, HALF, LOG_2 = np.float32(2), np.float32(0.5), np.float32(math.log(2))
+TWO, LOG_2 = np.float32(2), np.float32(math.log(2))
 
 
 @loop

@@ -157,9 +157,9 @@ def squashed(outputs: Node | Array, noise: Array, bounds: tuple[float, float]) -
 def _squashed(
     loops: ModuleType, outputs: Node | Array, known: Array, noise: Array, bounds: tuple[float, float]
 ) -> tuple[Any, Any]:  # fmt: skip
-    rows, dims = noise.shape
+    (rows, dims), (low, high) = noise.shape, bounds
     action, apart, log_prob = (np.empty(shape, known.dtype) for shape in ((rows, dims), (rows, dims), rows))
-    loops.squashed(known, noise, *bounds, action, apart, log_prob)
+    loops.squashed(known, noise, low=low, high=high, action=action, apart=apart, log_prob=log_prob)
     log_prob -= 0.5 * dims * math.log(2 * math.pi)
     if not isinstance(outputs, Node):
         return action, log_prob
@@ -171,7 +171,7 @@ def _squashed(
 
     def of_log_prob(slopes: Array, into: Into) -> tuple[Array]:
         found = np.empty(known.shape, known.dtype)
-        loops.of_squashed_log_prob(slopes, action, apart, known, *bounds, found)
+        loops.of_squashed_log_prob(slopes, action, apart, outputs=known, low=low, high=high, found=found)
         return (found,)
 
     return Node(action, (outputs,), of_action), Node(log_prob, (outputs,), of_log_prob)
