@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -258,6 +259,15 @@ def test_a_recording_holds_the_actions_that_were_taken() -> None:
     arrays, _ = _played(Choosing(), world, 3, Clock(1), 30, explore=True)
     assert set(arrays["rewards"].tolist()) == {0.0, 1.0}
     np.testing.assert_array_equal(arrays["actions"], arrays["rewards"])
+
+
+def test_what_a_world_needs_beside_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pettingzoo.classic.leduc_holdem_v4", raising=False)
+    for name in [name for name in sys.modules if name.startswith(("rlcard", "pettingzoo.classic.rlcard_envs"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "rlcard", None)
+    with pytest.raises(MissingPackage, match=r"install it: python -m pip install rlcard$"):
+        make_env("pettingzoo/classic.leduc_holdem", 1)
 
 
 def test_wrong_names_are_answered_with_what_to_type() -> None:

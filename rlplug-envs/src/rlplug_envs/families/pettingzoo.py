@@ -111,6 +111,7 @@ def _version(name: str) -> int:
 
 
 def _missing(id: str, error: ModuleNotFoundError) -> MissingPackage:
-    return MissingPackage(
-        f"'{id}' needs the Python module '{error.name}', which is not installed; install it: {INSTALL}"
-    )
+    module = str(error.name).partition(".")[0]
+    named = {"pygame", *re.split("[/.]", id)}
+    line = INSTALL if module in named else f"python -m pip install {module}"  # card games need rlcard besides
+    return MissingPackage(f"'{id}' needs the Python module '{error.name}', which is not installed; install it: {line}")
