@@ -307,3 +307,14 @@ def test_a_script_without_a_main_guard_does_not_start_again_in_its_workers(tmp_p
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "begun\n"
+
+
+def test_workers_find_numba_set_up() -> None:
+    """What a first call of a loop brings along is the fork server's, which its children share."""
+    pytest.importorskip("numba")
+    code = "import rlplug_core.loop.preload as it; print(len(it.loops.toward.signatures))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "NUMBA_DISABLE_JIT": "0"}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "1\n"
