@@ -182,7 +182,7 @@ def rollout_of(steps: int, cut: int) -> Rollout:
 def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: int) -> None:
     """Beside a walk through steps and rows; a cut episode's successor is the one it really had, of all its agents."""
     steps = 4
-    states, after = world_state(rollout_of(steps, cut), 3)
+    states, after = world_state(rollout_of(steps, cut), BOX, 3)
     assert states.shape[-1] == state_space(BOX, 3).shape[0]  # type: ignore[index]
     for t in range(steps):
         for row in range(6):
@@ -191,6 +191,22 @@ def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: int)
             seen = [float(10 * t + first + one) for one in range(3) for _ in range(2)]
             assert states[t, row].tolist() == seen + who
             assert after[t, row].tolist() == [float(later + first + one) for one in range(3) for _ in range(2)] + who
+
+
+def test_a_critic_of_worlds_sees_numbers_one_hot_and_pixels_up_to_one() -> None:
+    """As a policy does: one raw number tells little of a state, and 255 drives units into their bounds."""
+    number, image = spaces.Discrete(30), spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    space = spaces.Dict({"number": number, "image": image})
+    numbers = np.arange(5 * 6).reshape(5, 6)
+    obs: Any = {"image": np.full((5, 6, 8, 8, 3), 51, np.uint8), "number": numbers}
+    states, after = world_state(replace(rollout_of(4, 0), obs=obs), space, 3)
+    assert states.shape[-1] == state_space(space, 3).shape[0]  # type: ignore[index]
+    for found, seen in ((states, numbers[:-1]), (after, numbers[1:])):
+        parts = found[..., :-3].reshape(4, 6, 3, -1)
+        np.testing.assert_allclose(parts[..., :192], 0.2)
+        one_hot = parts[..., 192:]
+        np.testing.assert_array_equal(one_hot.sum(-1), 1)
+        np.testing.assert_array_equal(one_hot.argmax(-1), np.repeat(seen.reshape(4, 2, 3), 3, 1))
 
 
 def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:

@@ -217,6 +217,30 @@ def test_a_warm_start_has_the_weights_bit_for_bit(tmp_path: Path) -> None:
     assert not all(torch.equal(cold[one], theirs[one]) for one in cold)
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "vqn"])
+def test_all_networks_of_action_values_are_a_policy(algorithm: str, tmp_path: Path) -> None:
+    """One that is new acts as the old one did from its first step on, and its target network is the same."""
+    more: dict[str, Any] = {"learning_starts": 20} if algorithm == "dqn" else {}
+    first = trained(tmp_path, "first", algorithm, **more)
+    late: dict[str, Any] = {"learning_starts": 10_000} if algorithm == "dqn" else {"learning_rate": 1e-30}
+    init = str(first.path / "checkpoints" / first.checkpoints[-1])
+    warm = trained(tmp_path, "warm", algorithm, init=init, init_parts=["policy"], **late)
+    mine, theirs = weights(warm), weights(first)
+    assert all(torch.equal(mine[one], theirs[one]) for one in theirs)
+    with pytest.raises(UsageError, match="gives this learner nothing of critic"):
+        trained(tmp_path, "none", algorithm, init=init, init_parts=["critic"], **late)
+
+
+def test_a_target_network_follows_the_policy_of_an_export(tmp_path: Path) -> None:
+    first, late = trained(tmp_path, "first", "dqn", learning_starts=20), {"learning_starts": 10_000}
+    export = str(first.export(tmp_path / "policy"))
+    found = weights(trained(tmp_path, "warm", "dqn", init=export, init_parts=["policy"], **late))
+    cold = weights(trained(tmp_path, "cold", "dqn", **late))
+    layer = "advantage.linears.0.weight"
+    assert torch.equal(found[f"q_network.{layer}"], found[f"target_network.{layer}"])
+    assert not torch.equal(found[f"q_network.{layer}"], cold[f"q_network.{layer}"])
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

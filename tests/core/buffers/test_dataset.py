@@ -49,8 +49,9 @@ def saved(path: Path, **changed: Any) -> str:
     return str(path)
 
 
-def test_actions_come_back_as_agents_give_them(tmp_path: Path) -> None:
-    fitted = read(saved(tmp_path / "a.npz")).fitted(SPEC, OWN)
+@pytest.mark.parametrize("canonical", [CANONICAL, spaces.Box(-1, 1, (2,), np.float64)])
+def test_actions_come_back_as_agents_give_them(tmp_path: Path, canonical: spaces.Box[Any]) -> None:
+    fitted = read(saved(tmp_path / "a.npz")).fitted(Spec(BOX, canonical, 1, "Test"), OWN)
     np.testing.assert_allclose(fitted.action[:, 0], np.linspace(-1, 1, 7), atol=1e-6)
     np.testing.assert_allclose(fitted.action[:, 1], np.linspace(-1, 1, 7), atol=1e-6)
     assert fitted.action.dtype == np.float32

@@ -53,7 +53,7 @@ def test_parts_lie_side_by_side_in_the_order_of_the_space() -> None:
         (("z",), slice(0, 1)), (("a", "box"), slice(1, 5)), (("a", "dials"), slice(5, 7)), (("bits",), slice(7, 10)),
     ]  # fmt: skip
     assert shape_of(NESTED) == (10,)
-    assert dtype_of(NESTED) == np.float32
+    assert dtype_of(NESTED) == dtype_of(spaces.Box(-1, 1, (2,), np.float64)) == np.float32
     action = np.array([[2, 0.1, 0.2, 0.3, 0.4, 1, 0, 1, 0, 1]], np.float32)
     tree = split(NESTED, action)
     assert tree["z"].tolist() == [2]

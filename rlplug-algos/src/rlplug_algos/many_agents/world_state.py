@@ -6,6 +6,8 @@ import numpy as np
 from gymnasium import spaces
 
 import rlplug_core as rl
+from rlplug_core.nets.encoders import pixel_scale
+from rlplug_core.nets.one_hot import OneHot
 from rlplug_core.types import Space
 
 
@@ -14,19 +16,20 @@ def state_space(obs: Space, agents: int) -> Space:
     return spaces.Box(-np.inf, np.inf, (agents * (_size(obs) + 1),), np.float32)
 
 
-def world_state(rollout: rl.Rollout, agents: int) -> tuple[rl.Array, rl.Array]:
+def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array, rl.Array]:
     """The state in which each row acted, and the true successor of it, [T, N, S] both.
 
     It is what all agents of the row's world saw, and a one for the row's agent among zeros for the others. The buffer
     kept the successors of all agents of a world in which one was cut: the others may have ended, and begun anew since.
+    Numbers of a Discrete space `obs` are one-hot vectors, and images of uint8 are from 0 to 1, as for a policy.
     """
-    obs = _flat(rollout.obs, rollout.reward.ndim)
-    after = obs[1:].copy()
+    seen = _flat(rollout.obs, obs, rollout.reward.ndim)
+    after = seen[1:].copy()
     cuts = rollout.cuts
     if cuts.count:
         places = cuts.index[: cuts.count]
-        after.reshape(-1, after.shape[-1])[places] = _flat(cuts.obs, 1)[: cuts.count]
-    return _shared(obs[:-1], agents), _shared(after, agents)
+        after.reshape(-1, after.shape[-1])[places] = _flat(cuts.obs, obs, 1)[: cuts.count]
+    return _shared(seen[:-1], agents), _shared(after, agents)
 
 
 def _shared(obs: rl.Array, agents: int) -> rl.Array:
@@ -37,14 +40,21 @@ def _shared(obs: rl.Array, agents: int) -> rl.Array:
     return np.concatenate([every, which], 3).reshape(steps, num_envs, -1)
 
 
-def _flat(obs: rl.Obs, leading: int) -> rl.Array:
+def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
     """Observations as vectors of float32; `leading` is the number of dimensions before theirs."""
     if isinstance(obs, dict):
-        return np.concatenate([_flat(part, leading) for part in obs.values()], -1)
-    return np.asarray(obs, np.float32).reshape(*obs.shape[:leading], -1)
+        assert isinstance(space, spaces.Dict)
+        return np.concatenate([_flat(obs[name], part, leading) for name, part in space.spaces.items()], -1)
+    shape = obs.shape[:leading]
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        vectors = OneHot(space).in_numpy(obs.reshape(-1, *(space.shape or ())))
+        return vectors.reshape(*shape, -1)
+    return np.asarray(obs, np.float32).reshape(*shape, -1) * np.float32(pixel_scale(space))
 
 
 def _size(space: Space) -> int:
     if isinstance(space, spaces.Dict):
         return sum(map(_size, space.spaces.values()))
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return OneHot(space).features
     return int(np.prod(space.shape or ()))

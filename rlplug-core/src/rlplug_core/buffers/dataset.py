@@ -12,6 +12,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actions import dtype_of
 from rlplug_core.types import Array, Space, Spec, Step, tree_map
 
 OBS, NEXT_OBS = "observations", "next_observations"
@@ -72,8 +73,9 @@ class Dataset:
             raise self._unfit(f"its actions lie outside {action_space}")
         terminated, truncated = (self.arrays[name].astype(bool) for name in FIELDS[-2:])
         return Fitted(
-            sha256=self.sha256, obs=obs, action=actions.astype(spec.action.dtype), reward=rewards.astype(np.float32),
-            next_obs=after, terminated=terminated, truncated=truncated & ~terminated,
+            sha256=self.sha256, obs=obs, action=actions.astype(dtype_of(spec.action)),
+            reward=rewards.astype(np.float32), next_obs=after,
+            terminated=terminated, truncated=truncated & ~terminated,
         )  # fmt: skip
 
     def _obs(self, name: str, spec: Spec) -> Any:

@@ -77,7 +77,7 @@ def replay_buffer(
         return ReplayBuffer(
             buffer_size, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=storage, together=TOGETHER
         )
-    if priority.eviction == "sampled" and callable(gamma) and gamma(0.0) != gamma(1.0):
+    if priority.eviction == "sampled" and not isinstance(throughout(gamma), Constant):
         raise UsageError("priority.eviction sampled keeps discounted sums; leave it at oldest, or give gamma a number")
     kind = SampledReplay if priority.eviction == "sampled" else PrioritizedReplay
     preference = Priority(priority.alpha, beta or linear(priority.beta, 1.0), priority.eps)

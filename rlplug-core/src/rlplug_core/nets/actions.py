@@ -46,8 +46,8 @@ def shape_of(space: Space) -> tuple[int, ...]:
 
 
 def dtype_of(space: Space) -> np.dtype[Any]:
-    """The type of the numbers in an action."""
-    return np.dtype(np.float32 if isinstance(space, spaces.Dict) else space.dtype)
+    """The type of the numbers in an action; those of a Box are float32, as networks give them, whatever its own are."""
+    return np.dtype(np.float32 if isinstance(space, spaces.Dict | spaces.Box) else space.dtype)
 
 
 def split(space: Space, action: Array) -> Any:

@@ -141,7 +141,7 @@ class Image(nn.Module):
         shape = (space.shape[2], *space.shape[:2]) if self.channels_last else space.shape
         if len(set(space.shape)) == 1:  # old weights, for channels first, have the same shapes: this name they lack
             self.register_buffer("has_channels_last", torch.ones(()))
-        self.scale = 1 / max(float(space.high.max()), 1.0) if space.dtype == np.uint8 else 1.0
+        self.scale = pixel_scale(space)
         large = min(shape[1:]) >= 36
         usual = [(32, 8, 4), (64, 4, 2), (64, 3, 1)] if large else [(16, 3, 1), (32, 3, 1)]
         kernels = list(zip(net.channels, net.kernels, net.strides, strict=True)) or usual
@@ -173,6 +173,11 @@ class Image(nn.Module):
             rounded = values.dtype is torch.bfloat16
             values = activate(_in_bfloat16(convolution, values) if rounded else convolution(values))
         return values.float().flatten(1)
+
+
+def pixel_scale(space: Space) -> float:
+    """Return what brings the numbers of a space into [0, 1], if it is one of uint8 images by their bound; else 1."""
+    return 1 / max(float(space.high.max()), 1.0) if _is_image(space) and space.dtype == np.uint8 else 1.0
 
 
 def _in_bfloat16(layer: Any, values: Tensor) -> Tensor:

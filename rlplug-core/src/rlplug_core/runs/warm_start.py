@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.learning.targets import Target
 from rlplug_core.protocols import Learner
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
 
-#: What may be taken over. Of a learner of action values these are its policy.
+#: What may be taken over. All weights of a learner without a policy, such as one of action values, are its policy.
 PARTS = ("policy", "critic", "optimizer", "buffer")
-_VALUES = ("online", "target")
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,8 @@ class WarmStart:
         own = dict(flat.state_dict())
         held = read_export(self.path).program.tensors
         self._copy(own, held, [name for name in held if name in own])
-        for target, online in (("target", "online"), ("target_policy", "policy")):
-            self._follow(learner, target, online)
-
-    def _follow(self, learner: Algorithm[Any], target: str, online: str) -> None:
-        """Let a target network be what it follows."""
-        children = dict(learner.named_children())
-        if target in children and online in children:
-            children[target].load_state_dict(children[online].state_dict())
+        for target in targets_of(learner):
+            target.network.load_state_dict(target.online.state_dict())
 
     def _copy(self, own: Mapping[str, Tensor], saved: Mapping[str, Any], names: Sequence[str]) -> None:
         wrong = [_difference(name, own[name], saved.get(name)) for name in names]
@@ -122,13 +116,16 @@ class WarmStart:
             raise UsageError("--init-parts optimizer and buffer go with --runner sync alone")
 
 
-def part_of(name: str, names: Mapping[str, object]) -> str:
-    """Return the part of a learner that a tensor belongs to; what is neither policy nor optimizer is the critic's."""
-    top = name.partition(".")[0]
-    if "policy" in top:
-        return "policy"
+def targets_of(learner: Algorithm[Any]) -> list[Target]:
+    """The target networks that a learner keeps as `Target`s, by themselves or in lists."""
+    kept = [one for value in vars(learner).values() for one in (value if isinstance(value, list) else [value])]
+    return [one for one in kept if isinstance(one, Target)]
+
+
+def part_of(name: str, names: Iterable[str]) -> str:
+    """Return the part of a learner that a tensor belongs to; beside a policy, everything else is the critic's."""
     alone = not any("policy" in other.partition(".")[0] for other in names)
-    return "policy" if alone and top.startswith(_VALUES) else "critic"
+    return "policy" if alone or "policy" in name.partition(".")[0] else "critic"
 
 
 def _difference(name: str, own: Tensor, saved: object) -> str:
