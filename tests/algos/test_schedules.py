@@ -137,10 +137,11 @@ def test_replay_sums_rewards_with_the_discount_of_the_moment(learner: Callable[.
     assert buffer.discount(0.5) == pytest.approx(0.6)
 
 
-def test_sampled_eviction_refuses_a_discount_that_moves(learner: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("gamma", ["linear(0.3,0.9)", "piecewise(0:0.5,0.5:0.9,1:0.5)"])
+def test_sampled_eviction_refuses_a_discount_that_moves(learner: Callable[..., Any], gamma: str) -> None:
     """It keeps sums of rewards, made with the discount of the moment at which they were finished."""
     with pytest.raises(UsageError, match=r"priority.eviction sampled keeps discounted sums; .* a number"):
-        learner("per-dqn", "Chain", gamma="linear(0.3,0.9)", **{"priority.eviction": "sampled"}).buffer()
+        learner("per-dqn", "Chain", gamma=gamma, **{"priority.eviction": "sampled"}).buffer()
 
 
 def test_a_schedule_of_importance_weights_takes_the_place_of_the_usual_one(learner: Callable[..., Any]) -> None:

@@ -148,8 +148,12 @@ def test_a_repeated_seed_is_no_further_sample(runs: Path, rlplug: Callable[..., 
     assert any("configuration and seed" in remark for remark in found["remarks"])
 
 
-def test_what_is_not_finished_has_a_curve_and_no_final_score(runs: Path, rlplug: Callable[..., Any]) -> None:
-    write_run(runs / "killed", [1.0, 2.0], seed=9, status="")
+@pytest.mark.parametrize("best", [None, 3.0])
+def test_what_is_not_finished_has_a_curve_and_no_final_score(
+    runs: Path, rlplug: Callable[..., Any], best: float | None
+) -> None:
+    """Nor where it was finished once, evaluated, and then went on."""
+    write_run(runs / "killed", [1.0, 2.0], seed=9, status="", best=best)
     found = compared(rlplug, "killed")
     assert len(found["curves"]) == 1
     assert found["scores"] == []

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import rlplug_core
 from rlplug_core.errors import Interrupted, UsageError
 from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Progress
+from rlplug_core.runs.card import card
 from rlplug_core.runs.checkpoint import Checkpoints, read
 from rlplug_core.runs.listing import remove, summaries, summary
 from rlplug_core.runs.opened import Run, open_run
@@ -26,7 +29,7 @@ from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.reproduction import compared, reproduce
 from rlplug_core.runs.run import load, resume, train
 from rlplug_core.testing.envs import Chain
-from rlplug_core.types import Episode, Timestep
+from rlplug_core.types import Episode, Spec, Timestep
 
 ENVS = "rlplug_core.testing.envs"
 
@@ -192,9 +195,26 @@ def test_an_export_is_loaded_and_acts_alike(run: Run, tmp_path: Path) -> None:
     policy, alone = load(run), load(run.export(tmp_path / "policy"))
     obs = np.random.default_rng(1).normal(size=(500, *(policy.observation_space.shape or ()))).astype(np.float32)
     np.testing.assert_array_equal(policy(obs), alone(obs))
-    assert f"--set seed={OPTIONS['seed']}" in (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
+    text = (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
+    assert f"--set seed={OPTIONS['seed']}" in text
+    use = (
+        text.partition("```python\n")[2].partition("```")[0].replace("path/to/this/directory", str(tmp_path / "policy"))
+    )
+    assert use.count("import") == 1
+    told = {"observation": obs[0]}
+    exec(use, told)  # what a reader copies from the card
+    assert told["action"] == policy(obs[0])
     with pytest.raises(UsageError, match="is an export, which is greedy"):
         load(tmp_path / "policy", deterministic=False)
+
+
+def test_a_card_says_no_command_that_cannot_run_and_what_a_wrappers_file_needs(run: Run) -> None:
+    about = {"checkpoint": "best-1", "step": 1, "wrap": ["/a/noise.py:Noise:k=1"]}
+    spec = Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), 1, "X")
+    text = card(replace(run.summary(), env="__main__:Mine"), run.config, about, spec)
+    assert "rlplug run" not in text
+    assert 'load("path/to/this/directory", trust=True)' in text
+    assert "the wrapper's file" in text
 
 
 def weights(run: Run, kind: str = "final") -> dict[str, torch.Tensor]:

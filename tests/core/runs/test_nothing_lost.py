@@ -176,8 +176,9 @@ def test_a_run_that_got_another_total_and_died_at_once_keeps_it(tmp_path: Path) 
         resume(run, total_timesteps=300, watch=die, hooks=False)
     killed(run, seq + 1)
     assert (run.status, run.summary().total_timesteps) == ("killed", 300)
-    resume(run, hooks=False)
+    resume(run, rescale=True, hooks=False)
     assert (run.summary().steps, run.summary().total_timesteps) == (300, 300)
+    assert Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["clock"]["total"] == 300
 
 
 # The first checkpoint.
@@ -196,6 +197,32 @@ def test_a_run_can_be_resumed_from_its_first_step_on(done: Run, tmp_path: Path) 
     resume(run, hooks=False)
     assert_same(weights(run), weights(done))
     assert told(run, *STORY) == told(done, *STORY)
+
+
+@pytest.mark.parametrize("total", [None, 300])
+def test_killed_before_its_first_checkpoint_it_begins_anew_and_goes_as_far_as_is_asked(
+    tmp_path: Path, total: int | None
+) -> None:
+    run = trained(tmp_path / "whole", total_timesteps=200)
+    killed(run, 1)
+    assert not Checkpoints(run.directory.checkpoints_path).kept()
+    resume(run, total_timesteps=total, rescale=total is not None, hooks=False)
+    clock = Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["clock"]
+    assert (clock["steps"], clock["total"]) == (total or 200, total or 200)
+
+
+@pytest.mark.parametrize("seq", [None, 12], ids=["finished", "killed"])
+def test_a_run_whose_checkpoints_are_gone_keeps_what_it_recorded(done: Run, tmp_path: Path, seq: int | None) -> None:
+    run = Run(shutil.copytree(done.path, tmp_path / "run"))
+    if seq is not None:
+        killed(run, seq)
+    shutil.rmtree(run.directory.checkpoints_path)
+    before = run.journal.read_bytes()
+    with pytest.raises(
+        UsageError, match=r"cannot go on, since its checkpoints are gone from .*'rlplug reproduce .*run'"
+    ):
+        resume(run, total_timesteps=400, hooks=False)
+    assert run.journal.read_bytes() == before
 
 
 @pytest.mark.parametrize("left", [(), ("lock",)], ids=["an empty directory", "a lock"])

@@ -45,10 +45,13 @@ class History:
     def scores(self) -> dict[str, float]:
         """The final evaluation's mean return, of the `last` weights and of the `best` checkpoint, where there is one.
 
-        A run whose final evaluation left out its last weights is judged by its last evaluation in training.
+        A run whose final evaluation left out its last weights is judged by its last evaluation in training. One that
+        is not finished has no scores, though it may have had a final evaluation before it went on.
         """
+        if not self.finished:
+            return {}
         found = {}
-        if self.finished and RETURN in self.curves:
+        if RETURN in self.curves:
             found["last"] = float(self.curves[RETURN].values[-1])
         for record in self.ends:
             if record.kind == "final_eval":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlplug_core.runs.files import shell_word
@@ -32,9 +32,8 @@ A policy that {algorithm} learned on {env} in {step} of {total} env steps, seed 
 
 ```python
 from rlplug_core import load
-from rlplug_core.runs.files import shell_word
 
-policy = load("path/to/this/directory")
+policy = load("path/to/this/directory"{trust})
 action = policy(observation)
 ```
 
@@ -68,14 +67,22 @@ def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], sp
     }
     typed = {name: value for name, value in chosen.items() if config.get("origins", {}).get(name) != "preset"}
     versions = (config.get("environment") or {"versions": {}})["versions"]
+    files = any(".py:" in words for words in about["wrap"])
     return _CARD.format(
         algorithm=found.algorithm, env=found.env, step=f"{about['step']:,}", total=f"{found.total_timesteps:,}",
         seed=found.seed, scores=_scores(found), obs=spec.obs, action=spec.action,
         wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
-        needs=", and the plugins of the wrappers" if about["wrap"] else "",
+        trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
         command=_command(found, typed), options=_rows((name, _text(value)) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )  # fmt: skip
+
+
+def _needs(wrap: Sequence[str], files: bool) -> str:
+    """What the policy needs beside rlplug-core, as the end of a sentence."""
+    if files:
+        return ", and with the wrapper's file, which it looks for at the place above"
+    return ", and the plugins of the wrappers" if wrap else ""
 
 
 def _scores(found: Summary) -> str:
@@ -89,6 +96,8 @@ def _scores(found: Summary) -> str:
 
 
 def _command(found: Summary, typed: Mapping[str, Any]) -> str:
+    if any(name.startswith("__main__") for name in (found.algorithm, found.env)):
+        return "# made in Python, from a class that no command line reaches"
     words = [f"rlplug run {shell_word(found.algorithm)} {shell_word(found.env)}"]
     for name, value in typed.items():
         given = [("--wrap", one) for one in value] if name == "wrap" else [("--set", f"{name}={_text(value)}")]

@@ -254,14 +254,16 @@ def _resume(
     status = run.directory.left()
     checkpoints = Checkpoints(run.directory.checkpoints_path)
     if not checkpoints.kept("final", "step"):
+        _check_none_gone(run, status)
+        total_timesteps, rescale = _goal(run, {}, total_timesteps, rescale)
         plan, warm = _begun(plan)
-        session(plan).train(buffer=warm.buffer() if warm else None)
+        session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
         return
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:
         warn(f"{warning}; falling back to {saved.path.name}")
-    if total_timesteps is None and status != "finished":
-        total_timesteps, rescale = _goal(run, manifest)
+    if status != "finished":
+        total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
     limit = total_timesteps or components["clock"]["limit"]
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
         if status == "finished":
@@ -276,10 +278,29 @@ def _resume(
     session(plan).train(point, total_timesteps, rescale)
 
 
-def _goal(run: Run, manifest: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """The limit that the last process got, and whether it rescales, where it died before a checkpoint knew of it."""
+def _check_none_gone(run: Run, status: str) -> None:
+    """Raise UsageError where a run had a checkpoint to go on from: begun anew, it would take back what it recorded."""
+    made = [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))] if run.journal.exists() else []
+    last = next((name for name in reversed(made) if not name.startswith("best")), None)
+    if last is not None or status == "finished":
+        raise UsageError(
+            f"run {run.name} cannot go on, since its checkpoints are gone from {run.directory.checkpoints_path}"
+            f"{f' (the last was {last})' if last else ''}; bring them back, or train it again beside this one: "
+            f"'rlplug reproduce {shell_word(run.path)}'"
+        )
+
+
+def _goal(
+    run: Run, manifest: Mapping[str, Any], total_timesteps: int | None, rescale: bool
+) -> tuple[int | None, bool]:  # fmt: skip
+    """The limit, and whether schedules are rescaled to it: as asked now, or as the last process was asked.
+
+    That one may have died before a checkpoint knew of it.
+    """
     starts = list(read(run.journal, manifest.get("journal", 0), kinds=("start",))) if run.journal.exists() else []
-    return (starts[-1].data.get("limit"), starts[-1].data.get("rescale", False)) if starts else (None, False)
+    if total_timesteps is not None or not starts:
+        return total_timesteps, rescale
+    return starts[-1].data.get("limit"), rescale or starts[-1].data.get("rescale", False)
 
 
 def _finished(run: Run, saved: Saved, limit: int, ended: str) -> UsageError:

@@ -158,10 +158,11 @@ class Session:
         self, begin: Point | None, limit: int | None, rescale: bool, buffer: Mapping[str, object] | None
     ) -> Iterator[None]:  # fmt: skip
         """The runner and its events, ready to go; closed whatever happens from here on."""
-        self._start(begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {})
+        self._start(begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit or rescale else {})
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
+            self._aim(limit, rescale)
             controllers = [one.built() for one in self.plan.controllings]
             self.events = Events(self.runner, self.plan.options, self, controllers)
             if begin is None and self.events.crew.settings:
@@ -180,13 +181,17 @@ class Session:
         if settings := state["events"]["controllers"]["settings"]:  # before an environment begins anew
             self.runner.configure(settings)
         self.runner.load_state_dict(dict(state))
-        self.clock.limit = limit or self.clock.limit
-        if rescale:
-            self.clock.total = self.clock.limit
+        self._aim(limit, rescale)  # the clock had another aim when it was saved
         self.events.load_state_dict(state["events"])
         if limit is not None:
             self.events.ended = ""
         self.clock.stop = bool(self.events.ended)
+
+    def _aim(self, limit: int | None, rescale: bool) -> None:
+        """Train until `limit`, if there is one, with schedules that end there if they are rescaled."""
+        self.clock.limit = limit or self.clock.limit
+        if rescale:
+            self.clock.total = self.clock.limit
 
     def _fill(self, buffer: Mapping[str, object]) -> None:
         """Give the runner another run's buffer.
