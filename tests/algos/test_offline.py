@@ -210,9 +210,25 @@ def test_a_data_set_that_changed_is_refused(tmp_path: Path, data: Path) -> None:
         resume(run, hooks=False)
     copy.unlink()
     assert open_run(run.path).evaluate(2).episodes == 2  # what was learned needs the data no more
+    with pytest.raises(UsageError, match=r"the data set .*copy.npz of run .* is gone; bring it back"):
+        resume(run, hooks=False)
     np.savez(copy, **arrays)
     resume(run, hooks=False)
     assert run.status == "finished"
+
+
+def test_a_data_set_that_moved_with_its_run_is_found(tmp_path: Path, data: Path) -> None:
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    copy = project / "data" / "copy.npz"
+    copy.write_bytes(data.read_bytes())
+    options = {**QUICK, "offline": True, "dataset": str(copy)}
+    run = train("iql", CONTINUOUS, options, out=project / "runs", hooks=False)
+    (tmp_path / "copy.npz").write_bytes(b"another one, farther away")
+    moved = project.rename(tmp_path / "moved") / "runs" / run.name
+    assert reproduce(open_run(moved)).same
+    killed_at(moved, 40)
+    assert resume(moved, hooks=False).status == "finished"
 
 
 def test_runs_of_one_data_set_are_a_group_wherever_it_lies(tmp_path: Path, data: Path) -> None:

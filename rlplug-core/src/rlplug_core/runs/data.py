@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlplug_core.buffers.dataset import FIELDS, Dataset, flat
+from rlplug_core.buffers.dataset import FIELDS, MINARI, Dataset, flat
 from rlplug_core.buffers.dataset_files import ABOUT, read
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
@@ -27,18 +27,19 @@ from rlplug_core.seeds import untouched
 from rlplug_core.types import Array, Timestep, tree_map
 
 
-def with_dataset(plan: Plan, recorded: Mapping[str, Any] | None = None) -> Plan:
+def with_dataset(plan: Plan, recorded: Mapping[str, Any] | None = None, run: Path | None = None) -> Plan:
     """The plan with its data set, if it names one, whose path is absolute from here on.
 
     Args:
         recorded: what the run's record says of the data set that it began with.
+        run: the run's directory, which may have moved together with the data set.
 
     Raises:
         UsageError: there is none, or it is another one by now. BadFile: it cannot be read.
     """
     if not plan.options.dataset:
         return plan
-    found = read(plan.options.dataset)
+    found = read(plan.options.dataset if run is None else _moved(plan.options.dataset, run))
     if recorded is not None and found.sha256 != recorded["sha256"]:
         raise UsageError(
             f"the data set {found.place} has changed since the run began: its SHA-256 is {found.sha256[:12]}… with "
@@ -46,6 +47,24 @@ def with_dataset(plan: Plan, recorded: Mapping[str, Any] | None = None) -> Plan:
             "bring back the old one"
         )
     return replace(plan, options=replace(plan.options, dataset=found.place), dataset=found)
+
+
+def _moved(place: str, run: Path) -> str:
+    """Return a data set's place, or where it is gone that of the nearest file of its name in the folders above the run.
+
+    Whether it is the same one is up to its hash.
+
+    Raises:
+        UsageError: there is none.
+    """
+    path, folders = Path(place), run.absolute().parents
+    if place.startswith(MINARI) or path.exists():
+        return place
+    parts = [Path(*path.parts[-count:]) for count in range(1, len(path.parts))]
+    there = next((folder / part for folder in folders for part in parts if (folder / part).is_file()), None)
+    if there is None:
+        raise UsageError(f"the data set {place} of run {run.name} is gone; bring it back, or put it beside the run")
+    return str(there)
 
 
 def unlike(dataset: Dataset, env: str) -> Iterator[str]:

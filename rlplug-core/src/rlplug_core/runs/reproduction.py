@@ -62,12 +62,12 @@ def reproduce(
     if old.status != "finished":
         raise UsageError(f"run {old.name} is {old.status}; only a finished one can be compared with its repetition")
     extensions = _extensions(old)
-    plan = with_dataset(plan_of(old), old.config.get("dataset"))
+    plan = with_dataset(plan_of(old), old.config.get("dataset"), old.path)
     saved = Checkpoints(old.directory.checkpoints_path).kept("final")[0]
     _, manifest = read(saved.path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
     algorithm, env, options = names(old.path, old.config, warn)
-    options = {**options, **_judged(old, options)}
+    options = {**options, **_judged(old, options), **({"dataset": plan.options.dataset} if plan.dataset else {})}
     env = env if old.env is None else old.env
     new = again(algorithm, env, options, out=old.path.parent, name=name or f"{old.name}-again", watch=watch)
     for total, rescale in extensions:

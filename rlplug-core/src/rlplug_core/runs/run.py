@@ -227,7 +227,7 @@ def resume(
     run = open_run(run, env=env, trust=trust)
     with run.directory.locked():  # before anything is read, since another process may be at it
         _resume(
-            run, with_dataset(_placed(plan_of(run), on), run.config.get("dataset")), total_timesteps, rescale,
+            run, with_dataset(_placed(plan_of(run), on), run.config.get("dataset"), run.path), total_timesteps, rescale,
             lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
         )  # fmt: skip
     return run
@@ -265,6 +265,8 @@ def _resume(
     if status != "finished":
         total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
     limit = total_timesteps or components["clock"]["limit"]
+    if rescale:
+        total_timesteps = limit  # on record, so that whoever repeats the run rescales there too
     if saved.kind == "final" and (total_timesteps is None or saved.step >= limit):
         if status == "finished":
             raise _finished(run, saved, limit, components["events"]["ended"])

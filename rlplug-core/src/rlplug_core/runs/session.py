@@ -158,7 +158,7 @@ class Session:
         self, begin: Point | None, limit: int | None, rescale: bool, buffer: Mapping[str, object] | None
     ) -> Iterator[None]:  # fmt: skip
         """The runner and its events, ready to go; closed whatever happens from here on."""
-        self._start(begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit or rescale else {})
+        self._start(begin.step if begin else 0, {"limit": limit, "rescale": rescale} if limit else {})
         seed_globals(self.plan.seeds().child("globals"))
         self.runner: Trainable = build(self.plan, self.clock)
         try:
