@@ -211,8 +211,10 @@ def test_killed_before_its_first_checkpoint_it_begins_anew_and_goes_as_far_as_is
     assert (clock["steps"], clock["total"]) == (total or 200, total or 200)
 
 
-@pytest.mark.parametrize("seq", [None, 12], ids=["finished", "killed"])
-def test_a_run_whose_checkpoints_are_gone_keeps_what_it_recorded(done: Run, tmp_path: Path, seq: int | None) -> None:
+@pytest.mark.parametrize(("seq", "remedy"), [(None, "'rlplug reproduce .*run'"), (12, "with another --name")])
+def test_a_run_whose_checkpoints_are_gone_keeps_what_it_recorded(
+    done: Run, tmp_path: Path, seq: int | None, remedy: str
+) -> None:
     run = Run(shutil.copytree(done.path, tmp_path / "run"))
     if seq is not None:
         killed(run, seq)
