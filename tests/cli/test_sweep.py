@@ -151,6 +151,13 @@ def test_one_process_at_a_time_works_on_a_directory(place: Path) -> None:
     locked(place / "here").close()
 
 
+def test_a_run_is_not_written_into(place: Path) -> None:
+    run = write_run(place / "runs" / "mine", [1.0])
+    with pytest.raises(UsageError, match="mine is a run; choose another --name"):
+        locked(run)
+    assert not (run / "lock").exists()
+
+
 def test_a_directory_keeps_its_tasks_and_refuses_others_of_the_same_name(place: Path) -> None:
     one, two = (Task(name, "ppo", "CartPole-v1", 1, ("--gamma", "0.9")) for name in ("one", "two"))
     assert kept(place, "sweep", [one]).tasks == (one,)

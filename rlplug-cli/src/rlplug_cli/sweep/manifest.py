@@ -21,6 +21,7 @@ import psutil
 from rlplug_core.config.files import from_json, opened, replace
 from rlplug_core.config.targets import is_target
 from rlplug_core.errors import BadFile, RlplugError, UsageError, plain, warn
+from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.trust import SEAL, genuine, sealed
 
 NAME = "sweep.json"
@@ -106,8 +107,10 @@ def locked(directory: Path) -> IO[bytes]:
     So a sweep that was killed is locked until the last of its runs has stopped, and this waits for that.
 
     Raises:
-        UsageError: another process is at work there, or the directory cannot be written.
+        UsageError: it is a run's, another process is at work there, or it cannot be written.
     """
+    if RunDirectory(directory).config_path.exists():
+        raise UsageError(f"{directory} is a run; choose another --name")
     path = directory / "lock"
     try:
         directory.mkdir(parents=True, exist_ok=True)
