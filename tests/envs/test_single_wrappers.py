@@ -23,8 +23,8 @@ class Doubled(gymnasium.RewardWrapper[Any, Any]):
         return 2 * reward
 
 
-def env_of(id: str, *words: str) -> Env:
-    return wrapped(Gymnasium().make(id, 2), map(Wrapping.parse, words))
+def env_of(id: str, *words: str, rows: int = 2) -> Env:
+    return wrapped(Gymnasium().make(id, rows), map(Wrapping.parse, words))
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered")  # of Gymnasium's about its own wrapper
@@ -47,6 +47,32 @@ def test_a_wrapper_of_ones_own_and_several_of_them() -> None:
     env.reset(0)
     assert env.step(np.zeros(2, np.int64)).reward.tolist() == [2, 2]
     assert Wrapping.parse(f"{__file__}:Doubled").words == f"{__file__}:Doubled"
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [("action-repeat:times=3", 167), ("gymnasium:TimeAwareObservation", 500), (f"{__file__}:Doubled", 500)],
+)
+def test_wrappers_go_around_each_of_many_cartpoles_too(words: str, limit: int) -> None:
+    """Evaluations have as many rows as episodes, of which CartPole's own vector takes the place of single ones."""
+    env = env_of("CartPole-v1", words, rows=12)
+    assert (env.spec.num_envs, env.spec.limit, env.spec.inexact) == (12, limit, "")
+    few = env_of("CartPole-v1", words)
+    now, some = env.reset(3), few.reset(3)
+    assert np.array_equal(now.obs[:2], some.obs)
+    for _ in range(20):
+        now, some = env.step(np.ones(12, np.int64)), few.step(np.ones(2, np.int64))
+        assert np.array_equal(now.obs[:2], some.obs)
+        assert [one for one in now.episodes if one.row < 2] == list(some.episodes)
+    env.close()
+
+
+def test_many_cartpoles_inside_a_wrapper_keep_a_limit_set_before() -> None:
+    many: Any = Gymnasium().make("CartPole-v1", 12)
+    many.limit(5)
+    env = many.inside(Doubled)
+    env.reset(0)
+    assert [env.step(np.arange(12) % 2).ended for _ in range(5)] == [False] * 4 + [True]
 
 
 def test_arguments_are_pythons_literals() -> None:

@@ -25,7 +25,7 @@ from rlplug_core.types import GymEnv
 from rlplug_envs.adapter import Adapter, GymVector, MakeVector
 from rlplug_envs.capture import self_test
 from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
-from rlplug_envs.vector import SerialEnvs
+from rlplug_envs.vector import SerialEnvs, Wrap
 
 #: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/vector.py`).
 #: Fewer rows are better served by `SerialEnvs`: every row of every step is a transition, and each row has its own seed.
@@ -139,6 +139,14 @@ class Native(Adapter):
     def limit(self, steps: int) -> None:
         venv: Any = self.venv.unwrapped
         venv.max_episode_steps = min(venv.max_episode_steps, steps)
+
+    def inside(self, wrap: Wrap) -> SerialEnvs:
+        """The same number of single environments, each inside what `wrap` puts around it; takes this one's place."""
+        venv: Any = self.venv.unwrapped
+        id, spec, limit = self.spec.id, find(self.spec.id), int(venv.max_episode_steps)
+        self.close()
+        rows = SerialEnvs(lambda: _single(spec), self.spec.num_envs, id, limit, inexactness(id, False))
+        return rows.inside(wrap)
 
 
 @cache
