@@ -173,6 +173,22 @@ def test_a_reward_that_is_no_number_is_named_with_agent_and_step(make: Any) -> N
         walked(env, env.reset(0), 5)
 
 
+class Astray(Dilemma):
+    """What an agent sees is one more than there is, from its second step on."""
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        obs, *rest = super().step(actions)
+        return ({**obs, "column": 3 if self.at > 1 else 0}, *rest)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("make", [lambda: Parallel(Astray()), lambda: Turns(parallel_to_aec(Astray()))])
+def test_an_observation_that_its_space_does_not_have_is_named_with_agent_and_step(make: Any) -> None:
+    env = Agents(make, 2, "d", "")
+    said = r"^d, agent column, step 2 of its episode: the observation is 3, and Discrete\(3\) has 0 to 2; let obs"
+    with pytest.raises(BadEnv, match=said):
+        walked(env, env.reset(0), 5)
+
+
 def test_worlds_are_seeded_apart_and_reproducibly() -> None:
     env = Agents(lambda: Parallel(Leaving()), 3, "leaving")
     first = env.reset(1).obs[:, 2].copy()

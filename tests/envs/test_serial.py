@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadEnv
@@ -384,6 +384,66 @@ def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
     with pytest.raises(BadEnv, match=r"environment 0, step 2 of its episode: an observation 'a' is not a number"):
+        rows.step(np.zeros(1, np.int64))
+
+
+SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "bad", "message"),
+    [
+        (SEVEN, 6, 7, r"the observation is 7, and Discrete\(7\) has 0 to 6"),
+        (SEVEN, 0, -1, r"the observation is -1, and Discrete\(7\) has 0 to 6"),
+        (spaces.Discrete(3, start=1), 1, 0, r"the observation is 0, and Discrete\(3, start=1\) has 1 to 3"),
+        (
+            PAIRS,
+            np.array([3, 3], np.uint8),
+            np.array([3, 4], np.uint8),
+            r"the observation holds 4, and MultiDiscrete\(.*\) has 0 to 3 there",
+        ),
+        (spaces.Dict(a=SEVEN), {"a": 2}, {"a": 8}, r"the observation 'a' is 8, and Discrete\(7\) has 0 to 6"),
+    ],
+)
+@pytest.mark.parametrize("vector", [False, True], ids=["serial", "vector"])
+def test_what_counts_beyond_its_space_is_named(
+    space: spaces.Space[Any], good: Any, bad: Any, message: str, vector: bool
+) -> None:
+    """One number too many would end a run without a word, and one below 0 would be taken for another state."""
+
+    def made() -> Broken:
+        env = Broken(bad, obs=space)
+        env.value = good
+        return env
+
+    rows: Any = SerialEnvs(made, 2, "Off-v0", inexact="")
+    if vector:
+        rows = Adapter(lambda: SyncVectorEnv([made] * 2), "Off-v0", inexact="a test")
+    rows.reset(0)
+    rows.step(np.zeros(2, np.int64))
+    said = f"^Off-v0, environment 0, step 2 of its episode: {message}; let observation_space hold all that is given$"
+    with pytest.raises(BadEnv, match=said):
+        rows.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_what_counts_beyond_its_space_is_named_where_episodes_begin_and_end(mode: AutoresetMode) -> None:
+    class Ends(Broken):
+        def step(self, action: Any) -> Any:
+            obs, reward, _, cut, info = super().step(action)
+            return obs, reward, self.age == 2, cut, info
+
+    def made(bad: int, value: int) -> Any:
+        env = Ends(bad, obs=SEVEN)
+        env.value = value
+        return Adapter(lambda: SyncVectorEnv([lambda: env], autoreset_mode=mode), "Off-v0", inexact="a test")
+
+    with pytest.raises(BadEnv, match="step 0 of its episode: the observation is 9"):
+        made(0, 9).reset(0)
+    rows = made(8, 0)
+    rows.reset(0)
+    rows.step(np.zeros(1, np.int64))
+    with pytest.raises(BadEnv, match="step 2 of its episode: the observation is 8"):
         rows.step(np.zeros(1, np.int64))
 
 

@@ -16,7 +16,7 @@ from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
 from rlplug_envs.spaces import View, check_shape, merge, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
-from rlplug_envs.watch import check_results
+from rlplug_envs.watch import Watch, check_counted, check_results
 
 GymVector: TypeAlias = VectorEnv[Any, Any, Any]
 MakeVector: TypeAlias = Callable[[], GymVector]
@@ -91,12 +91,13 @@ class Adapter:
         self._begin(np.zeros(num_envs, np.int64), np.zeros(num_envs), never)
         self._action_shape = self._view.action_shape(num_envs)
         self._now, self._next = self._next, self._now
-        _, obs, reward, _ = self._now
+        _, obs, reward, watch = self._now
         reward[:] = 0
         each = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         seeds: Any = [row_seed(seed, row) for row in range(num_envs)] if each else row_seed(seed, 0)
         value, info = self.venv.reset(seed=seeds)
         self._write(obs, value, info, False)
+        self._look(watch)
         return Timestep.opening(obs, reward, self._always, never)
 
     def step(self, action: Array) -> Timestep:
@@ -119,11 +120,20 @@ class Adapter:
         reward[:] = gain
         self._totals += gain
         self._time += 1
-        if watch.suspects():
-            watch.examine(self._time - self._begun)
+        self._look(watch)
         if not loud and self._time < self._deadline:
             return quiet
-        return self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
+        now = self._finish(obs, reward, np.asarray(terminated, np.bool_), ended, info)
+        self._look(watch)  # at what resets of ours gave
+        return now
+
+    def _look(self, watch: Watch) -> None:
+        """Raise BadEnv for a number that cannot be; say what lies far outside its bounds."""
+        if watch.suspects():
+            watch.examine(self._time - self._begun)
+
+    def _when(self, row: int) -> str:
+        return f"{self.spec.id}, environment {row}, step {self._time - self._begun[row]} of its episode"
 
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, or earlier where they are already; called before the first reset.
@@ -182,6 +192,7 @@ class Adapter:
                 write(body, row, successors[row])
         else:
             merge(body, ended, successors)
+        check_counted(self._when, self.spec.obs, final_obs)
         if self._view.masked:
             masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final_obs[MASK].shape)
             merge(final_obs[MASK], ended, masks)

@@ -22,6 +22,7 @@ from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, check_shape, masked, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed
+from rlplug_envs.watch import check_counted
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -107,8 +108,7 @@ class Agents:
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Write down what an agent is told, and its episode where that ends it."""
         if not isfinite(one.reward):
-            when = f"{self.spec.id}, agent {self.agents[row]}, step {self._lengths[row] + 1} of its episode"
-            raise BadEnv(f"{when}: the reward is {one.reward}; give a finite number")
+            raise BadEnv(f"{self._when(row, one)}: the reward is {one.reward}; give a finite number")
         self._totals[row] += one.reward
         ends = one.terminated or one.truncated
         self._write(row, one, ends)
@@ -119,6 +119,11 @@ class Agents:
             self._lengths[row] += 1
         if ends and not self._over[row]:
             episodes.append(self._episode(row, one.info))
+
+    def _when(self, row: int, one: Seen) -> str:
+        """Return whose news these are, and of which step, for a message."""
+        step = self._lengths[row] + (not one.opens)
+        return f"{self.spec.id}, agent {self.agents[row]}, step {step} of its episode"
 
     def _episode(self, row: int, info: Mapping[str, object]) -> Episode:
         self._over[row] = True
@@ -150,6 +155,9 @@ class Agents:
         agent = self.agents[row]
         own = self._own(self._obs, agent)
         write(self._view.body(own), row, one.obs)
+        check_counted(
+            lambda _: self._when(row, one), self._space(agent), tree_map(lambda part: part[row : row + 1], own)
+        )
         if self._view.masked:
             own[MASK][row] = self._view.mask(one.info, ended or agent not in self._masks)
         if isinstance(own, dict) and MASK in own:
@@ -164,6 +172,11 @@ class Agents:
     def _own(self, tree: Any, agent: str) -> Any:
         """The part of observations or actions that is an agent's own."""
         return tree[self._kinds[agent]] if self._kinds else tree
+
+    def _space(self, agent: str) -> Space:
+        """The space of an agent's own observations."""
+        space = self._view.obs
+        return space[self._kinds[agent]] if isinstance(space, spaces.Dict) and self._kinds else space
 
     def _turn(self) -> Array | None:
         """Return who acts next, [N]; None where all do."""

@@ -171,7 +171,7 @@ class SerialEnvs:
         return self._end(obs, reward, ended or {}, watch)
 
     def _look(self, watch: Watch) -> None:
-        """Raise BadEnv for a number that is none; say what lies far outside its bounds."""
+        """Raise BadEnv for a number that cannot be; say what lies far outside its bounds."""
         if watch.suspects():
             watch.examine([self._time - begun for begun in self._begun])
 

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv, plain, warn
+from rlplug_core.nets.one_hot import Counted, bounds, stray
 from rlplug_core.types import Array, Obs, Space
 
 #: An observation further out than this many times its bounds is said to be so.
@@ -21,16 +22,19 @@ _said: set[str] = set()
 
 
 class Watch:
-    """The rewards [N] and the float parts of one set of observations [N, ...], with the largest sum of squares of each.
+    """The rewards [N] and the parts of one set of observations [N, ...] that can be wrong, with the most of each.
 
-    A sum of squares tells in one product whether a part holds a NaN, or lies far outside finite bounds.
+    A sum of squares tells in one product whether a part of floats holds a NaN, or lies far outside finite bounds. Of
+    parts that count, Discrete and MultiDiscrete, the numbers outside their space are counted.
     """
 
     def __init__(self, space: Space, obs: Obs, reward: Array, id: str) -> None:
         self.id, self._reward = id, reward
-        #: Each part flat, behind its own method `dot`, whose look-up would cost a fifth of the product; rewards first.
+        #: Each part behind its measure: of floats the flat part's own `dot`, whose look-up would cost a fifth of the
+        #: product. Rewards come first.
         self.parts: list[tuple[Callable[[Array], Any], Array, float]] = [(reward.dot, reward, LARGEST)]
         self._spaces: list[tuple[str, spaces.Box, Array]] = []
+        self._counted: list[tuple[str, Counted, Array]] = []
         self._add("", space, obs)
 
     def _add(self, name: str, space: object, obs: Obs) -> None:
@@ -41,9 +45,12 @@ class Watch:
             self._spaces.append((name, space, obs))
             flat = obs.reshape(-1)
             self.parts.append((flat.dot, flat, _largest(space, len(obs))))
+        elif isinstance(space, Counted):
+            self._counted.append((name[:-1], space, obs))
+            self.parts.append((_outside(space), obs, 0))
 
     def suspects(self) -> bool:
-        """Return whether a number is none, or far out."""
+        """Return whether a number is none, far out, or not in the space of what counts."""
         for dot, part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
             if not dot(part) <= most:
                 return True
@@ -53,18 +60,23 @@ class Watch:
         """Look at each environment; `lengths` [N] says how many steps its episode has.
 
         Raises:
-            BadEnv: a number is none, or a reward infinite. What lies far outside the bounds is said once, and no more.
+            BadEnv: a number is none, a reward infinite, or an observation that counts not in its space. What lies far
+                outside the bounds is said once, and no more.
         """
-        for row in np.flatnonzero(~np.isfinite(self._reward)):
-            when = f"{self.id}, environment {row}, step {lengths[row]} of its episode"
-            raise BadEnv(f"{when}: the reward is {self._reward[row]}; give a finite number")
+
+        def when(row: int) -> str:
+            return f"{self.id}, environment {row}, step {lengths[row]} of its episode"
+
+        for row in np.flatnonzero(~np.isfinite(self._reward)).tolist():
+            raise BadEnv(f"{when(row)}: the reward is {self._reward[row]}; give a finite number")
         for name, space, obs in self._spaces:
             where = f" '{name[:-1]}'" if name else ""
-            for row in np.flatnonzero(np.isnan(obs).reshape(len(obs), -1).any(1)):
-                when = f"{self.id}, environment {row}, step {lengths[row]} of its episode"
-                raise BadEnv(f"{when}: an observation{where} is not a number (NaN)")
+            for row in np.flatnonzero(np.isnan(obs).reshape(len(obs), -1).any(1)).tolist():
+                raise BadEnv(f"{when(row)}: an observation{where} is not a number (NaN)")
             self._say_far(where, space, obs, lengths)
-        self.parts[1:] = [(dot, part, inf) for dot, part, _ in self.parts[1:]]
+        for name, counted, obs in self._counted:
+            check_counted(when, counted, obs, name)
+        self.parts[1:] = [(measure, part, inf if most else 0) for measure, part, most in self.parts[1:]]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
         with np.errstate(invalid="ignore"):  # an infinity beside no bound
@@ -89,6 +101,20 @@ def check_observation(where: str, value: Any, shape: tuple[int, ...]) -> None:
     """Raise BadEnv unless one observation has this shape; a scalar would fill a whole row."""
     if np.shape(value) != shape:
         raise BadEnv(f"{where}: the observation has shape {np.shape(value)}, its observation space says {shape}")
+
+
+def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str = "") -> None:
+    """Raise BadEnv for what is not in its space of observations [N, ...] that count; `when` names a row and its step.
+
+    One below would be taken for another state, one above for none.
+    """
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            check_counted(when, part, obs[key], f"{name}/{key}" if name else key)
+    elif isinstance(space, Counted) and (found := stray(space, obs)):
+        row, told = found
+        where = f" '{name}'" if name else ""
+        raise BadEnv(f"{when(row)}: the observation{where} {told}; let observation_space hold all that is given")
 
 
 def check_reset(id: str, result: Any) -> Any:
@@ -121,6 +147,12 @@ def check_results(id: str, lengths: Array, *results: Any) -> None:
 def _size(space: spaces.Box) -> Array:
     """The extent of a space's values; infinite where a bound is."""
     return np.maximum(np.maximum(np.abs(space.low), np.abs(space.high)), 1.0).astype(np.float64)
+
+
+def _outside(space: Counted) -> Callable[[Array], Any]:
+    """Return what counts the numbers of observations [N, ...] that are not in their space."""
+    low, high = bounds(space)
+    return lambda obs: np.count_nonzero((obs < low) | (obs > high))
 
 
 def _largest(space: spaces.Box, rows: int) -> float:

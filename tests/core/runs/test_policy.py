@@ -57,8 +57,8 @@ def test_a_tuple_becomes_the_dictionary_that_agents_know() -> None:
 
 def test_a_batch_of_tuples() -> None:
     places = np.zeros((4, 2), np.float32)
-    seen, action = shown(TUPLE, (places, {"gear": np.arange(4), "pair": (np.arange(4), places)}))
-    assert seen["1"]["gear"] == seen["1"]["pair"]["0"] == [0, 1, 2, 3]
+    seen, action = shown(TUPLE, (places, {"gear": np.arange(4) % 3, "pair": (np.arange(4), places)}))
+    assert (seen["1"]["gear"], seen["1"]["pair"]["0"]) == ([0, 1, 2, 0], [0, 1, 2, 3])
     assert seen["0"] == places.tolist()
     assert action.shape == (4,)
 
@@ -80,6 +80,27 @@ def test_a_mask_comes_with_the_observation() -> None:
 )
 def test_a_missing_part_is_said_in_one_sentence(space: spaces.Space[Any], obs: Any, entries: str) -> None:
     with pytest.raises(UsageError, match=f"^this observation lacks a part of what the policy sees; give it {entries}$"):
+        shown(space, obs)
+
+
+PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "sentence"),
+    [
+        (spaces.Discrete(7), 7, r"observation is 7, and Discrete\(7\) has 0 to 6"),
+        (spaces.Discrete(7), np.array([3, -1]), r"observation is -1, and Discrete\(7\) has 0 to 6"),
+        (PAIRS, [[1, 3], [3, 260]], r"observation holds 260, and MultiDiscrete\(.*\) has 0 to 3 there"),
+        (PAIRS, [0, 3], r"observation holds 0, and MultiDiscrete\(.*\) has 1 to 3 there"),
+        (
+            TUPLE, (np.zeros(2), {"gear": 3, "pair": (0, np.zeros(2))}),
+            r"observation '1/gear' is 3, and Discrete\(3\) has 0 to 2",
+        ),
+    ],
+)  # fmt: skip
+def test_a_number_that_its_space_does_not_have_is_said(space: spaces.Space[Any], obs: Any, sentence: str) -> None:
+    with pytest.raises(UsageError, match=f"^the {sentence}; look at the environment or the sensor that gave it$"):
         shown(space, obs)
 
 

@@ -1,20 +1,24 @@
-"""Discrete and MultiDiscrete observations as one-hot vectors, in torch and by rules."""
+"""Discrete and MultiDiscrete observations: as one-hot vectors, in torch and by rules, and which numbers they may be."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import gymnasium.spaces as spaces
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.errors import plain
 from rlplug_core.nets.by_rules import FORMS, NoRule
 from rlplug_core.nets.layer_rules import Rule, Slopes
 from rlplug_core.types import Array
 
 #: Features up to which rules pay: a step of DQN takes 0.65 of its time with 16 of them, and no less with 500.
 MOST = 64
+#: Spaces of observations that count.
+Counted: TypeAlias = spaces.Discrete | spaces.MultiDiscrete
 
 
 class OneHot(nn.Module):
@@ -25,7 +29,7 @@ class OneHot(nn.Module):
 
     offset: Tensor
 
-    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
+    def __init__(self, space: Counted) -> None:
         super().__init__()
         sizes = np.reshape(space.n if isinstance(space, spaces.Discrete) else space.nvec, -1).astype(np.int64)
         self.features = int(sizes.sum())
@@ -60,6 +64,25 @@ class Ones:
 
     def down(self, slopes: Array, kept: None, inputs: bool, weights: bool) -> Slopes:
         return None, []
+
+
+def bounds(space: Counted) -> tuple[Array, Array]:
+    """Return the least and the largest number at each place of an observation, of the space's type."""
+    low = np.asarray(space.start, np.int64)
+    high = low + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
+    return low.astype(space.dtype), np.asarray(high, space.dtype)
+
+
+def stray(space: Counted, obs: Array) -> tuple[int, str] | None:
+    """Return the first row of observations [B, ...] that is not in their space, and how; None where all are."""
+    low, high = bounds(space)
+    outside = (obs < low) | (obs > high)
+    if not outside.any():
+        return None
+    row, *place = np.argwhere(outside)[0].tolist()
+    at = tuple(place)
+    verb, there = ("holds", " there") if at else ("is", "")
+    return row, f"{verb} {obs[(row, *at)]}, and {plain(str(space), 60)} has {low[at]} to {high[at]}{there}"
 
 
 def _rules(vectors: OneHot) -> list[Rule]:

@@ -15,6 +15,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
+from rlplug_core.nets.one_hot import Counted, stray
 from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
@@ -75,8 +76,8 @@ class Policy:
         A policy with memory has one for each of B rows. Another number of rows than before begins anew.
 
         Raises:
-            UsageError: the observation has a wrong shape or a NaN in it, or a part of it is missing, such as the mask
-                of an environment that has it in `info`.
+            UsageError: the observation has a wrong shape, a NaN in it or a number outside its space, or a part of it
+                is missing, such as the mask of an environment that has it in `info`.
         """
         obs = _canonical(self.observation_space, obs)
         single = self._is_single(obs)
@@ -156,7 +157,7 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
     """Observations as rows [B, ...] of the space's types; a single one is one row.
 
     Raises:
-        UsageError: a wrong shape, or a number that is none.
+        UsageError: a wrong shape, a number that is none, or one that Discrete and MultiDiscrete do not have.
     """
     if isinstance(space, spaces.Dict):
         return {key: _batch(part, obs[key], single, f"{name}/{key}") for key, part in space.spaces.items()}
@@ -168,4 +169,6 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
         raise UsageError(f"the {where} has shape {given.shape} of {given.dtype}; one is {shape}, many are {many}")
     if rows.dtype.kind == "f" and np.isnan(rows).any():
         raise UsageError(f"the {where} holds a NaN; look at the environment or the sensor that gave it")
+    if isinstance(space, Counted) and (found := stray(space, rows)):
+        raise UsageError(f"the {where} {found[1]}; look at the environment or the sensor that gave it")
     return rows.astype(space.dtype, copy=False)
