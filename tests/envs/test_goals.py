@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces, wrappers
 
 from rlplug_core.buffers.hindsight import goals_of
-from rlplug_core.errors import BadEnv, UsageError
+from rlplug_core.errors import UsageError
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_envs.vector import SerialEnvs
@@ -72,7 +72,23 @@ def goals(env: type[Point]) -> Any:
     return SerialEnvs(env, 2, "Point").spec.goals
 
 
-@pytest.mark.parametrize("env", [Point, OneByOne])
+class Refuses(OneByOne):
+    """The same, with an error of its own for a batch."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        if np.ndim(achieved_goal) > 1:
+            raise RuntimeError("one goal, please")
+        return super().compute_reward(achieved_goal, desired_goal, info)
+
+
+class Unending(Point):
+    """Nobody can tell where it ends."""
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        raise RuntimeError("ask later")
+
+
+@pytest.mark.parametrize("env", [Point, OneByOne, Refuses])
 def test_a_batch_of_goals_is_paid_as_each_alone(env: type[Point]) -> None:
     found, (achieved, desired) = goals(env), np.random.default_rng(1).uniform(-1, 1, (2, 9, 2))
     expected = [env().compute_reward(*pair, {}) for pair in zip(achieved, desired, strict=True)]
@@ -86,9 +102,17 @@ def test_a_batch_of_goals_is_paid_as_each_alone(env: type[Point]) -> None:
         assert found.terminated(achieved, desired).tolist() == [each == 0 for each in expected]
 
 
-def test_rewards_that_need_more_than_goals_are_named() -> None:
-    with pytest.raises(BadEnv, match=r"compute_reward.*let it depend on the goals alone"):
-        goals(Asks)
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [(Asks, r"compute_reward of P fails .*\(.*'reward'"), (Unending, r"compute_terminated of P .*later")],
+)
+def test_goals_that_need_more_than_goals_are_named_where_they_are_asked_for(env: type[Point], said: str) -> None:
+    """The environment can be learned in without hindsight."""
+    rows = wrapped(SerialEnvs(env, 2, "P"), [Wrapping.parse("action-repeat")])
+    rows.reset(0)
+    assert rows.spec.goals is None
+    with pytest.raises(UsageError, match=f"^her replays other goals, and {said}.*; let it depend on the goals alone, "):
+        goals_of(rows.spec)
 
 
 class Own(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -123,7 +147,7 @@ def test_wrappers_that_change_rewards_or_goals_take_the_goals_away(name: str, wo
 
 
 def test_wrappers_inside_a_function_are_found() -> None:
-    assert SerialEnvs(lambda: wrappers.TimeLimit(Own(Point()), 9), 1).spec.no_goals == "Own"
+    assert SerialEnvs(lambda: wrappers.TimeLimit(Own(Point()), 9), 1).spec.no_goals.startswith("Own around Point may")
 
 
 def test_wrappers_that_leave_rewards_alone_leave_the_goals() -> None:

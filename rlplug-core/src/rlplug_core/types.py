@@ -63,7 +63,7 @@ class Spec:
     `turns` says that they act in turn: then rows wait, as `Timestep.turn` says.
     `inexact` says why the environment's state cannot be captured; it is empty where it can. `limit` is the number of
     steps after which episodes are truncated; 0 where none is known. `goals` tells the rewards of other goals, if any;
-    `no_goals` names the wrapper that took them away.
+    `no_goals` says why there are none, where there might be.
     """
 
     obs: Space
@@ -80,7 +80,8 @@ class Spec:
 
     def without_goals(self, wrapper: str) -> Spec:
         """Return the same inside a wrapper that changes rewards or goals: other goals would be paid as without it."""
-        return self if self.goals is None else replace(self, goals=None, no_goals=wrapper)
+        why = f"{wrapper} around {self.id} may change rewards or goals, of which compute_reward knows nothing"
+        return self if self.goals is None else replace(self, goals=None, no_goals=f"{why}; leave that wrapper out")
 
 
 @dataclass(slots=True)

@@ -115,13 +115,10 @@ def goals_of(spec: Spec) -> Goals:
     """Return the rewards of other goals that hindsight replay asks for.
 
     Raises:
-        UsageError: the environment has none, or a wrapper took them away.
+        UsageError: the environment has none, needs more than goals to pay them, or a wrapper took them away.
     """
     if spec.no_goals:
-        raise UsageError(
-            f"her replays other goals, and {spec.no_goals} around {spec.id} may change rewards or goals, of which "
-            "compute_reward knows nothing; leave that wrapper out, or leave her at 0"
-        )
+        raise UsageError(f"her replays other goals, and {spec.no_goals}, or leave her at 0")
     parts = spec.obs.spaces if isinstance(spec.obs, spaces.Dict) else {}
     if spec.goals is None or not {"achieved_goal", "desired_goal"} <= parts.keys():
         raise UsageError(
