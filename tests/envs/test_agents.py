@@ -16,6 +16,7 @@ from rlplug_core.acting.random_agent import RandomAgent
 from rlplug_core.algorithm import Algorithm, Context
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
+from rlplug_core.loop import evaluate as evaluating
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.nets.actions import parts
@@ -171,6 +172,17 @@ def test_a_reward_that_is_no_number_is_named_with_agent_and_step(make: Any) -> N
         BadEnv, match=r"^d, agent column, step 2 of its episode: the reward is nan; give a finite number"
     ):
         walked(env, env.reset(0), 5)
+
+
+@pytest.mark.parametrize("words", [(), ("random-opponents",)])
+def test_returns_that_an_evaluation_cuts_are_the_worlds_own(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "LONGEST", 3)
+    envs = [around(Agents(lambda: Parallel(Dilemma()), 2, "d"), *words, *more) for more in ((), ("scale-reward",))]
+    bare, scaled = (evaluate(Choosing(), env, 0, Clock(1)) for env in envs)
+    assert (bare.returns, bare.cut) == (scaled.returns, envs[1].spec.num_envs)
+    assert sum(bare.returns) > 3
 
 
 class Astray(Dilemma):

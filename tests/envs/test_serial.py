@@ -13,7 +13,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import BadEnv
+from rlplug_core.loop import evaluate as evaluating
 from rlplug_core.loop.evaluate import evaluate
+from rlplug_core.plugins.transform import Transform, with_reward
 from rlplug_core.protocols import Env
 from rlplug_core.types import Act, Episode
 from rlplug_envs.adapter import Adapter
@@ -279,6 +281,27 @@ class Broken(Echo):
 
 
 HALF = np.array([0, np.nan], np.float32)
+
+
+class Doubled(Transform):
+    """Agents are paid twice; returns are the environment's own."""
+
+    def step(self, action: Any) -> Any:
+        now = self.env.step(action)
+        return with_reward(now, 2 * now.reward)
+
+
+@pytest.mark.parametrize("vector", [False, True], ids=["serial", "vector"])
+def test_returns_that_an_evaluation_cuts_are_the_environments_own(
+    vector: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "LONGEST", 5)
+    made = [lambda: Echo(length=9), lambda: Echo(length=3)]
+    env: Any = SerialEnvs(iter([one() for one in made]).__next__, 2, "Echo-v0", inexact="")
+    if vector:
+        env = Adapter(lambda: SyncVectorEnv(made), "Echo-v0", inexact="a test")
+    found = evaluate(Still(), Doubled(Doubled(env)), 0, Clock(1))  # type: ignore[arg-type]
+    assert (found.returns, found.lengths, found.cut) == ((5.0, 3.0), (5, 3), 1)
 
 
 @pytest.mark.parametrize("evaluating", [False, True], ids=["training", "evaluation"])

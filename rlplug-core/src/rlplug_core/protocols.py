@@ -343,6 +343,15 @@ class SupportsInfo(Protocol):
 
 
 @runtime_checkable
+class SupportsTotals(Protocol):
+    """An environment that knows the returns of episodes before they end, below all wrappers of rlplug's."""
+
+    def totals(self) -> Array | None:
+        """The sum of the untransformed rewards of each running episode, [N]; None where nobody knows."""
+        ...
+
+
+@runtime_checkable
 class SupportsEvaluation(Protocol):
     """A wrapper that is another one, or none, around environments that only evaluate."""
 
@@ -468,6 +477,7 @@ __all__ = [
     "SupportsShow",
     "SupportsSources",
     "SupportsThreads",
+    "SupportsTotals",
     "SupportsTranslate",
     "Wrapper",
 ]

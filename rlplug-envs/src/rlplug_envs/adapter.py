@@ -151,6 +151,10 @@ class Adapter:
             return told
         return [None if values is None or not said[row] else values[row] for row in range(self.spec.num_envs)]
 
+    def totals(self) -> Array:
+        """The sum of rewards of each running episode [N]."""
+        return self._totals.copy()
+
     def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the environment takes them."""
         return action if self._view.to_env is None else self._view.to_env(action)

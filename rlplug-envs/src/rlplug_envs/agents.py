@@ -197,6 +197,10 @@ class Agents:
         """The frames per second that the world says it means; 30 where it says none."""
         return float(self._games[0].env.metadata.get("render_fps") or 30.0)
 
+    def totals(self) -> Array:
+        """The sum of rewards of each running episode [N]."""
+        return self._totals.copy()
+
     def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the agents take them."""
         return action if self._view.to_env is None else self._view.to_env(action)

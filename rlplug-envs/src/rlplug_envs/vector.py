@@ -262,6 +262,10 @@ class SerialEnvs:
         shown = Shown(self.envs[0], show)
         self.envs[0], self._steps[0] = shown, shown.step
 
+    def totals(self) -> Array:
+        """The sum of rewards of each running episode [N]."""
+        return np.array(self._totals)
+
     def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the environments take them."""
         return action if self._to_env is None else self._to_env(action)

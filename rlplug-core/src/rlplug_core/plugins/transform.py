@@ -17,6 +17,7 @@ from rlplug_core.protocols import (
     SupportsLimit,
     SupportsObserve,
     SupportsShow,
+    SupportsTotals,
     SupportsTranslate,
 )  # fmt: skip
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
@@ -102,6 +103,10 @@ class Transform:
     def info(self, key: str) -> list[Any]:
         """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
         return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.spec.num_envs
+
+    def totals(self) -> Array | None:
+        """Return the returns so far of the bare environment's episodes [N]; None where it does not say."""
+        return self.env.totals() if isinstance(self.env, SupportsTotals) else None
 
     @property
     def fps(self) -> float:

@@ -65,6 +65,10 @@ class RandomOpponents(Transform):
     def _episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
         return [replace(one, row=self._place[one.row], agent="") for one in episodes if one.row in self._place]
 
+    def totals(self) -> Array | None:
+        found = super().totals()
+        return None if found is None else found[self._rows]
+
     def state_dict(self) -> State:
         own = {"obs": tree_map(np.copy, self._obs), "action": self._choices.np_random.bit_generator.state}
         return super().state_dict() | own
