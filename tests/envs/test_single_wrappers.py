@@ -75,6 +75,36 @@ def test_many_cartpoles_inside_a_wrapper_keep_a_limit_set_before() -> None:
     assert [env.step(np.arange(12) % 2).ended for _ in range(5)] == [False] * 4 + [True]
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_returns_are_counted_below_wrappers_by_name(native: bool) -> None:
+    """What agents are paid is what the wrappers make of it."""
+    rows = 12 if native else 2
+    words = ("gymnasium:TimeAwareObservation", f"{__file__}:Doubled", "action-repeat:times=2")
+    env: Any = env_of("CartPole-v1", *words, rows=rows)
+    for seed in (0, 1):
+        env.reset(seed)
+        assert env.step(np.ones(rows, np.int64)).reward.tolist() == [4] * rows
+        assert env.totals().tolist() == [2] * rows
+        lengths = {}
+        while not lengths:
+            now = env.step(np.ones(rows, np.int64))
+            lengths = {one.row: (one.length, one.total) for one in now.episodes}
+        assert all(total in (2 * length, 2 * length - 1) for length, total in lengths.values())
+        assert [env.totals()[row] for row in lengths] == [0] * len(lengths)
+
+
+def test_returns_below_wrappers_go_on_where_they_were() -> None:
+    first, other = (env_of("CartPole-v1", f"{__file__}:Doubled") for _ in range(2))
+    first.reset(0)
+    for _ in range(5):
+        first.step(np.ones(2, np.int64))
+    other.load_state_dict(first.state_dict())
+    ends = [env.step(np.ones(2, np.int64)).episodes for _ in range(9) for env in (first, other)]
+    assert [list(one) for one in ends[::2]] == [list(one) for one in ends[1::2]]
+    assert all(one.total == one.length for found in ends for one in found)
+    assert any(ends)
+
+
 def test_arguments_are_pythons_literals() -> None:
     words = "shape=(84,84),flag=true,name=abc,number=-1.5"
     found = Single("gymnasium:ResizeObservation", words).keywords()

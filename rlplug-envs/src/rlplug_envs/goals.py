@@ -11,12 +11,13 @@ from gymnasium import spaces, wrappers
 
 from rlplug_core.config.targets import describe
 from rlplug_core.types import Array, Goals, GymEnv, Spec
+from rlplug_envs.paid import Paid
 
 #: Wrappers that leave rewards alone.
 PAY_ALIKE = (
     gymnasium.ObservationWrapper, gymnasium.ActionWrapper, wrappers.TimeLimit, wrappers.OrderEnforcing,
     wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics, wrappers.RecordVideo, wrappers.HumanRendering,
-    wrappers.RenderCollection,
+    wrappers.RenderCollection, Paid,
 )  # fmt: skip
 
 

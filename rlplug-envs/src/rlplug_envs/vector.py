@@ -16,12 +16,14 @@ from gymnasium.wrappers import TimeLimit
 
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
+from rlplug_core.plugins.single_wrappers import Single
 from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
+from rlplug_envs.paid import paid, paid_of
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
 from rlplug_envs.spaces import View, allocate, check_shape, has_nan, write
@@ -91,6 +93,7 @@ class SerialEnvs:
         view, known = self._view, min(filter(None, (limit, limit_of(env))), default=0)
         self.spec = with_goals(Spec(view.obs, view.action, num_envs, view.id, inexact=inexact, limit=known), env)
         self.action_space = env.action_space
+        self._paid = [found for found in map(paid_of, self.envs) if found]  # of every row, or of none
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
         self._flat = not isinstance(self._view.obs, spaces.Dict)
@@ -192,11 +195,11 @@ class SerialEnvs:
             if time - begun >= self._limit:
                 ended.setdefault(row, False)
         terminated, first = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
-        final, episodes = tree_map(np.copy, obs), []
+        final, episodes, totals = tree_map(np.copy, obs), [], self.totals().tolist()
         for row in sorted(ended):
             terminated[row], first[row] = ended[row], True
             info = self._infos[row]
-            episodes.append(Episode(row, self._totals[row], time - self._begun[row], success(info), numbers(info)))
+            episodes.append(Episode(row, totals[row], time - self._begun[row], success(info), numbers(info)))
             self._totals[row], self._begun[row] = 0.0, time
             self._settings.apply(row, self.envs[row])
             self._open(obs, row, *self.envs[row].reset())
@@ -210,6 +213,8 @@ class SerialEnvs:
     def _open(self, obs: Obs, row: int, value: object, info: dict[str, object]) -> None:
         """Write a first observation; here, off the step path, wrong shapes are noticed."""
         check_shape(self._view.body(obs), value, self.spec.id)
+        if self._paid:
+            self._paid[row].paid_so_far = 0.0
         self._write(obs, row, value, info, False)
 
     def _write(self, obs: Obs, row: int, value: object, info: dict[str, object], ended: bool) -> None:
@@ -239,7 +244,8 @@ class SerialEnvs:
         limit = 0 if self._limit == inf else int(self._limit)
 
         def around(env: GymEnv) -> GymEnv:
-            return wrap(TimeLimit(env, limit) if limit else env)
+            env = TimeLimit(env, limit) if limit else env
+            return wrap(paid(env) if isinstance(wrap, Single) else env)  # our own sum rewards at most
 
         kind = (repr(self.envs[0].spec or make), wrap)
         if kind not in _TESTED:
@@ -263,8 +269,8 @@ class SerialEnvs:
         self.envs[0], self._steps[0] = shown, shown.step
 
     def totals(self) -> Array:
-        """The sum of rewards of each running episode [N]."""
-        return np.array(self._totals)
+        """The sum of rewards of each running episode [N], below the wrappers that were put inside by name."""
+        return np.array([one.paid_so_far for one in self._paid] or self._totals)
 
     def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the environments take them."""
