@@ -23,6 +23,10 @@ class Doubled(gymnasium.RewardWrapper[Any, Any]):
         return 2 * reward
 
 
+class Scaled(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
+    """One that learns."""
+
+
 def env_of(id: str, *words: str, rows: int = 2) -> Env:
     return wrapped(Gymnasium().make(id, rows), map(Wrapping.parse, words))
 
@@ -121,12 +125,32 @@ def test_arguments_are_pythons_literals() -> None:
         ),
         (["clip-reward", "gymnasium:ClipAction"], UsageError, "below rlplug's own wrappers: put it first"),
         (["gymnasium:ClipAction:wrong=1"], PluginError, "cannot be put around CartPole-v1: .*wrong"),
+        (
+            ["gymnasium:NormalizeReward:gamma=0.9"],
+            UsageError,
+            "^what gymnasium:NormalizeReward learns would reach .*--wrap normalize-obs .*--net.normalize-obs .*-reward",
+        ),
+        ([f"{__file__}:Scaled"], UsageError, "^what .*Scaled learns would reach no evaluation and no loaded policy; "),
         (["gymnasium:vector"], UsageError, "is no gymnasium.Wrapper"),
     ],
 )
 def test_what_cannot_be_is_told(words: list[str], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         env_of("CartPole-v1", *words)
+
+
+def test_a_wrapper_that_learns_inside_an_environment_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def made() -> gymnasium.Env[Any, Any]:
+        return gymnasium.wrappers.ClipAction(Scaled(gymnasium.make("Pendulum-v1")))
+
+    for _ in range(2):
+        Gymnasium().adopt(made, 2, "Mine")
+        Gymnasium().hold(made(), "Yours")
+    said = "holds Scaled, and what it learns reaches no evaluation and no loaded policy: leave it out"
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in lines] == [f"rlplug: {of} {said}" for of in ("Mine", "Yours")]
+    Gymnasium().adopt(lambda: Doubled(gymnasium.make("Pendulum-v1")), 2, "Other")
+    assert not capsys.readouterr().err
 
 
 def test_an_argument_without_a_name_is_refused() -> None:

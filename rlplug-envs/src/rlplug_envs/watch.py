@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, isfinite
+from multiprocessing import parent_process
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv, plain, warn
 from rlplug_core.nets.one_hot import Counted, bounds, stray
-from rlplug_core.types import Array, Obs, Space
+from rlplug_core.plugins.single_wrappers import INSTEAD, learns
+from rlplug_core.types import Array, GymEnv, Obs, Space
 
 #: An observation further out than this many times its bounds is said to be so.
 FAR = 10.0
@@ -95,6 +98,18 @@ class Watch:
 #: Types that need no second look: of rewards, and of what says that an episode is over.
 NUMBERS = frozenset({float, int, bool, np.bool_, np.float64, np.float32, np.int64, np.int32})
 FLAGS = frozenset({bool, np.bool_})
+
+
+def say_learning(env: GymEnv, id: str) -> None:
+    """Say of an environment that was handed over that a wrapper inside it learns; once, and not in each worker."""
+    while isinstance(env, gymnasium.Wrapper):
+        if learns(type(env)) and parent_process() is None and f"{id} learns" not in _said:
+            _said.add(f"{id} learns")
+            warn(
+                f"{id} holds {type(env).__name__}, and what it learns reaches no evaluation and no loaded policy: "
+                f"leave it out; {INSTEAD}"
+            )
+        env = env.env
 
 
 def check_observation(where: str, value: Any, shape: tuple[int, ...]) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
 SHORT = "gymnasium:"
+#: What to use instead of wrappers that learn.
+INSTEAD = "--wrap normalize-obs or --net.normalize-obs scales observations, and --normalize-reward rewards"
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class Single:
         """The wrapper of `gymnasium:Name`, `module:Name` or `file.py:Name`.
 
         Raises:
-            UsageError: there is none. BadConfig: an argument has no value.
+            UsageError: there is none, or it learns. BadConfig: an argument has no value.
         """
         found = cls(name, text)
-        found.load()
+        if learns(found.load()):
+            raise UsageError(f"what {name} learns would reach no evaluation and no loaded policy; {INSTEAD}")
         found.keywords()
         return found
 
@@ -81,6 +84,13 @@ def is_single(code: object) -> bool:
     from gymnasium import Wrapper
 
     return isinstance(code, type) and issubclass(code, Wrapper)
+
+
+def learns(code: type[object]) -> bool:
+    """Return whether a wrapper is one of Gymnasium's that learn as they go, or made of one."""
+    from gymnasium import wrappers
+
+    return issubclass(code, wrappers.NormalizeObservation | wrappers.NormalizeReward)
 
 
 def _parts(text: str, name: str) -> list[tuple[str, str]]:

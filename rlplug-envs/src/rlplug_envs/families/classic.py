@@ -26,6 +26,7 @@ from rlplug_envs.adapter import Adapter, GymVector, MakeVector
 from rlplug_envs.capture import self_test
 from rlplug_envs.families import crafter, minigrid, mujoco, pybullet
 from rlplug_envs.vector import SerialEnvs, Wrap
+from rlplug_envs.watch import say_learning
 
 #: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/vector.py`).
 #: Fewer rows are better served by `SerialEnvs`: every row of every step is a transition, and each row has its own seed.
@@ -92,7 +93,9 @@ class Gymnasium:
     def adopt(self, make: Callable[[], GymEnv], num_envs: int, id: str) -> Env:
         """`num_envs` environments of a class that no registry holds."""
         reason = self_test(lambda: SerialEnvs(make, 1, id, inexact=""))
-        return SerialEnvs(make, num_envs, id, inexact=reason)
+        made = SerialEnvs(make, num_envs, id, inexact=reason)
+        say_learning(made.envs[0], id)
+        return made
 
     def adopt_vector(self, make: MakeVector, id: str) -> Env:
         """A vector of environments that no registry holds."""
@@ -102,6 +105,7 @@ class Gymnasium:
         """An environment that exists already, or a vector of them; it stays open, and cannot resume exactly."""
         if isinstance(env, gymnasium.vector.VectorEnv):
             return HeldVector(lambda: env, id, HELD)
+        say_learning(env, id)
         return Held(lambda: env, 1, id, 0, HELD)
 
     def make_shown(self, id: str, render_mode: str) -> Env:
