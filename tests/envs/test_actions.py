@@ -63,6 +63,20 @@ def given(space: spaces.Space[Any], *actions: list[float]) -> list[Any]:
     return [row.taken[0] for row in env.envs]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+@pytest.mark.parametrize("start", [0, 2])
+def test_a_choice_of_a_narrower_type_arrives_as_one(dtype: Any, start: int) -> None:
+    """In a Dict, in a vector and from a policy; the space holds no wider ones."""
+    narrow = spaces.Discrete(3, start=start, dtype=dtype)
+    found = given(spaces.Dict({"gear": narrow, "wheel": WHEEL}), [2, 0.5, 0.5], [1, 0.5, 0.5])
+    assert [one["gear"] for one in found] == [start + 2, start + 1]
+    vector = Adapter(lambda: SyncVectorEnv([lambda: Car(narrow)] * 2), "Car-v0", inexact="a test")
+    vector.reset(0)
+    assert vector.step(np.array([2, 1])).reward.tolist() == [3, 2]
+    policy = Policy(Still(np.array(2)), SerialEnvs(lambda: Car(narrow), 1, inexact=""))  # type: ignore[arg-type]
+    assert narrow.contains(policy(np.zeros(1)))
+
+
 @pytest.mark.parametrize(("dtype", "kind"), [(np.int64, np.int64), (np.int32, int), (np.uint8, int)])
 def test_one_choice_comes_as_the_space_draws_it_or_as_a_plain_number_that_it_takes(dtype: Any, kind: type) -> None:
     env = SerialEnvs(lambda: Car(spaces.Discrete(3, dtype=dtype)), 2, inexact="")

@@ -108,8 +108,7 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], ob
         apart = Apart(space, id)
         return apart.canonical, apart
     if isinstance(space, spaces.Discrete):
-        start = int(space.start)
-        return spaces.Discrete(int(space.n)), (lambda action: action + start) if start else None
+        return spaces.Discrete(int(space.n)), _counting(space)
     if isinstance(space, spaces.MultiDiscrete):
         offset = space.start.astype(space.dtype)
         return spaces.MultiDiscrete(space.nvec), lambda action: action.astype(offset.dtype) + offset
@@ -124,6 +123,14 @@ def canonical_action(space: Space, id: str) -> tuple[Space, Callable[[Array], ob
         "wrap the environment so that it takes Discrete, MultiDiscrete, MultiBinary or floating-point Box actions, or "
         "Dicts and Tuples of these"
     )
+
+
+def _counting(space: spaces.Discrete) -> Callable[[Array], object] | None:
+    """Return what makes a space's own numbers, and type, of those that count from 0; None where they are the same."""
+    start, dtype = int(space.start), space.dtype
+    if dtype != np.int64:
+        return lambda action: (action + start).astype(dtype)
+    return (lambda action: action + start) if start else None
 
 
 class Apart:
