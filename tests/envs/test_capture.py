@@ -122,6 +122,15 @@ class Objects(Toy):
         return 0.0
 
 
+class Fields(Toy):
+    def __init__(self) -> None:
+        self.hidden = np.zeros(2, [("steps", np.int64), ("place", np.float32)])
+
+    def count(self) -> float:
+        self.hidden["steps"] += 1
+        return float(self.hidden["steps"][0])
+
+
 class Slots(Toy):
     class Inner:
         __slots__ = ("steps",)
@@ -142,6 +151,23 @@ class Global(Toy):
     def count(self) -> float:
         STEPS["number"] += 1
         return float(STEPS["number"])
+
+
+class Lost(Toy):
+    """Its state lies elsewhere, under the number of the run of itself that it takes itself for."""
+
+    here: Any = {}
+
+    def count(self) -> float:
+        if self.age != self.here.get("age", 0):
+            raise RuntimeError("who am I?")
+        self.age += 1
+        self.here["age"] = self.age
+        return 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.age = self.here["age"] = 0
+        return super().reset(seed=seed)
 
 
 class Module(Toy):
@@ -174,6 +200,8 @@ def test_what_a_function_holds_of_the_one_around_it_is_captured() -> None:
         (InC, "attribute 'hidden' is a itertools.count, which cannot be captured"),
         (View, "attribute 'hidden' shares memory with attribute 'place', which cannot be captured"),
         (Objects, "attribute 'hidden' is an array of objects, which cannot be captured"),
+        (Fields, "attribute 'hidden' is an array with fields, which cannot be captured"),
+        (Lost, "Toy-v0 raised after its state was restored: RuntimeError: who am I?"),
         (Slots, "attribute 'hidden' is a .*Slots.Inner, which cannot be captured"),
         (Global, "Toy-v0 differs 1 steps after its state was restored: part of it is hidden"),
     ],

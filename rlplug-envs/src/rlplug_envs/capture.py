@@ -176,6 +176,8 @@ def _encode_array(array: Array, path: Path) -> object:
     """Common C-ordered arrays as they are; text, long doubles and Fortran order as bytes."""
     if array.dtype.hasobject:
         raise Uncapturable(f"{_where(path)} is an array of objects, which cannot be captured")
+    if array.dtype.names:
+        raise Uncapturable(f"{_where(path)} is an array with fields, which cannot be captured")
     if array.dtype.char in STORED and array.dtype.isnative and array.flags.c_contiguous:
         return array.copy()
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
@@ -441,9 +443,19 @@ def _compare(first: Env, second: Env, steps: int) -> str:
         except Uncapturable as error:
             return str(error)
         load_global_state(generators)
+        if told := _astray(env, obs, actions, expected):
+            return told
+    return ""
+
+
+def _astray(env: Env, obs: Obs, actions: list[Array], expected: list[list[bytes]]) -> str:
+    """Return how an environment that was restored goes another way than expected; "" where it does not."""
+    try:
         for number, (one, now) in enumerate(zip(expected, _played(env, obs, actions), strict=True)):
             if one != _bytes(now):
-                return f"{first.spec.id} differs {number + 1} steps after its state was restored: part of it is hidden"
+                return f"{env.spec.id} differs {number + 1} steps after its state was restored: part of it is hidden"
+    except RlplugError as error:  # nothing was wrong with the same steps before
+        return f"{env.spec.id} raised after its state was restored: {describe(error.__cause__ or error)}"
     return ""
 
 
