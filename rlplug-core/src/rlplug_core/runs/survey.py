@@ -87,10 +87,13 @@ def shown(space: Space) -> str:
         return "{" + ", ".join(f"{name}: {shown(part)}" for name, part in space.spaces.items()) + "}"
     if not isinstance(space, spaces.Box):
         return str(space)
+    size = f"Box({', '.join(map(str, space.shape))}) of {space.dtype}"
+    if not space.low.size:
+        return size
     low, high = space.low.min(), space.high.max()
     alike = space.low.max() == low > -np.inf and space.high.min() == high < np.inf
     bounds = f" in [{low:g}, {high:g}]" if alike else ""
-    return f"Box({', '.join(map(str, space.shape))}) of {space.dtype}{bounds}"
+    return size + bounds
 
 
 def _preset(plan: Plan, spec: Spec) -> str:
