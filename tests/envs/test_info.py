@@ -75,6 +75,28 @@ def test_a_vector_is_read_in_every_mode(mode: AutoresetMode) -> None:
     assert told(played(Adapter(make, "Game", inexact="a test"))) == WANTED
 
 
+class Talks(SyncVectorEnv):
+    """Says besides what is about no row, and has a dictionary for each row that ended."""
+
+    def step(self, actions: Any) -> Any:
+        *found, info = super().step(actions)
+        info |= {"weights": np.arange(5.0), "one": np.ones(1)}
+        if "final_info" in info:
+            last, said = info["final_info"], info["_final_info"]
+            each = [
+                {key: last[key][row] for key in ("score", "step", "is_success")} if one else None
+                for row, one in enumerate(said)
+            ]
+            info["final_info"] = np.array(each, object)
+        return (*found, info)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_vector_may_say_what_is_about_no_row_and_give_each_row_a_dictionary(mode: AutoresetMode) -> None:
+    env = Adapter(lambda: Talks([Game, Game], autoreset_mode=mode), "Game", inexact="a test")
+    assert told(played(env)) == WANTED
+
+
 class Long(Game):
     """Would take nine steps."""
 

@@ -249,7 +249,7 @@ class Adapter:
     def _episode(self, row: int) -> Episode:
         """The episode of a row that ends now; rows that were reset already have their last `info` apart."""
         apart = "final_info" in self._info and self._info.get("_final_info", self._always)[row]
-        info = of_row(self._info["final_info"] if apart else self._info, row)
+        info = of_row(self._info["final_info"] if apart else self._info, row, self.spec.num_envs)
         return Episode(
             row, float(self._totals[row]), int(self._time - self._begun[row]), success(info), numbers(info)
         )  # fmt: skip

@@ -92,9 +92,17 @@ def numbers(info: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
-def of_row(info: Mapping[str, object], row: int) -> dict[str, object]:
-    """The part of a vector's `info` that is one row's; Gymnasium marks under `_key` which rows have said `key`."""
-    values = {key: value for key, value in info.items() if isinstance(value, np.ndarray) and value.ndim == 1}
+def of_row(info: object, row: int, rows: int) -> Mapping[str, object]:
+    """The part of a vector's `info` that is one row's; Gymnasium marks under `_key` which rows have said `key`.
+
+    What has not one value for each of the `rows` is no row's own. Some vectors have a dictionary for each.
+    """
+    if isinstance(info, np.ndarray | list | tuple):
+        own = info[row] if len(info) == rows else None
+        return own if isinstance(own, Mapping) else {}
+    if not isinstance(info, Mapping):
+        return {}
+    values = {key: value for key, value in info.items() if isinstance(value, np.ndarray) and value.shape == (rows,)}
     said = {key: mask for key, mask in values.items() if key.startswith("_")}
     return {
         key: value[row]
