@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -298,12 +299,32 @@ def test_what_a_world_needs_beside_the_extra_is_named(monkeypatch: pytest.Monkey
         make_env("pettingzoo/classic.leduc_holdem", 1)
 
 
+def test_a_world_of_ones_own_may_lie_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_worlds").mkdir()
+    (tmp_path / "my_worlds" / "dilemma_v0.py").write_text("from tests.envs.games import parallel_env\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert make_env("pettingzoo/my_worlds.dilemma", 1).spec.agents == ("row", "column")
+
+
+@pytest.mark.parametrize("package", ["pettingzoo", "mpe2"])
+def test_what_the_extra_brings_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    world = "mpe2.simple_spread" if package == "mpe2" else "classic.tictactoe"
+    with pytest.raises(MissingPackage, match=rf"'{package}[.a-z]*', .* pip install 'rlplug-envs\[multiagent\]'$"):
+        make_env(f"pettingzoo/{world}", 1)
+
+
 def test_wrong_names_are_answered_with_what_to_type() -> None:
     with pytest.raises(UnknownEnv, match=r"there is 'simple_spread_v3'"):
         make_env("pettingzoo/mpe2.simple_spread_v1", 1)
     with pytest.raises(UnknownEnv, match=r"did you mean 'simple_spread"):
         make_env("pettingzoo/mpe2.simple_spraed", 1)
-    with pytest.raises(MissingPackage, match=r"rlplug-envs\[multiagent\]"):
+    with pytest.raises(
+        MissingPackage, match=r"'no_such_package', which is not installed.*; install it, or say where it is"
+    ):
         make_env("pettingzoo/no_such_package.world", 1)
     with pytest.raises(UsageError, match="round"):
         make_env("pettingzoo/tests.envs.games", 1, {"round": 3})

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 from types import ModuleType
 
+from rlplug_core.config.beside import look_here, nowhere
 from rlplug_core.config.targets import import_quietly
 from rlplug_core.errors import MissingPackage, UnknownEnv, UsageError, did_you_mean
 from rlplug_core.plugins.foreign import check_arguments
@@ -29,6 +30,7 @@ NAMESPACE = "pettingzoo/"
 #: Subpackages of PettingZoo, and what installs them and the environments beside it.
 OWN = ("classic", "butterfly", "sisl", "atari")
 INSTALL = "python -m pip install 'rlplug-envs[multiagent]'"
+BROUGHT = ("pettingzoo", "mpe2", "pygame")
 
 
 class PettingZoo(Listed):
@@ -90,6 +92,7 @@ def find(id: str) -> ModuleType:
     place = f"pettingzoo.{place}" if place.partition(".")[0] in OWN else place
     if not place:
         raise UnknownEnv(f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3")
+    look_here(place)
     try:
         package = import_module(place)
         known = [module.name for module in iter_modules(getattr(package, "__path__", ()))]
@@ -112,6 +115,8 @@ def _version(name: str) -> int:
 
 def _missing(id: str, error: ModuleNotFoundError) -> MissingPackage:
     module = str(error.name).partition(".")[0]
-    named = {"pygame", *re.split("[/.]", id)}
-    line = INSTALL if module in named else f"python -m pip install {module}"  # card games need rlcard besides
-    return MissingPackage(f"'{id}' needs the Python module '{error.name}', which is not installed; install it: {line}")
+    said = f"'{id}' needs the Python module '{error.name}', which is not installed"
+    if module in re.split("[/.]", id)[1:] and module not in BROUGHT:  # someone's own
+        return MissingPackage(said + nowhere())
+    line = INSTALL if module in BROUGHT else f"python -m pip install {module}"  # card games need rlcard besides
+    return MissingPackage(f"{said}; install it: {line}")
