@@ -6,6 +6,7 @@ import json
 import shutil
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rlplug_cli.tune.search import Search
 from rlplug_cli.tune.space import written
 from rlplug_core.config.options import Range
 from rlplug_core.config.schema import Option
-from rlplug_core.errors import BadConfig
+from rlplug_core.errors import BadConfig, UsageError
 from tests.cli.histories import write_run
 
 pytest.importorskip("optuna")
@@ -84,12 +85,16 @@ class Machine:
     def kill(self) -> None: ...
 
 
-def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1,), size: int = 1) -> Search:
-    directory.mkdir(exist_ok=True)
+def wanted(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
     values = complete({"total_timesteps": 400})
     space = {"learning_rate": Range("uniform", (0.0, 1.0))}
-    goal = Goal("ppo", "CartPole-v1", (RATE,), (), values, space, seeds, trials, "last", 1)
-    study = studies.opened(directory, None, 0, True, 100)
+    return Goal("ppo", "CartPole-v1", (RATE,), (), values, space, seeds, trials, "last", 1)
+
+
+def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1,), size: int = 1) -> Search:
+    directory.mkdir(exist_ok=True)
+    goal = wanted(trials, seeds)
+    study = studies.opened(directory, goal.digest, None, 0, True, 100)
     return Search(goal, study, Crew(directory, place, size))
 
 
@@ -151,6 +156,30 @@ def test_a_trial_of_several_seeds_is_their_mean_and_waits_for_all(place: Path) -
     assert studies.summary(one.study)[0]["value"] == pytest.approx(
         studies.summary(one.study)[0]["params"]["learning_rate"]
     )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"algorithm": "a2c"}, {"env": "Acrobot-v1"}, {"words": ("--gamma", "0.9")}, {"seeds": (2,)},
+        {"space": {"learning_rate": Range("choice", ("0.1", "0.2"))}}, {"objective": "best"},
+    ],
+)  # fmt: skip
+def test_a_study_goes_on_with_no_other_search_but_with_more_trials(place: Path, other: dict[str, Any]) -> None:
+    first, more = wanted(1), wanted(2)
+    studies.opened(place, first.digest, None, 0, True, 100)
+    assert studies.opened(place, more.digest, None, 0, True, 100).user_attrs["searched"] == first.digest
+    with pytest.raises(UsageError, match="was made with other options; choose another --name"):
+        studies.opened(place, replace(first, **other).digest, None, 0, True, 100)
+
+
+def test_an_older_study_takes_on_what_it_searches(place: Path) -> None:
+    import optuna
+
+    optuna.create_study(storage=f"sqlite:///{place / studies.DATABASE}", study_name=place.name, direction="maximize")
+    assert studies.opened(place, "search", None, 0, True, 100).user_attrs["searched"] == "search"
+    with pytest.raises(UsageError, match="was made with other options"):
+        studies.opened(place, "another", None, 0, True, 100)
 
 
 def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:

@@ -14,7 +14,7 @@ from rlplug_cli.commands.sweep import algorithm_command
 from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
-from rlplug_cli.sweep.grid import digest, seeds
+from rlplug_cli.sweep.grid import seeds
 from rlplug_core.config.options import Range
 from rlplug_core.errors import UsageError, did_you_mean
 
@@ -65,8 +65,7 @@ def command(
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     goal, options = _goal(algorithm, env, words, chosen)
     stem = f"tune-{algorithm.rpartition(':')[2].lower()}-{env.rpartition(':')[2]}".replace("/", "-")
-    parts = [algorithm, env, *goal.words, *map(str, sorted(goal.space.items())), goal.objective, *map(str, goal.seeds)]
-    directory = out / (name or f"{stem}-{digest(parts)}")
+    directory = out / (name or f"{stem}-{goal.digest}")
     from rlplug_cli.tune.outcome import tuned
 
     found = tuned(directory, goal, fixed=options, storage=storage, chosen=chosen, as_json=json)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rlplug_cli.sweep.crew import Entry
+from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.standing import Standing
 from rlplug_core.config.options import Range
 from rlplug_core.config.schema import Option
@@ -46,6 +47,12 @@ class Goal:
     trials: int
     objective: str
     cores: int
+
+    @property
+    def digest(self) -> str:
+        """A few characters that stand for what is searched, however many trials there are to be."""
+        space = map(str, sorted(self.space.items()))
+        return digest([self.algorithm, self.env, *self.words, *space, self.objective, *map(str, self.seeds)])
 
 
 @dataclass

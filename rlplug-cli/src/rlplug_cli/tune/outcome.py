@@ -75,13 +75,15 @@ def tuned(
         chosen: `prune`, `warmup`, `sampler_seed` and `jobs`, as they were typed.
 
     Raises:
-        MissingPackage: Optuna is not installed. UsageError: the directory is at work or another's.
+        MissingPackage: Optuna is not installed. UsageError: the directory is at work, another's or of another search.
         Interrupted: a signal stopped it; typed again, it goes on.
     """
     with locked(directory) as lock:
         kept(directory, "tune", ())
         warmup = int(chosen["warmup"] * goal.values["total_timesteps"])
-        study = studies.opened(directory, storage, chosen["sampler_seed"], chosen["prune"], warmup)
+        study = studies.opened(
+            directory, goal.digest, storage, seed=chosen["sampler_seed"], pruned=chosen["prune"], warmup=warmup
+        )
         crew = Crew(directory, Here(lock), chosen["jobs"] or cores())
         search = Search(goal, study, crew)
         interrupted = _carried_on(search, crew, directory.name, sys.stderr if as_json else sys.stdout)

@@ -19,11 +19,15 @@ DATABASE = "study.db"
 STARTUP = 10
 
 
-def opened(directory: Path, storage: str | None, seed: int, pruned: bool, warmup: int) -> Study:
-    """The study of a directory, made where there is none; `warmup` is the env step before which nothing is pruned.
+def opened(directory: Path, searched: str, storage: str | None, seed: int, pruned: bool, warmup: int) -> Study:
+    """The study of a directory, made where there is none.
+
+    Args:
+        searched: stands for what is searched.
+        warmup: the env step before which nothing is pruned.
 
     Raises:
-        MissingPackage: Optuna is not installed. UsageError: the storage is that of another directory.
+        MissingPackage: Optuna is not installed. UsageError: it is of another search, or of another directory.
     """
     try:
         import optuna
@@ -41,7 +45,7 @@ def opened(directory: Path, storage: str | None, seed: int, pruned: bool, warmup
         )  # fmt: skip
     except Exception as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
         raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
-    _claim(study, directory)
+    _claim(study, directory, searched)
     # A sampler begins with its seed; after a restart it must not draw again what it drew before.
     study.sampler = optuna.samplers.TPESampler(
         seed=seed + len(study.get_trials(deepcopy=False)), n_startup_trials=STARTUP
@@ -49,14 +53,17 @@ def opened(directory: Path, storage: str | None, seed: int, pruned: bool, warmup
     return study
 
 
-def _claim(study: Study, directory: Path) -> None:
-    """Note whose study this is: trials that are running belong to this directory's runs."""
+def _claim(study: Study, directory: Path, searched: str) -> None:
+    """Note whose study this is, and of what: trials that are running belong to this directory's runs."""
     where = str(directory.absolute())
     owner = study.user_attrs.get("directory")
     if owner not in (None, where):
         raise UsageError(f"the study '{directory.name}' in this storage is that of {owner}; choose another --name")
-    if owner is None:
-        study.set_user_attr("directory", where)
+    if study.user_attrs.get("searched", searched) != searched:
+        raise UsageError(f"{directory} was made with other options; choose another --name")
+    for name, value in (("directory", where), ("searched", searched)):
+        if study.user_attrs.get(name) != value:
+            study.set_user_attr(name, value)
 
 
 def _database(path: Path) -> str:
