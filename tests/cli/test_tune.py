@@ -182,6 +182,24 @@ def test_an_older_study_takes_on_what_it_searches(place: Path) -> None:
         studies.opened(place, "another", None, 0, True, 100)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_moved_directory_goes_on_with_its_study(place: Path, shared: bool) -> None:
+    """In a storage of many studies, one of the same name elsewhere is another's as long as that has its directory."""
+    old, new, storage = place / "old" / "one", place / "new" / "one", f"sqlite:///{place}/all.db" if shared else None
+    (old / "trial-0000-s1").mkdir(parents=True)
+    first = studies.opened(old, "search", storage, 0, True, 100)
+    first.ask()
+    shutil.copytree(old, new)
+    if shared:
+        with pytest.raises(UsageError, match=r"in this storage is that of .*old/one; choose another --name"):
+            studies.opened(new, "search", storage, 0, True, 100)
+        shutil.rmtree(old)
+        with pytest.raises(UsageError, match=r"in this storage is that of .*old/one"):
+            studies.opened(place / "empty" / "one", "search", storage, 0, True, 100)
+    moved = studies.opened(new, "search", storage, 0, True, 100)
+    assert (studies.began(moved), moved.user_attrs["directory"]) == (1, str(new))
+
+
 def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:
     directory = place / "study"
     one = search(directory, Machine(directory), trials=8)

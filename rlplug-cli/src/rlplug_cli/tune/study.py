@@ -45,7 +45,7 @@ def opened(directory: Path, searched: str, storage: str | None, seed: int, prune
         )  # fmt: skip
     except Exception as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
         raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
-    _claim(study, directory, searched)
+    _claim(study, directory, searched, shared=storage is not None)
     # A sampler begins with its seed; after a restart it must not draw again what it drew before.
     study.sampler = optuna.samplers.TPESampler(
         seed=seed + len(study.get_trials(deepcopy=False)), n_startup_trials=STARTUP
@@ -53,11 +53,16 @@ def opened(directory: Path, searched: str, storage: str | None, seed: int, prune
     return study
 
 
-def _claim(study: Study, directory: Path, searched: str) -> None:
-    """Note whose study this is, and of what: trials that are running belong to this directory's runs."""
+def _claim(study: Study, directory: Path, searched: str, shared: bool) -> None:
+    """Note whose study this is, and of what: trials that are running belong to this directory's runs.
+
+    A directory that was moved keeps its study: that in its own file always, one in a `shared` storage where it brings
+    trials along and the place that it had is gone.
+    """
     where = str(directory.absolute())
-    owner = study.user_attrs.get("directory")
-    if owner not in (None, where):
+    owner = study.user_attrs.get("directory", where)
+    moved = not shared or (any(directory.glob("trial-*")) and not Path(owner).exists())
+    if owner != where and not moved:
         raise UsageError(f"the study '{directory.name}' in this storage is that of {owner}; choose another --name")
     if study.user_attrs.get("searched", searched) != searched:
         raise UsageError(f"{directory} was made with other options; choose another --name")
