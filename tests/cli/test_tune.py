@@ -232,7 +232,9 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    Path("seeded.toml").write_text("seed = 7\n")  # as --print-config writes it
     words = ("--learning-rate", "1e-5..1e-2:log", "--net.hidden", "8;16,16", *TINY, "--export", "best.toml")
+    words += ("--config", "seeded.toml")
     done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "2", *words, "--name", "tuned", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
@@ -242,6 +244,7 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
     options = tomllib.loads(Path("best.toml").read_text())
     assert options["net"]["hidden"] in ([8], [16, 16])
     assert options["total_timesteps"] == 200
+    assert "seed" not in options
     assert rlplug("run", "a2c", "CartPole-v1", "--config", "best.toml", "--name", "again").code == 0
     config = json.loads((place / "runs" / "again" / "config.json").read_bytes())
     assert config["options"]["learning_rate"] == found["best"]["params"]["learning_rate"]
@@ -270,12 +273,17 @@ def test_an_argument_of_the_environment_is_fixed_as_run_takes_it(
         (("ppo", "CartPole-v1", "--space", "nowhere.toml"), "nowhere.toml cannot be read"),
         (("ppo", "CartPole-v1", "--gamma", "0.9,x"), "expected a number or a schedule such as linear(a,b), got 'x'"),
         (("ppo", "CartPole-v1", "--seeds", "0"), "write how many"),
+        (("ppo", "CartPole-v1", "--seed", "7"), "--seeds says which seeds: --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--set", "seed=7"), "--seeds says which seeds: --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--seed", "7..9"), "--seeds says which seeds: --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--space", "seeded.toml"), "--seeds says which seeds: --seeds 7,8"),
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )
 def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
     place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
+    (place / "seeded.toml").write_text("seed = 7\n")
     done = rlplug("tune", *words)
     assert done.code == 2, done.err
     assert said in done.err

@@ -15,7 +15,7 @@ from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
 from rlplug_cli.commands.run import command as run
 from rlplug_cli.output import echo
 from rlplug_cli.parameters import SchemaOption
-from rlplug_cli.sweep.grid import Choice, axis, digest, listed, seeds, tasks
+from rlplug_cli.sweep.grid import Choice, axis, digest, listed, refuse_seed, seeds, tasks
 from rlplug_cli.sweep.manifest import Task
 from rlplug_core.config.targets import is_target
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
@@ -60,7 +60,9 @@ def command(
     @cache
     def resolved(algorithm: str, env: str, chosen: tuple[str, ...]) -> dict[str, Any]:
         with algorithm_command(algorithm).make_context(algorithm, [env, *chosen]) as context:
-            return complete(_command(context).resolved(context)[0])
+            values, origins = _command(context).resolved(context)
+            refuse_seed(origins)
+            return complete(values)
 
     for algorithm, env, chosen in dict.fromkeys((task.algorithm, task.env, task.words) for task in found):
         values = resolved(algorithm, env, chosen)  # what is typed wrong is said before anything is written

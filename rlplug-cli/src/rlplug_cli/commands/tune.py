@@ -14,7 +14,7 @@ from rlplug_cli.commands.sweep import algorithm_command
 from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
-from rlplug_cli.sweep.grid import seeds
+from rlplug_cli.sweep.grid import refuse_seed, seeds
 from rlplug_core.config.options import Range
 from rlplug_core.errors import UsageError, did_you_mean
 
@@ -94,7 +94,9 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
         raise UsageError(f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log")
     with command.make_context(algorithm, [env, *fixed]) as context:
         values, origins = command.resolved(context)
-    options = {name: value for name, value in values.items() if origins[name] != "preset" and name not in space}
+    refuse_seed(origins | dict.fromkeys(space, "option"))
+    said = {name for name, origin in origins.items() if origin != "preset"} - {"seed", *space}
+    options = {name: value for name, value in values.items() if name in said}
     whole = complete(values)
     command.probe(env, whole)
     goal = Goal(

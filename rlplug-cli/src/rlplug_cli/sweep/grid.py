@@ -32,6 +32,16 @@ def seeds(text: str, first: int = 1) -> list[int]:
     return list(dict.fromkeys(numbers)) if "," in text else list(range(first, first + numbers[0]))
 
 
+def refuse_seed(origins: Mapping[str, str]) -> None:
+    """Refuse a seed among options that were typed, whose place in `origins` is `option` or `set`.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if origins.get("seed") in ("option", "set"):
+        raise UsageError("option '--seed' is of a single run; --seeds says which seeds: --seeds 7,8")
+
+
 def listed(text: str, what: str) -> list[str]:
     """Words between commas, each once.
 
