@@ -10,7 +10,10 @@ from typing import Any, Literal
 
 import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rlplug_cli import arguments
 from rlplug_cli.parameters import SchemaOption, gathered, parsed, variable
 from rlplug_core import __version__
 from rlplug_core.config.options import Config, Fraction
@@ -19,6 +22,21 @@ from rlplug_core.config.run_options import RunOptions
 from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig
 from rlplug_core.plugins.known import KNOWN
+
+#: What a value on the command line may be; a sign of half a pair is no text of TOML.
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+VALUES = st.recursive(
+    st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES | st.none())
+def test_an_argument_of_an_environment_is_said_again_as_it_was_typed(value: object) -> None:
+    words = list(arguments.spelled({"env.config": value}))
+    assert arguments.taken(words) == ([], {"env.config": value})
+    assert type(arguments.taken(words)[1]["env.config"]) is type(value)
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,11 @@ def test_seeds_are_a_number_or_a_list() -> None:
 def test_alternatives_are_parted_by_commas_but_where_a_value_holds_them() -> None:
     assert alternatives("1e-3, 3e-4", "float") == ["1e-3", "3e-4"]
     assert alternatives("cosine(1e-3,1e-5),1e-3", "float") == ["cosine(1e-3,1e-5)", "1e-3"]
+    assert alternatives("[1, [2, 3]],[4]", "str") == ["[1, [2, 3]]", "[4]"]
+    assert alternatives('{lanes = 3, sizes = [1, 2]},{lanes = 4}', "str") == [
+        "{lanes = 3, sizes = [1, 2]}", "{lanes = 4}",
+    ]  # fmt: skip
+    assert alternatives('"a, [b",c', "str") == ['"a, [b"', "c"]
     assert alternatives("64,64;32", "ints") == ["64,64", "32"]
     assert axis("gamma", ("--set", "gamma="), "0.9", "float") == [(("--set", "gamma=0.9"), "")]
 

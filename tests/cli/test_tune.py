@@ -221,10 +221,11 @@ def test_options_are_exported_as_toml_that_says_the_same() -> None:
         "wrap": [],
         "target_kl": None,
         "n": 3,
+        "env.config": {"lanes": 3, "sizes": [1, 2]},
     }
     config = tomllib.loads(as_config(options, "x"))
     assert config == {"learning_rate": 1e-05, "net": {"hidden": [64, 64]}, "anneal_lr": False, "wrap": [],
-                      "target_kl": "none", "n": 3}  # fmt: skip
+                      "target_kl": "none", "n": 3, "env": {"config": {"lanes": 3, "sizes": [1, 2]}}}  # fmt: skip
     assert list(tomllib.loads(as_preset(options, "ALE/Pong-v5", "x"))) == ["ALE/Pong-v5"]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
+from rlplug_cli.render.config import toml
 from rlplug_core.errors import UsageError
 
 #: How the words begin, and the options that they become.
@@ -91,4 +91,4 @@ def spelled(values: Mapping[str, object]) -> Iterator[str]:
     """The words that say arguments again."""
     for name, value in values.items():
         option, _, rest = name.partition(".")
-        yield f"--{option.replace('_', '-')}.{rest}={'none' if value is None else json.dumps(value)}"
+        yield f"--{option.replace('_', '-')}.{rest}={'none' if value is None else toml(value)}"

@@ -20,17 +20,20 @@ def written_out(values: Mapping[str, object], origins: Mapping[str, str], option
     rest = [(json.dumps(name), values[name], origins[name]) for name in values if name not in names]
     lines = [(one.name, values.get(one.name, one.default), origins.get(one.name, "default")) for one in options]
     lines += rest  # arguments of the environment, whose names no schema knows
-    texts = [f"{name} = {_toml(value)}" for name, value, _ in lines]
+    texts = [f"{name} = {toml(value)}" for name, value, _ in lines]
     width = max(map(len, texts))
     words = [WORDS.get(origin, origin) for _, _, origin in lines]
     return "\n".join(f"{text:<{width}}  # {word}" for text, word in zip(texts, words, strict=True))
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
+    """A value as TOML writes it in one line; none is a text."""
     if value is None:
         return '"none"'
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{toml(key)} = {toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, float):
+        return repr(float(value))  # JSON writes `Infinity` for inf
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -55,8 +55,20 @@ def listed(text: str, what: str) -> list[str]:
 
 
 def alternatives(text: str, kind: str) -> list[str]:
-    """`1e-3,3e-4` → two; a comma inside brackets belongs to a value, and so does every one in a list's."""
-    return [part.strip() for part in re.split(r";" if kind in LISTS else r",(?![^()]*\))", text) if part.strip()]
+    """`1e-3,3e-4` → two; a comma inside brackets or quotes belongs to a value, and so does every one in a list's."""
+    parts = text.split(";") if kind in LISTS else _parted(text)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _parted(text: str) -> list[str]:
+    parts, depth = [""], 0
+    for token in re.findall(r'"[^"]*"|.', text, re.DOTALL):
+        depth = max(0, depth + (token in "([{") - (token in ")]}"))
+        if token == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
 
 
 def axis(name: str, flag: Sequence[str], text: str, kind: str) -> list[Choice]:

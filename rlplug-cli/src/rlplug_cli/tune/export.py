@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from rlplug_cli.render.config import toml
+
 
 def as_config(options: Mapping[str, object], comment: str) -> str:
     """Return what `--config` takes."""
@@ -17,13 +19,4 @@ def as_preset(options: Mapping[str, object], env: str, comment: str) -> str:
 
 
 def _lines(options: Mapping[str, object]) -> str:
-    return "".join(f"{name} = {_value(value)}\n" for name, value in options.items())
-
-
-def _value(value: object) -> str:
-    """TOML has no null: as in every configuration, a text says it."""
-    if value is None:
-        return '"none"'
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return "".join(f"{name} = {toml(value)}\n" for name, value in options.items())
