@@ -19,8 +19,8 @@ from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search
-from rlplug_cli.tune.space import written
-from rlplug_core.config.options import Range
+from rlplug_cli.tune.space import declared, written
+from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
 from rlplug_core.errors import BadConfig, UsageError
 from tests.cli.histories import write_run
@@ -43,6 +43,7 @@ HIDDEN = Option("net.hidden", "ints", [64, 64], "")
         (RATE, "0.1..0.5", Range("uniform", (0.1, 0.5))),
         (STEPS, "16..256", Range("integer", (16, 256))),
         (STEPS, "16..256:log", Range("log", (16, 256))),
+        (STEPS, "16..256:uniform", Range("integer", (16, 256))),
         (RATE, "0.1,0.2", Range("choice", ("0.1", "0.2"))),
         (HIDDEN, "64,64;32", Range("choice", ("64,64", "32"))),
         (RATE, "0.1", None),
@@ -52,6 +53,13 @@ HIDDEN = Option("net.hidden", "ints", [64, 64], "")
 )
 def test_a_range_is_read_as_it_is_written(option: Option, text: str, range: Range | None) -> None:
     assert written(option, text, "ppo") == range
+
+
+@pytest.mark.parametrize(("search", "kind"), [(uniform(1.0, 10.0), "integer"), (log(1e0, 1e1), "log")])
+def test_what_an_author_declares_for_an_integer_is_searched_in_integers(search: Range, kind: str) -> None:
+    (found,) = declared([replace(STEPS, search=search), RATE]).values()
+    assert found == Range(kind, (1, 10))
+    assert all(type(value) is int for value in found.values)
 
 
 @pytest.mark.parametrize("text", ["0.5..0.1", "-1..1", "a..b", "0.1,x"])

@@ -24,7 +24,14 @@ NONE = "none"
 
 def declared(options: Iterable[Option]) -> dict[str, Range]:
     """The ranges that an algorithm's author gave."""
-    return {option.name: option.search for option in options if option.search is not None}
+    return {option.name: _fitting(option, option.search) for option in options if option.search is not None}
+
+
+def _fitting(option: Option, range: Range) -> Range:
+    """The range over integers where the option takes no others."""
+    if option.type != "int" or range.kind == "choice":
+        return range
+    return Range("integer" if range.kind == "uniform" else range.kind, tuple(map(int, range.values)))
 
 
 def written(option: Option, text: str, owner: str) -> Range | None:
@@ -37,7 +44,7 @@ def written(option: Option, text: str, owner: str) -> Range | None:
         low, high = (parsed(option, found[name], owner) for name in ("low", "high"))
         if not low < high or (found["kind"] == "log" and low <= 0):
             raise BadConfig(f"{owner}: option '{option.name}': the range {text} is empty or has no logarithm")
-        return Range(found["kind"] or ("integer" if option.type == "int" else "uniform"), (low, high))
+        return _fitting(option, Range(found["kind"] or "uniform", (low, high)))
     choices = alternatives(text, option.type)
     if len(choices) < 2:
         return None
