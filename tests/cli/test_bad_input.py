@@ -80,6 +80,7 @@ CASES = {
     ),
     "no environment": ("run a2c", 2, r"missing argument 'ENV'"),
     "unknown command": ("runn a2c CartPole-v1", 2, r"no command 'runn'; did you mean 'run'"),
+    "another library's command": ("train ppo CartPole-v1", 2, r"no command 'train'; did you mean 'run'"),
     "unsound runner": ("run dqn CartPole-v1 --runner async", 2, r"dqn does not run under 'async'.*use --runner sync"),
     "no device": ("run a2c CartPole-v1 --device cuda:7", 2, r"device 'cuda' is not available"),
     "unwritable": ("run a2c CartPole-v1 --out /proc/none", 2, r"/proc/none.*cannot be written.*--out"),

@@ -34,6 +34,8 @@ COMMANDS = {
     "index": ("index", "Write the index of a plugin, for its author."),
     "doctor": ("doctor", "Examine this installation."),
 }
+#: What the commands of other libraries are called, where nothing here looks like it.
+ELSEWHERE = {"train": "run", "learn": "run", "fit": "run", "enjoy": "play", "test": "evaluate"}
 #: Those that train: they go on where nobody reads what they say.
 TRAINING = frozenset({"run", "resume", "reproduce", "sweep", "tune"})
 
@@ -55,7 +57,9 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise UsageError(f"no command '{args[0]}'{did_you_mean(args[0], COMMANDS)} ('rlplug --help' shows all)")
+            word = args[0]
+            near = did_you_mean(ELSEWHERE.get(word, word), COMMANDS)
+            raise UsageError(f"no command '{word}'{near} ('rlplug --help' shows all)")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
