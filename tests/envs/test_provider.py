@@ -68,6 +68,20 @@ def test_unknown_ids_come_with_the_nearest(id: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize("id", ["PongNoFrameskip-v4", "Pong-ramDeterministic-v4", "Pong-v4"])
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_older_id_of_an_atari_game_says_what_the_game_is_called_now(
+    id: str, installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in [one for one in gymnasium.registry if one.startswith("Pong")]:  # where ale_py has been imported
+        monkeypatch.delitem(gymnasium.registry, one)
+    monkeypatch.setattr(families, "find_spec", lambda name: object() if installed else None)
+    with pytest.raises(UnknownEnv) as caught:
+        Gymnasium().make(id, 1)
+    remedy = "" if installed else ", which is to be installed: python -m pip install 'rlplug-envs[atari]'"
+    assert str(caught.value) == f"unknown environment '{id}'; there is 'ALE/Pong-v5'{remedy}"
+
+
 def test_a_module_that_was_named_is_not_asked_for() -> None:
     with pytest.raises(UnknownEnv, match=r"^unknown environment 'Xyzzyq-v0'$"):
         Gymnasium().make("json:Xyzzyq-v0", 1)

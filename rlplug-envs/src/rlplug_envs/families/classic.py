@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -31,6 +32,8 @@ from rlplug_envs.watch import say_learning
 #: Environments whose own vector is half again as fast as `SerialEnvs` from this many rows on (`bench/vector.py`).
 #: Fewer rows are better served by `SerialEnvs`: every row of every step is a transition, and each row has its own seed.
 NATIVE_FROM = {"CartPole-v0": 12, "CartPole-v1": 12}
+#: What older ids of Atari games have behind the name of the game.
+_OLDER = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?$")
 #: What to install, by the module that defines an environment or the namespace of its id.
 INSTALL = {
     "gymnasium.envs.box2d": "'rlplug-envs[box2d]'",
@@ -271,14 +274,24 @@ def _unknown(id: str, module: str) -> str:
         for other in known
         if (gymnasium.registry[other].namespace, gymnasium.registry[other].name) == (namespace, name)
     )
-    if versions:
-        return f"unknown environment '{id}'; there is {' and '.join(repr(other) for other in versions)}"
+    there = f"; there is {' and '.join(repr(other) for other in versions)}" if versions else _atari(name)
+    if there:
+        return f"unknown environment '{id}'{there}"
     namespaces = {gymnasium.registry[other].namespace for other in known}
     hint = did_you_mean(id, known)
     if namespace not in namespaces and not hint:
         hint = f": no installed package provides the namespace '{namespace}'"
     own = "" if module else f" (if a module of yours registers it, write module:{id})"
     return f"unknown environment '{id}'{hint}{own}"
+
+
+def _atari(name: str) -> str:
+    """Return what the game of an older Atari id, such as that of PongNoFrameskip-v4, is called now, or nothing."""
+    id = f"ALE/{_OLDER.sub('', name)}-v5"
+    family = family_of(id)
+    if family is None:
+        return ""
+    return f"; there is '{id}'" + ("" if family.installed else f", which is to be installed: {family.install_line}")
 
 
 def _is_gone(spec: EnvSpec) -> bool:
