@@ -131,6 +131,12 @@ def test_arguments_are_pythons_literals() -> None:
             "^what gymnasium:NormalizeReward learns would reach .*--wrap normalize-obs .*--net.normalize-obs .*-reward",
         ),
         ([f"{__file__}:Scaled"], UsageError, "^what .*Scaled learns would reach no evaluation and no loaded policy; "),
+        (["gymnasium:TransformReward"], PluginError, "give it: --wrap gymnasium:TransformReward:func=VALUE"),
+        (
+            ["gymnasium:RescaleObservation:min_obs=1"],
+            PluginError,
+            "'max_obs'; .*RescaleObservation:min_obs=1,max_obs=VALUE",
+        ),
         (["gymnasium:vector"], UsageError, "is no gymnasium.Wrapper"),
     ],
 )

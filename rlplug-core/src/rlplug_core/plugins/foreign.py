@@ -19,6 +19,7 @@ T = TypeVar("T")
 #: What a function is told how many environments it shall return by.
 ROWS = "num_envs"
 _PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def made(code: object, name: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
@@ -124,7 +125,7 @@ def adopted(make: Callable[[], object], num_envs: int, name: str) -> Env:
     adopter = build(usable("envs", DEFAULT))
     if not isinstance(adopter, SupportsAdopt):
         raise PluginError(f"the environment provider '{DEFAULT}' cannot adopt '{name}'; upgrade rlplug-envs")
-    return called(lambda: adopter.adopt(make, num_envs, name), name)
+    return called(lambda: adopter.adopt(make, num_envs, name), name, make)
 
 
 def adopted_vector(make: Callable[[], object], name: str) -> Env:
@@ -188,8 +189,14 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
     return made
 
 
-def called(make: Callable[[], T], name: str) -> T:
-    """Return what a user's code makes.
+def wanting(make: Callable[..., object]) -> str:
+    """Return the first argument that a call without any would have to give, or an empty string."""
+    parameters = _parameters(make).values()
+    return next((one.name for one in parameters if one.kind in _NAMED and one.default is one.empty), "")
+
+
+def called(make: Callable[[], T], name: str, code: Callable[[], object] | None = None) -> T:
+    """Return what a user's code makes; `code` is that where `make` only leads to it.
 
     Raises:
         PluginError: it raised.
@@ -199,4 +206,6 @@ def called(make: Callable[[], T], name: str) -> T:
     except RlplugError:
         raise
     except Exception as error:  # a user's code may raise anything
-        raise PluginError(f"'{name}' cannot be made: {describe(error)}; --traceback shows where") from error
+        missing = wanting(code or make) if isinstance(error, TypeError) else ""
+        remedy = f"give it: --env.{missing} VALUE" if missing else "--traceback shows where"
+        raise PluginError(f"'{name}' cannot be made: {describe(error)}; {remedy}") from error

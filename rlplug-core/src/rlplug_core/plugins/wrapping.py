@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlplug_core.config.options import Config
@@ -12,6 +13,7 @@ from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
 from rlplug_core.config.targets import absolute, describe
 from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
+from rlplug_core.plugins.foreign import wanting
 from rlplug_core.plugins.wrappers import wrapper
 
 if TYPE_CHECKING:
@@ -65,12 +67,25 @@ class Wrapping:
         except RlplugError:
             raise
         except Exception as error:  # a foreign constructor may raise anything
+            remedy = self._wanting() if isinstance(error, TypeError) else ""
             raise PluginError(
-                f"wrapper '{self.words}' cannot be put around {env.spec.id}: {describe(error)}; --traceback shows where"
+                f"wrapper '{self.words}' cannot be put around {env.spec.id}: {describe(error)}; "
+                f"{remedy or '--traceback shows where'}"
             ) from error
         if getattr(made, "spec", None) is None:
             raise PluginError(f"wrapper '{self.words}' made no environment: it has no 'spec'")
         return made
+
+    def _wanting(self) -> str:
+        """Return how to write a wrapper of Gymnasium with the first argument that it lacks, or an empty string."""
+        from rlplug_core.plugins.single_wrappers import Single
+
+        config = self.config
+        if not isinstance(config, Single):
+            return ""
+        code: Any = config.load()
+        missing = wanting(partial(code, None, **config.keywords()))
+        return f"give it: --wrap {self.words}{',' if config.arguments else ':'}{missing}=VALUE" if missing else ""
 
 
 def split(words: str) -> tuple[str, str]:
