@@ -159,10 +159,11 @@ def test_a_lambda_trains_here_and_nowhere_else(mine: str) -> None:
     ("name", "message"),
     [
         ("Needy", "Needy' cannot be made: .* 'size' and 'speed'; give it: --env.size VALUE"),
+        ("Coumt", "needy.py:Coumt' cannot be loaded: needy.py has no 'Coumt'; did you mean 'Count'"),
         ("needy", "needy' cannot be made: .* argument: 'speed'; give it: --env.speed VALUE"),
     ],
 )
-def test_an_argument_that_is_missing_is_said_as_it_is_typed(name: str, message: str, place: Path) -> None:
+def test_what_is_missing_is_said_as_it_is_typed(name: str, message: str, place: Path) -> None:
     needy = "class Needy(Count):\n    def __init__(self, size, speed): ...\ndef needy(*, speed): ...\n"
     (place / "needy.py").write_text(CODE + needy)
     with pytest.raises(PluginError, match=message):

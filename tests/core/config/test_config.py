@@ -219,6 +219,23 @@ def test_every_mistake_is_one_sentence(values: dict[str, Any], sentence: str) ->
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("config", "values", "way_out"),
+    [
+        (RunOptions, {"controller": [Base]}, "got `type`; write the place of a class as a text: ['./file.py:Name']"),
+        (RunOptions, {"wrap": Base}, "got `type`; write the place of a class as a text: ['./file.py:Name']"),
+        (Net, {"factory": Base}, "got `type`; write the place of a class as a text: './file.py:Name'"),
+        (Net, {"activation": torch.nn.ReLU}, "got `type`; write its name, one of tanh, relu, "),
+        (Net, {"activation": torch.nn.ReLU()}, "got `ReLU`; write its name, one of tanh, relu, "),
+        (RunOptions, {"wrap": 3}, "expected `array`, got `int` ('rlplug info"),
+    ],
+)
+def test_a_class_in_place_of_a_text_is_told_the_text(config: type[Any], values: dict[str, Any], way_out: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        convert(config, values, "example")
+    assert way_out in str(caught.value)
+
+
 # From text to values.
 
 TEXTS = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -18,6 +18,8 @@ from rlplug_core.errors import BadConfig
 C = TypeVar("C")
 #: Repeated options of which `none` says more than their empty default: evaluations then have not even training's.
 SAYS_NONE = {"eval_wrap"}
+#: What messages call the types that a file may hold.
+BUILTIN = {"int", "float", "str", "bool", "null", "array", "object"}
 #: Words for a number by which an option chooses for itself.
 MEANT: dict[tuple[str, object], int] = {("env_workers", "auto"): 0}
 
@@ -52,8 +54,7 @@ def convert(config: type[C], values: Mapping[str, object], where: str) -> C:
                 msgspec.convert(nest({**start, name: value}), config, strict=True)
         made = msgspec.convert(nest(start), config, strict=True)
     except msgspec.ValidationError as error:
-        scheduled = {option.name for option in options.values() if option.scheduled}
-        raise BadConfig(_sentence(str(error), where, scheduled)) from error
+        raise BadConfig(_sentence(str(error), where, options)) from error
     return _following(made, found, where) if found else made
 
 
@@ -135,13 +136,26 @@ def nest(values: Mapping[str, object]) -> dict[str, Any]:
     return nested
 
 
-def _sentence(message: str, where: str, scheduled: Container[str]) -> str:
+def _sentence(message: str, where: str, options: Mapping[str, Option]) -> str:
     reason, _, path = message.partition(" - at `$")
     name = path.rstrip("`").strip(".")
     if not name:
         return f"{where}: {reason}"
-    form = f"; a schedule is written as {FORMS}" if name in scheduled and ", got " in reason else ""
+    option, (_, _, got) = options.get(name.partition("[")[0]), reason.partition(", got ")
+    form = _form(option, got.strip("`")) if option and got else ""
     return (
         f"{where}: option '{name}': {reason[0].lower()}{reason[1:]}{form} "
         f"('rlplug info {where}' shows its type and default)"
     )
+
+
+def _form(option: Option, got: str) -> str:
+    """Return how to write what an option does not take as it is: a schedule, or a class or another object."""
+    if option.scheduled:
+        return f"; a schedule is written as {FORMS}"
+    if got in BUILTIN:
+        return ""
+    places = {"repeated": "['./file.py:Name']", "target": "'./file.py:Name'"}
+    if option.type in places:
+        return f"; write the place of a class as a text: {places[option.type]}"
+    return f"; write its name, one of {', '.join(option.choices)}" if option.choices else ""

@@ -103,10 +103,15 @@ def attribute_of(module: ModuleType, attribute: str, what: str) -> object:
             value = getattr(value, name)
         except AttributeError as error:
             raise PluginError(
-                f"{what} cannot be loaded: {module.__name__} has no '{attribute}'"
+                f"{what} cannot be loaded: {_called(module)} has no '{attribute}'"
                 f"{did_you_mean(attribute, _own(module))}"
             ) from error
     return value
+
+
+def _called(module: ModuleType) -> str:
+    """The name of a module for a user, which of a file is the file's."""
+    return Path(str(module.__file__)).name if module.__name__.startswith(FROM_FILE) else module.__name__
 
 
 def _own(module: ModuleType) -> list[str]:
