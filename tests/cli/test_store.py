@@ -62,6 +62,17 @@ def test_a_damaged_store_is_refused_at_once(place: Path) -> None:
         store.prepare(store.tracking_uri())
 
 
+@pytest.mark.parametrize("name", ["what?", "a%20b"])
+def test_a_path_that_a_url_cannot_say_is_refused_and_nothing_is_written(
+    place: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / name).mkdir()
+    monkeypatch.chdir(place / name)
+    with pytest.raises(RlplugError, match=r"can lie at .*; rename the directory, or say MLFLOW_TRACKING_URI="):
+        store.prepare(store.tracking_uri())
+    assert list(place.rglob("*")) == [place / name]
+
+
 @pytest.mark.parametrize(
     ("said", "uri"),
     [

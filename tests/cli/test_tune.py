@@ -22,7 +22,7 @@ from rlplug_cli.tune.search import Search
 from rlplug_cli.tune.space import declared, written
 from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
-from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.errors import BadConfig, RlplugError, UsageError
 from tests.cli.histories import write_run
 
 pytest.importorskip("optuna")
@@ -188,6 +188,13 @@ def test_an_older_study_takes_on_what_it_searches(place: Path) -> None:
     assert studies.opened(place, "search", None, 0, True, 100).user_attrs["searched"] == "search"
     with pytest.raises(UsageError, match="was made with other options"):
         studies.opened(place, "another", None, 0, True, 100)
+
+
+def test_a_directory_that_a_url_cannot_say_holds_no_study(place: Path) -> None:
+    (place / "what?" / "study").mkdir(parents=True)
+    with pytest.raises(RlplugError, match=r"no SQLite store can lie at .*; rename the directory, or .* with --out"):
+        studies.opened(place / "what?" / "study", "search", None, 0, True, 100)
+    assert list(place.iterdir()) == [place / "what?"]
 
 
 @pytest.mark.parametrize("shared", [False, True])

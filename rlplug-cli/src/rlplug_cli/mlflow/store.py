@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -17,6 +18,8 @@ from rlplug_core.errors import RlplugError
 
 URI = "MLFLOW_TRACKING_URI"
 _SQLITE = "sqlite:///"
+#: What SQLAlchemy does not take for a part of the path in a URL; its versions differ on what is quoted.
+_NO_PATH = re.compile(r"\?|%[0-9A-Fa-f]{2}")
 #: The folder of artifacts beside a SQLite file.
 ARTIFACTS = "mlartifacts"
 #: Set before mlflow is imported; whoever set one of them already keeps it.
@@ -55,6 +58,19 @@ def sqlite_path(uri: str) -> Path | None:
     return Path(name) if name and name != ":memory:" else None
 
 
+def check_path(path: Path, remedy: str) -> None:
+    """Refuse a path of a SQLite file that its URL cannot say; `remedy` is what helps beside another directory.
+
+    Raises:
+        RlplugError: it is one.
+    """
+    if found := _NO_PATH.search(str(path)):
+        raise RlplugError(
+            f"no SQLite store can lie at {path}: '{found[0]}' means something else in its URL; rename the directory, "
+            f"or {remedy}"
+        )
+
+
 def artifact_root(uri: str) -> str | None:
     """Return the place of a local store's artifacts, as an absolute URI; None where the server decides."""
     path = sqlite_path(uri)
@@ -65,11 +81,12 @@ def prepare(uri: str) -> None:
     """Create a local store that does not exist yet; any number of processes may ask at once, and be killed.
 
     Raises:
-        RlplugError: what is there is no SQLite file. OSError: the directory cannot be written.
+        RlplugError: what is there is no SQLite file, or nothing can be there. OSError: the directory cannot be written.
     """
     path = sqlite_path(uri)
     if path is None:
         return
+    check_path(path, f"say {URI}='sqlite:///PATH' with another path")
     if path.exists():
         _examine(path)
         return

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlplug_cli.mlflow.store import check_path
 from rlplug_core.config.options import Range
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 
@@ -75,6 +76,7 @@ def _database(path: Path) -> str:
     """A SQLite file, made under another name, so that none is ever seen half made."""
     from optuna.storages import RDBStorage
 
+    check_path(path.absolute(), "choose another place with --out")
     if not path.exists():
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         for stale in path.parent.glob(f".{path.name}.*"):
