@@ -32,6 +32,7 @@ from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, Obs, Space, State, Timestep, tree_map
 from rlplug_envs.families import ale, mujoco
+from rlplug_envs.paid import Paid
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -90,6 +91,8 @@ class _Encoder:
         kind = type(value)
         if value is None or kind is bool or kind is int or kind is str:
             return value
+        if kind is Paid:  # no part of a state, so that those of runs without it fit: whoever asks it keeps its sum
+            return self.encode(value.env, path)
         if kind is float:
             return value if isfinite(value) else {KIND: "float", "value": repr(value)}
         if isinstance(value, np.generic):
@@ -281,6 +284,10 @@ class _Decoder:
         return made
 
     def _fill(self, state: State, current: object, path: Path) -> object:
+        if isinstance(current, Paid):
+            current.env = self.decode(state, current.env, path)
+            self.made[path] = current
+            return current
         if _name(type(current)) != state["type"] or id(current) in self.filled:
             current = self._built(state["type"], current, path)
         self.made[path] = current

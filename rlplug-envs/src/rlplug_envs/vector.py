@@ -285,7 +285,7 @@ class SerialEnvs:
         except Uncapturable as error:
             return {"inexact": f"{self.spec.id}: {error}"}
         lengths = [self._time - begun for begun in self._begun]
-        return {"envs": envs, "lengths": lengths, "totals": list(self._totals), **self._settings.state_dict()}
+        return {"envs": envs, "lengths": lengths, "totals": self.totals().tolist(), **self._settings.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.
@@ -297,6 +297,8 @@ class SerialEnvs:
         self._settings.load_state_dict(state, self.envs)
         restore(self.envs, state["envs"])
         self._begin(list(state["lengths"]), list(state["totals"]))
+        for one, total in zip(self._paid, state["totals"], strict=False):  # none, or one for each row
+            one.paid_so_far = total
 
     def close(self) -> None:
         for env in self.envs:
