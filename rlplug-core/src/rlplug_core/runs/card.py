@@ -79,7 +79,7 @@ def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], sp
 
 
 def _needs(wrap: Sequence[str], files: bool) -> str:
-    """What the policy needs beside rlplug-core, as the end of a sentence."""
+    """Say what the policy needs beside rlplug-core, as the end of a sentence."""
     if files:
         return ", and with the wrapper's file, which it looks for at the place above"
     return ", and the plugins of the wrappers" if wrap else ""
