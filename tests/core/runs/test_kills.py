@@ -30,18 +30,20 @@ def weights(run: Run) -> Any:
     return Checkpoints(run.directory.checkpoints_path).load(["final"])[1]["learner"]
 
 
-def cut(run: Run, kind: str) -> None:
-    """Leave of the journal what stands before the last record of a kind, and half a line."""
+def cut(run: Run, kind: str, without: str = "") -> None:
+    """Leave of the journal what stands before the last record of a kind, of another kind nothing, and half a line."""
     lines = run.journal.read_text().splitlines(keepends=True)
-    (last,) = [number for number, line in enumerate(lines) if json.loads(line)["kind"] == kind][-1:]
-    run.journal.write_text("".join(lines[:last]) + lines[last][:9])
+    kinds = [json.loads(line)["kind"] for line in lines]
+    last = len(kinds) - 1 - kinds[::-1].index(kind)
+    kept = [line for line, one in zip(lines[:last], kinds, strict=False) if one != without]
+    run.journal.write_text("".join(kept) + lines[last][:9])
 
 
 def test_before_its_first_checkpoint_it_begins_anew_in_its_place(tmp_path: Path) -> None:
     run = trained(tmp_path)
     before, uid, times = weights(run), run.config["uid"], {r.step: r.time for r in read(run.journal, kinds=["metrics"])}
     shutil.rmtree(run.directory.checkpoints_path)
-    cut(run, "checkpoint")
+    cut(run, "checkpoint", without="checkpoint")
     assert run.status == "killed"
     resume(run, hooks=False)
     assert run.status == "finished"
