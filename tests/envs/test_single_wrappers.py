@@ -88,13 +88,13 @@ def test_returns_are_counted_below_wrappers_by_name(native: bool) -> None:
     for seed in (0, 1):
         env.reset(seed)
         assert env.step(np.ones(rows, np.int64)).reward.tolist() == [4] * rows
-        assert env.totals().tolist() == [2] * rows
+        assert env.running_returns().tolist() == [2] * rows
         lengths = {}
         while not lengths:
             now = env.step(np.ones(rows, np.int64))
             lengths = {one.row: (one.length, one.total) for one in now.episodes}
         assert all(total in (2 * length, 2 * length - 1) for length, total in lengths.values())
-        assert [env.totals()[row] for row in lengths] == [0] * len(lengths)
+        assert [env.running_returns()[row] for row in lengths] == [0] * len(lengths)
 
 
 def test_returns_below_wrappers_go_on_where_they_were() -> None:

@@ -343,10 +343,10 @@ class SupportsInfo(Protocol):
 
 
 @runtime_checkable
-class SupportsTotals(Protocol):
+class SupportsReturns(Protocol):
     """An environment that knows the returns of episodes before they end, below all wrappers of rlplug's."""
 
-    def totals(self) -> Array | None:
+    def running_returns(self) -> Array | None:
         """The sum of the untransformed rewards of each running episode, [N]; None where nobody knows."""
         ...
 
@@ -473,11 +473,11 @@ __all__ = [
     "SupportsPart",
     "SupportsRender",
     "SupportsRestart",
+    "SupportsReturns",
     "SupportsSettings",
     "SupportsShow",
     "SupportsSources",
     "SupportsThreads",
-    "SupportsTotals",
     "SupportsTranslate",
     "Wrapper",
 ]

@@ -151,7 +151,7 @@ class Adapter:
             return told
         return [None if values is None or not said[row] else values[row] for row in range(self.spec.num_envs)]
 
-    def totals(self) -> Array:
+    def running_returns(self) -> Array:
         """The sum of rewards of each running episode [N]."""
         return self._totals.copy()
 

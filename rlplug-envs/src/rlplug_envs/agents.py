@@ -197,7 +197,7 @@ class Agents:
         """The frames per second that the world says it means; 30 where it says none."""
         return float(self._games[0].env.metadata.get("render_fps") or 30.0)
 
-    def totals(self) -> Array:
+    def running_returns(self) -> Array:
         """The sum of rewards of each running episode [N]."""
         return self._totals.copy()
 

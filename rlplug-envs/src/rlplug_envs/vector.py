@@ -195,7 +195,7 @@ class SerialEnvs:
             if time - begun >= self._limit:
                 ended.setdefault(row, False)
         terminated, first = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
-        final, episodes, totals = tree_map(np.copy, obs), [], self.totals().tolist()
+        final, episodes, totals = tree_map(np.copy, obs), [], self.running_returns().tolist()
         for row in sorted(ended):
             terminated[row], first[row] = ended[row], True
             info = self._infos[row]
@@ -268,7 +268,7 @@ class SerialEnvs:
         shown = Shown(self.envs[0], show)
         self.envs[0], self._steps[0] = shown, shown.step
 
-    def totals(self) -> Array:
+    def running_returns(self) -> Array:
         """The sum of rewards of each running episode [N], below the wrappers that were put inside by name."""
         return np.array([one.paid_so_far for one in self._paid] or self._totals)
 
@@ -285,7 +285,12 @@ class SerialEnvs:
         except Uncapturable as error:
             return {"inexact": f"{self.spec.id}: {error}"}
         lengths = [self._time - begun for begun in self._begun]
-        return {"envs": envs, "lengths": lengths, "totals": self.totals().tolist(), **self._settings.state_dict()}
+        return {
+            "envs": envs,
+            "lengths": lengths,
+            "totals": self.running_returns().tolist(),
+            **self._settings.state_dict(),
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Continue where `state_dict` was called; works on a fresh environment, whose next call is `step`.

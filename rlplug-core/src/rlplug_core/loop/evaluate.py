@@ -10,7 +10,7 @@ import numpy as np
 from rlplug_core.clock import Clock
 from rlplug_core.loop.playing import Playing
 from rlplug_core.loop.recent import means
-from rlplug_core.protocols import Agent, Env, SupportsTotals
+from rlplug_core.protocols import Agent, Env, SupportsReturns
 from rlplug_core.seeds import untouched
 from rlplug_core.types import Episode
 
@@ -144,7 +144,7 @@ def evaluate(agent: Agent, env: Env, seed: int, clock: Clock, explore: bool = Fa
                 ended.setdefault(episode.row, episode)
             if len(ended) == num_envs:
                 break
-        told = env.totals() if isinstance(env, SupportsTotals) else None
+        told = env.running_returns() if isinstance(env, SupportsReturns) else None
         totals = running if told is None else told  # wrappers may have changed the rewards, and no return
         every = [ended.get(row) or Episode(row, float(totals[row]), step + 1) for row in range(num_envs)]
         successes = _successes(ended, num_envs)

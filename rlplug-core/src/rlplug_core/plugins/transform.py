@@ -16,8 +16,8 @@ from rlplug_core.protocols import (
     SupportsLearned,
     SupportsLimit,
     SupportsObserve,
+    SupportsReturns,
     SupportsShow,
-    SupportsTotals,
     SupportsTranslate,
 )  # fmt: skip
 from rlplug_core.types import Array, Obs, Space, Spec, State, Timestep
@@ -104,9 +104,9 @@ class Transform:
         """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
         return self.env.info(key) if isinstance(self.env, SupportsInfo) else [None] * self.spec.num_envs
 
-    def totals(self) -> Array | None:
+    def running_returns(self) -> Array | None:
         """Return the returns so far of the bare environment's episodes [N]; None where it does not say."""
-        return self.env.totals() if isinstance(self.env, SupportsTotals) else None
+        return self.env.running_returns() if isinstance(self.env, SupportsReturns) else None
 
     @property
     def fps(self) -> float:

@@ -65,8 +65,8 @@ class RandomOpponents(Transform):
     def _episodes(self, episodes: Sequence[Episode]) -> list[Episode]:
         return [replace(one, row=self._place[one.row], agent="") for one in episodes if one.row in self._place]
 
-    def totals(self) -> Array | None:
-        found = super().totals()
+    def running_returns(self) -> Array | None:
+        found = super().running_returns()
         return None if found is None else found[self._rows]
 
     def state_dict(self) -> State:
