@@ -22,6 +22,7 @@ from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Journal, Record, standing, tail
 from rlplug_core.runs.journal import read as read_journal
+from rlplug_core.runs.reproduction import reproduce
 from rlplug_core.runs.run import Run, open_run, resume, train
 from tests.core.fakes import ENVS, TINY, assert_same
 
@@ -211,18 +212,18 @@ def test_killed_before_its_first_checkpoint_it_begins_anew_and_goes_as_far_as_is
     assert (clock["steps"], clock["total"]) == (total or 200, total or 200)
 
 
-@pytest.mark.parametrize(("seq", "remedy"), [(None, "'rlplug reproduce .*run'"), (12, "with another --name")])
-def test_a_run_whose_checkpoints_are_gone_keeps_what_it_recorded(
-    done: Run, tmp_path: Path, seq: int | None, remedy: str
-) -> None:
+@pytest.mark.parametrize("seq", [None, 12], ids=["finished", "killed"])
+def test_a_run_whose_checkpoints_are_gone_keeps_what_it_recorded(done: Run, tmp_path: Path, seq: int | None) -> None:
     run = Run(shutil.copytree(done.path, tmp_path / "run"))
     if seq is not None:
         killed(run, seq)
     shutil.rmtree(run.directory.checkpoints_path)
     before = run.journal.read_bytes()
-    with pytest.raises(UsageError, match=rf"cannot go on, since its checkpoints are gone .*, {remedy}"):
+    with pytest.raises(UsageError, match=r"cannot go on, since its checkpoints are gone .*another --name"):
         resume(run, total_timesteps=400, hooks=False)
     assert run.journal.read_bytes() == before
+    with pytest.raises(UsageError, match="no final checkpoint left to compare with" if seq is None else "is killed"):
+        reproduce(run)
 
 
 @pytest.mark.parametrize("left", [(), ("lock",)], ids=["an empty directory", "a lock"])

@@ -56,15 +56,21 @@ def reproduce(
         trust: whether to execute code that came with the run although this account has not written it.
 
     Raises:
-        UsageError: it is not finished, or got another total before its end. Everything that training raises.
+        UsageError: it is not finished, has no final checkpoint, or got another total before its end. Everything that
+            training raises.
     """
     old = open_run(run, trust=trust)
     if old.status != "finished":
         raise UsageError(f"run {old.name} is {old.status}; only a finished one can be compared with its repetition")
     extensions = _extensions(old)
     plan = with_dataset(plan_of(old), old.config.get("dataset"), old.path)
-    saved = Checkpoints(old.directory.checkpoints_path).kept("final")[0]
-    _, manifest = read(saved.path, "clock")
+    kept = Checkpoints(old.directory.checkpoints_path).kept("final")
+    if not kept:
+        raise UsageError(
+            f"run {old.name} has no final checkpoint left to compare with in {old.directory.checkpoints_path}; "
+            "bring it back, or train anew with 'rlplug run'"
+        )
+    _, manifest = read(kept[0].path, "clock")
     surroundings = [*differences(manifest["environment"], environment(plan)), *_inexact(manifest)]
     algorithm, env, options = names(old.path, old.config, warn)
     options = {**options, **_judged(old, options), **({"dataset": plan.options.dataset} if plan.dataset else {})}

@@ -285,10 +285,9 @@ def _check_none_gone(run: Run, status: str) -> None:
     made = [record.data["name"] for record in read(run.journal, kinds=("checkpoint",))] if run.journal.exists() else []
     last = next((name for name in reversed(made) if not name.startswith("best")), None)
     if last is not None or status == "finished":
-        again = f"'rlplug reproduce {shell_word(run.path)}'" if status == "finished" else "with another --name"
         raise UsageError(
             f"run {run.name} cannot go on, since its checkpoints are gone from {run.directory.checkpoints_path}"
-            f"{f' (the last was {last})' if last else ''}; bring them back, or train it again beside this one, {again}"
+            f"{f' (the last was {last})' if last else ''}; bring them back, or train anew with another --name"
         )
 
 
