@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 import rlplug_core as rl
 from rlplug_core.nets.encoders import pixel_scale
-from rlplug_core.nets.one_hot import OneHot
+from rlplug_core.nets.one_hot import Counted, OneHot
 from rlplug_core.types import Space
 
 
@@ -46,7 +46,7 @@ def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
         assert isinstance(space, spaces.Dict)
         return np.concatenate([_flat(obs[name], part, leading) for name, part in space.spaces.items()], -1)
     shape = obs.shape[:leading]
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+    if isinstance(space, Counted):
         vectors = OneHot(space).in_numpy(obs.reshape(-1, *(space.shape or ())))
         return vectors.reshape(*shape, -1)
     return np.asarray(obs, np.float32).reshape(*shape, -1) * np.float32(pixel_scale(space))
@@ -55,6 +55,6 @@ def _flat(obs: rl.Obs, space: Space, leading: int) -> rl.Array:
 def _size(space: Space) -> int:
     if isinstance(space, spaces.Dict):
         return sum(map(_size, space.spaces.values()))
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+    if isinstance(space, Counted):
         return OneHot(space).features
     return int(np.prod(space.shape or ()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from rlplug_cli.render.config import toml
@@ -15,7 +14,7 @@ def as_config(options: Mapping[str, object], comment: str) -> str:
 
 def as_preset(options: Mapping[str, object], env: str, comment: str) -> str:
     """A table to be put into `presets/<algorithm>.toml`."""
-    return f"# {comment}\n[{json.dumps(env)}]\n{_lines(options)}"
+    return f"# {comment}\n[{toml(env)}]\n{_lines(options)}"
 
 
 def _lines(options: Mapping[str, object]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlplug_cli.mlflow.store import check_path
+from rlplug_cli.mlflow.store import check_path, sqlite_uri
 from rlplug_core.config.options import Range
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
 
@@ -81,11 +81,11 @@ def _database(path: Path) -> str:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         for stale in path.parent.glob(f".{path.name}.*"):
             stale.unlink()
-        storage = RDBStorage(f"sqlite:///{temporary.absolute()}")
+        storage = RDBStorage(sqlite_uri(temporary.absolute()))
         storage.remove_session()
         storage.engine.dispose()
         temporary.rename(path)
-    return f"sqlite:///{path.absolute()}"
+    return sqlite_uri(path.absolute())
 
 
 def unfinished(study: Study) -> list[Trial]:
