@@ -43,6 +43,7 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
 def _forget_loops() -> None:
     from rlplug_core.learning.loops import learning_loops
     from rlplug_core.nets.loops import acting_loops, head_loops, why_not_numba
+    from rlplug_core.nets.passes import pass_loops
 
-    for cached in (why_not_numba, acting_loops, head_loops, learning_loops):
+    for cached in (why_not_numba, acting_loops, head_loops, learning_loops, pass_loops):
         cached.cache_clear()

@@ -22,7 +22,7 @@ from rlplug_algos.value.qrdqn import QRDQN, QRDQNConfig
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
 from rlplug_core.clock import Clock
-from rlplug_core.nets import products
+from rlplug_core.nets import passes, products
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.seeds import Seeds
@@ -235,6 +235,28 @@ def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
     for (name, one), two, other in zip(fast.named_parameters(), again.parameters(), slow.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=0, msg=name)
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(("cls", "config"), [one for one in CONTINUOUS if one[1].net == NETS[0]])
+def test_updates_whose_networks_have_threads_do_too(
+    cls: Any, config: Any, loops: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    if loops == "numpy":
+        pytest.skip("threads are numba's")
+    pytest.importorskip("scipy")
+    monkeypatch.setattr(passes, "WORTH", 0)
+    monkeypatch.setattr(passes, "ROWS", 4)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        test_updates_of_critics_and_policies_do_too(cls, config)
+        made = learner(cls, "box", config)
+        for number in range(2):
+            made.update(transitions(0, "box"), Clock(100, updates=number))
+    finally:
+        torch.set_num_threads(before)
+    assert made.critics.passes.networks is not None
+    assert made.policy.by_rules.passes.networks is not None
 
 
 def test_learners_say_why_they_stay_with_autograd() -> None:

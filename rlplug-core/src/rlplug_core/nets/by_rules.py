@@ -20,6 +20,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.layer_rules import Affine, Normal, Rule
 from rlplug_core.nets.node import Into, Node
+from rlplug_core.nets.passes import Passes
 from rlplug_core.nets.tape import Stop, Tape
 from rlplug_core.types import Array
 
@@ -108,6 +109,7 @@ class ByRules:
         self.missing = ""
         self.places: list[int] = []
         self.ways: dict[tuple[int, bool], tuple[Into, Way]] = {}
+        self.passes = Passes([self])
 
     def __call__(self, values: Array | Node) -> Any:
         """Outputs [B, O]: a node, or an array where torch's gradients are off. `why_not` has been asked before."""
@@ -115,6 +117,9 @@ class ByRules:
         assert tape is not None
         array = values.value if isinstance(values, Node) else values
         single = self.single
+        if self.passes.pay(array):
+            found = self.passes(values).squeeze(0)
+            return found.squeeze(-1) if single else found
         if not torch.is_grad_enabled():
             outputs = tape.forward(array)
             return outputs[:, 0] if single else outputs
@@ -185,8 +190,7 @@ class ByRules:
         return {"modules": self.modules, "single": self.single}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.modules, self.single, self.tape, self.missing = state["modules"], state["single"], None, ""
-        self.places, self.ways = [], {}
+        self.__init__(*state["modules"], single=state["single"])  # type: ignore[misc]
 
 
 def _hooks(module: nn.Module) -> tuple[dict[int, Callable[..., Any]], ...]:

@@ -31,7 +31,16 @@ ZERO, HALF, ONE = np.float32(0), np.float32(0.5), np.float32(1)
 
 def loop(function: F) -> F:
     """Let numba compile `function` at its first call, and keep it where it finds a place to."""
-    options = {"fastmath": FAST, "error_model": "numpy"}
+    return _compiled(function)
+
+
+def on_threads(function: F) -> F:
+    """The same, with what `numba.prange` counts shared by threads."""
+    return _compiled(function, parallel=True)
+
+
+def _compiled(function: F, **more: bool) -> F:
+    options = {"fastmath": FAST, "error_model": "numpy", **more}
     try:
         made: F = numba.njit(function, cache=True, **options)
     except RuntimeError:  # neither this folder nor the user's cache can be written: each process compiles anew

@@ -18,8 +18,10 @@ from rlplug_core.nets.by_rules import ByRules, why_not
 from rlplug_core.nets.encoders import MLP, Concat, encoder, linear, observation_norm
 from rlplug_core.nets.heads import check_bounded
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.node import Node
 from rlplug_core.nets.normalize import ObservationNorm
-from rlplug_core.types import Obs, Spec
+from rlplug_core.nets.passes import Passes
+from rlplug_core.types import Array, Obs, Spec
 
 
 class DeterministicPolicy(nn.Module):
@@ -133,10 +135,11 @@ class ActionCritics(Ensemble):
 
     def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
         super().__init__(make, count)
-        first = self.members[0]
-        assert isinstance(first, ActionCritic)
+        critics = [member for member in self.members if isinstance(member, ActionCritic)]
+        first = critics[0]
         self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
         self.atoms = first.atoms
+        self.passes = Passes([critic.by_rules for critic in critics])
 
     def why_not(self) -> str:
         """Return what keeps them from going by rules now, or nothing."""
@@ -166,8 +169,9 @@ class ActionCritics(Ensemble):
         Returns:
             Values [n, B], or with atoms [n, B, atoms].
         """
-        outputs = self._outputs(obs, action)
-        values: Any = node.stacked(outputs) if isinstance(obs, np.ndarray) else torch.stack(outputs)
+        values: Any = (
+            self._by_rules(obs, action) if isinstance(obs, np.ndarray) else torch.stack(self._outputs(obs, action))
+        )
         found: Tensor = values.squeeze(-1) if self.atoms is None else values
         return found
 
@@ -181,17 +185,23 @@ class ActionCritics(Ensemble):
         Returns:
             Numbers [B, n * atoms].
         """
-        outputs = self._outputs(obs, action)
-        values: Any = node.beside(outputs) if isinstance(obs, np.ndarray) else torch.cat(outputs, 1)
-        found: Tensor = values
-        return found
+        if isinstance(obs, np.ndarray):
+            pooled: Tensor = node.pooled(self._by_rules(obs, action))  # type: ignore[assignment]  # on arrays a node
+            return pooled
+        return torch.cat(self._outputs(obs, action), 1)
 
-    def _outputs(self, obs: Obs, action: Tensor) -> list[Any]:
+    def _by_rules(self, obs: Array, action: Any) -> Array | Node:
+        """Compute the outputs [n, B, 1] or [n, B, atoms] of all critics."""
+        members: Any = self.members
+        seen = action_vectors.side_by_side(members[0].vectors, obs, action)
+        if self.passes.pay(seen.value if isinstance(seen, Node) else seen):
+            found: Array | Node = self.passes(seen)
+            return found
+        return node.stacked([member.by_rules(seen) for member in members])
+
+    def _outputs(self, obs: Obs, action: Tensor) -> list[Tensor]:
         """Compute the outputs of each critic, [B, 1] or [B, atoms]."""
         members: Any = self.members
-        if isinstance(obs, np.ndarray):
-            seen: Any = action_vectors.side_by_side(members[0].vectors, obs, action)
-            return [member.by_rules(seen) for member in members]
         if self.apart:
             every = [member.vectors({"obs": obs, "action": action}) for member in members]
         else:

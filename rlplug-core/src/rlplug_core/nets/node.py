@@ -209,6 +209,16 @@ def stacked(parts: Sequence[Node | Array]) -> Node | Array:
     return Node(together, nodes, lambda slopes, into: list(slopes)) if nodes else together
 
 
+def pooled(parts: Node | Array) -> Node | Array:
+    """Put n parts [n, B, F] side by side, [B, n * F]; an array where they are no node."""
+    value = parts.value if isinstance(parts, Node) else parts
+    count, rows, each = value.shape
+    together = value.transpose(1, 0, 2).reshape(rows, count * each)
+    if not isinstance(parts, Node):
+        return together
+    return Node(together, (parts,), lambda slopes, into: (slopes.reshape(rows, count, each).transpose(1, 0, 2),))
+
+
 @lru_cache(maxsize=16)
 def ones(count: int, dtype: np.dtype[Any]) -> Array:
     """Return an array [count] of ones, whose product with another sums it.
