@@ -42,8 +42,8 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def _forget_loops() -> None:
     from rlplug_core.learning.loops import learning_loops
-    from rlplug_core.nets.loops import acting_loops, head_loops, why_not_numba
+    from rlplug_core.nets.loops import acting_loops, has_scipy, head_loops, why_not_numba
     from rlplug_core.nets.passes import pass_loops
 
-    for cached in (why_not_numba, acting_loops, head_loops, learning_loops, pass_loops):
+    for cached in (why_not_numba, acting_loops, head_loops, learning_loops, has_scipy, pass_loops):
         cached.cache_clear()

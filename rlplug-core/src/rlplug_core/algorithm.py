@@ -25,7 +25,7 @@ from rlplug_core.learning.cudagraphs import replayed
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.update_rules import Adam, UpdateRule
 from rlplug_core.nets.by_rules import why_not
-from rlplug_core.nets.loops import why_not_numba
+from rlplug_core.nets.loops import has_scipy, why_not_numba
 from rlplug_core.nets.normalize import ObservationNorm, Running
 from rlplug_core.nets.products import small_in_numpy
 from rlplug_core.protocols import Agent, Buffer
@@ -45,9 +45,11 @@ A = TypeVar("A", bound="Algorithm[Any]")
 
 
 def by_rules() -> str:
-    """Return what `Algorithm.gradients` says of rules: who makes their loops, and what is wrong with a numba."""
-    missing = why_not_numba()
-    return f"rules; {missing}" if "no use" in missing else "rules" if missing else "rules, with loops by numba"
+    """Return what `Algorithm.gradients` says of rules: who makes their loops, and what is wrong or missing."""
+    if missing := why_not_numba():
+        return f"rules; {missing}" if "no use" in missing else "rules"
+    alone = torch.get_num_threads() == 1 or has_scipy()
+    return "rules, with loops by numba" + ("" if alone else "; without SciPy, threads share single products")
 
 
 @dataclass(frozen=True)

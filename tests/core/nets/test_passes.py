@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -14,10 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from rlplug_core.algorithm import by_rules
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import SGD
+from rlplug_core.nets import loops as loops_module
 from rlplug_core.nets import passes
 from rlplug_core.nets.by_rules import ByRules
+from rlplug_core.nets.loops import has_scipy, made_by
 from rlplug_core.nets.node import Node
 from rlplug_core.nets.passes import Passes
 
@@ -197,8 +201,16 @@ def test_one_thread_and_small_products_go_layer_by_layer(monkeypatch: pytest.Mon
 
 
 def test_without_scipy_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "find_spec", lambda name: None)
-    passes.pass_loops.cache_clear()
+    assert by_rules() == "rules, with loops by numba"
+    assert re.fullmatch(r"numba [\d.]+ and SciPy [\d.]+", made_by(threads=2))
+    monkeypatch.setattr(loops_module, "find_spec", lambda name: None)
+    for cached in (has_scipy, passes.pass_loops):
+        cached.cache_clear()
     _, _, through = together(network())
     assert not through.pay(numbers(ROWS, INPUTS))
-    passes.pass_loops.cache_clear()
+    assert made_by(threads=2) == made_by()
+    assert by_rules().endswith("; without SciPy, threads share single products")
+    torch.set_num_threads(1)
+    assert by_rules() == "rules, with loops by numba"
+    for cached in (has_scipy, passes.pass_loops):
+        cached.cache_clear()

@@ -6,9 +6,7 @@ the other, for the way down. Products are made by SciPy's BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from threading import Lock
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numba
 import numpy as np
@@ -19,42 +17,14 @@ from rlplug_core.types import Array
 #: Functions behind layers, by their numbers.
 NAMES = ("", "relu", "tanh")
 RELU, TANH = 1, 2
+#: Networks of the same dense layers: all memory in which their parameters are somewhere; where the weights [O, I] and
+#: the bias [O] of each layer begin there, [n, L, 2]; how many numbers there are before and behind layers, [L + 1]; and
+#: which function follows each, [L]. No class of ours: what numba keeps of a signature would not outlive its name.
+Networks: TypeAlias = tuple[Array, Array, Array, Array]
 #: The first row and the one behind the last.
 Rows: TypeAlias = tuple[int, int]
-#: The simplest of numba's pools of threads must not be asked by two threads at once.
-TURN = Lock()
 #: Parts of a layer's weights that threads share out to add them up.
 PARTS = 8
-
-
-class Networks(NamedTuple):
-    """Networks of the same dense layers, as loops see them.
-
-    Attributes:
-        flat: all memory in which their parameters are somewhere.
-        places: [n, L, 2] where the weights [O, I] and the bias [O] of each layer begin there.
-        sizes: [L + 1] how many numbers there are before and behind layers.
-        functions: [L] what follows each, a number of `NAMES`.
-    """
-
-    flat: Array
-    places: Array
-    sizes: Array
-    functions: Array
-
-
-def shared(function: Callable[..., None], threads: int, *arguments: object) -> None:
-    """Call one of the functions below on at most so many threads."""
-    with TURN:
-        before, wanted = numba.get_num_threads(), min(threads, numba.config.NUMBA_NUM_THREADS)
-        if before == wanted:  # to set them takes a while
-            function(*arguments)
-            return
-        numba.set_num_threads(wanted)
-        try:
-            function(*arguments)
-        finally:
-            numba.set_num_threads(before)
 
 
 @on_threads
@@ -85,21 +55,22 @@ def down(
 @on_threads
 def add(networks: Networks, own: Array, gradient: Array, into: Array) -> None:
     """Add slopes [n, blocks, P] at parameters to a gradient; `into` [n, L, 2] says where, -1 being nowhere."""
-    layers = networks.functions.size
+    _, _, sizes, functions = networks
+    layers = functions.size
     for task in numba.prange(own.shape[0] * layers * PARTS):
         number, layer, part = task // (layers * PARTS), task // PARTS % layers, task % PARTS
-        _add(own[number], _layer(networks.sizes, layer), part, gradient, into[number, layer])
+        _add(own[number], _layer(sizes, layer), part, gradient, into[number, layer])
 
 
 @loop
 def _up(networks: Networks, number: int, values: Array, kept: Array, rows: Rows) -> None:
-    sizes, functions, begin = networks.sizes, networks.functions, 0
+    (flat, places, sizes, functions), begin = networks, 0
     inputs = _matrix(values.reshape(-1), 0, rows, sizes[0])
     for n in range(functions.size):
-        (weight, bias), out = networks.places[number, n], sizes[n + 1]
+        (weight, bias), out = places[number, n], sizes[n + 1]
         outputs = _matrix(kept, begin, rows, out)
-        np.dot(inputs, _matrix(networks.flat, weight, (0, out), sizes[n]).T, outputs)
-        _ahead(outputs, networks.flat[bias : bias + out], functions[n])
+        np.dot(inputs, _matrix(flat, weight, (0, out), sizes[n]).T, outputs)
+        _ahead(outputs, flat[bias : bias + out], functions[n])
         begin, inputs = begin + values.shape[0] * out, outputs
 
 
@@ -107,16 +78,16 @@ def _up(networks: Networks, number: int, values: Array, kept: Array, rows: Rows)
 def _down(
     networks: Networks, number: int, seen: tuple[Array, Array, Array], rows: Rows, found: tuple[Array, Array]
 ) -> None:  # fmt: skip
-    (values, kept, slopes), (own, below), sizes = seen, found, networks.sizes
+    (flat, places, sizes, functions), (values, kept, slopes), (own, below) = networks, seen, found
     count, begin, at = rows[1] - rows[0], kept.size, own.size
     widest = sizes.max()
     totals, space = np.empty(widest, np.float32), np.empty((2, count * widest), np.float32)
     passed = _matrix(slopes.reshape(-1), 0, rows, sizes[-1])
-    for n in range(networks.functions.size - 1, -1, -1):
+    for n in range(functions.size - 1, -1, -1):
         width, out = sizes[n], sizes[n + 1]
         begin -= values.shape[0] * out
         told, slope, total = _matrix(kept, begin, rows, out), _matrix(space[0], 0, (0, count), out), totals[:out]
-        _back(passed, told, slope, total, networks.functions[n])
+        _back(passed, told, slope, total, functions[n])
         if own.size:
             at -= out * (width + 1)
             inputs = (
@@ -128,7 +99,7 @@ def _down(
             own[at + out * width : at + out * (width + 1)] = total
         if n or below.size:
             passed = _matrix(space[1], 0, (0, count), width) if n else _matrix(below.reshape(-1), 0, rows, width)
-            np.dot(slope, _matrix(networks.flat, networks.places[number, n, 0], (0, out), width), passed)
+            np.dot(slope, _matrix(flat, places[number, n, 0], (0, out), width), passed)
 
 
 @loop

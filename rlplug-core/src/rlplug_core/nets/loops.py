@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from threading import Lock
 from types import ModuleType
 from typing import TypeAlias
 
@@ -16,6 +17,8 @@ from rlplug_core.types import Array
 #: For values [B, F] of a layer before its bias [F]: the activation of both in their place; and for slopes [B, F] at
 #: such values: those below, into an array [B, F], with their sum over rows added to an array [F].
 Pair: TypeAlias = tuple[Callable[[Array, Array], None], Callable[[Array, Array, Array, Array], None]]
+#: The simplest of numba's pools of threads must not be asked by two threads at once.
+TURN = Lock()
 
 
 def available() -> bool:
@@ -66,6 +69,31 @@ def acting_loops() -> ModuleType | None:
     return compiled_acting
 
 
-def made_by() -> str:
-    """Return what makes loops here, for the record of a run: bits differ between them."""
-    return f"numba {version('numba')}" if available() else "numpy"
+def shared(function: Callable[..., None], threads: int, *arguments: object) -> None:
+    """Call what was compiled `on_threads` on at most so many of numba's."""
+    import numba  # here alone, since it may not be there
+
+    with TURN:
+        before, wanted = numba.get_num_threads(), min(threads, numba.config.NUMBA_NUM_THREADS)
+        if before == wanted:  # to set them takes a while
+            function(*arguments)
+            return
+        numba.set_num_threads(wanted)
+        try:
+            function(*arguments)
+        finally:
+            numba.set_num_threads(before)
+
+
+@cache
+def has_scipy() -> bool:
+    """Return whether there are products for whole passes on threads, which numba takes from SciPy."""
+    return find_spec("scipy") is not None
+
+
+def made_by(threads: int = 1) -> str:
+    """Return what makes loops on so many threads here, for the record of a run: bits differ between them."""
+    if not available():
+        return "numpy"
+    passes = threads > 1 and has_scipy()
+    return f"numba {version('numba')}" + (f" and SciPy {version('scipy')}" if passes else "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from math import gcd
 from operator import is_not, mul
 from types import ModuleType
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.nets.layer_rules import Affine, Rule
-from rlplug_core.nets.loops import available
+from rlplug_core.nets.loops import available, has_scipy, shared
 from rlplug_core.nets.node import Into, Node
 from rlplug_core.nets.products import faster, small_in_numpy
 from rlplug_core.nets.tape import Tape
@@ -40,7 +39,7 @@ ROWS = 64
 @cache
 def pass_loops() -> ModuleType | None:
     """Return the module of numba's passes, or None; their products need SciPy and one thread for each of its own."""
-    if not available() or find_spec("scipy") is None or faster() or not small_in_numpy():
+    if not available() or not has_scipy() or faster() or not small_in_numpy():
         return None
     from rlplug_core.nets import compiled_passes
 
@@ -121,7 +120,7 @@ class Passes:
         count, rows = len(self.members), len(array)
         blocks = max(1, min(threads // gcd(count, threads), rows // ROWS))
         kept = np.empty((count, rows * form.kept), np.float32)
-        loops.shared(loops.up, threads, *(networks, array, kept, blocks))
+        shared(loops.up, threads, *(networks, array, kept, blocks))
         outputs = kept[:, -rows * form.outputs :].reshape(count, rows, form.outputs)
         if not torch.is_grad_enabled():
             return outputs
@@ -132,10 +131,10 @@ class Passes:
             own = np.empty((count * blocks, form.weights if gradient.wanted else 0), np.float32)
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
             given = networks, (array, kept), blocks, _plain(slopes), (own, below)
-            loops.shared(loops.down, threads, *given)
+            shared(loops.down, threads, *given)
             if gradient.wanted:
                 apart = own.reshape(count, blocks, -1)
-                loops.shared(loops.add, threads, networks, apart, *gradient[:2])
+                shared(loops.add, threads, networks, apart, *gradient[:2])
             return [np.add.reduce(below, 0)] if sources else []
 
         return Node(outputs, sources, back)
@@ -175,13 +174,12 @@ def _gradient(form: Form, into: Into) -> Gradient:
 
 def _networks(form: Form) -> Networks | None:
     """Return the networks where all their parameters lie in the same memory."""
-    loops, every = pass_loops(), [one for each in form.parameters for one in each]
-    assert loops is not None
+    every = [one for each in form.parameters for one in each]
     if len({one.untyped_storage().data_ptr() for one in every}) > 1 or not all(map(Tensor.is_contiguous, every)):
         return None
     flat = torch.empty(0).set_(every[0].untyped_storage()).numpy()
     places = np.array([one.storage_offset() for one in every]).reshape(len(form.parameters), -1, 2)
-    return loops.Networks(flat, places, form.sizes, form.functions)  # type: ignore[no-any-return]
+    return flat, places, form.sizes, form.functions
 
 
 def _form(tapes: Sequence[Tape | None]) -> Form | None:

@@ -24,7 +24,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
         "machine": platform.machine(),
         "cpu": _cpu(),
-        "loops": made_by(),
+        "loops": made_by(plan.options.threads),
         "threads": plan.options.threads,
         "device": plan.options.device,
         "runner": plan.runner,
