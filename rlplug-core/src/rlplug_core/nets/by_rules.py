@@ -11,10 +11,11 @@ graph takes longer than the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import is_not
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from rlplug_core.nets.activation_rules import FUNCTIONS
@@ -157,11 +158,11 @@ class ByRules:
         tape = self.tape or self._find()
         if tape is None:
             return f"{self.missing} has no rule"
-        if [id(own.get(name)) for own, name in self.owners] != self.known:
+        if any(map(is_not, map(dict.get, self.owners, self.names), self.known)):
             return "parameters were replaced"
         if any(self.hooks) or _has_any_global_hook():
             return "a module has a hook"
-        places = [parameter.data_ptr() for parameter in tape.parameters]
+        places = list(map(Tensor.data_ptr, tape.parameters))
         if places != self.places:
             if any(not one.is_cpu or one.dtype is not torch.float32 for one in tape.parameters):
                 return "parameters are not float32 on the CPU"
@@ -178,9 +179,10 @@ class ByRules:
             self.missing = str(missing)
             return None
         inner = [one for module in self.modules for one in module.modules()]
-        #: Where each parameter is looked up by whoever calls the modules, and which one it was.
-        self.owners = [(owner._parameters, name) for owner in inner for name in owner._parameters]
-        self.known = [id(own[name]) for own, name in self.owners]
+        #: Where each parameter is looked up by whoever calls the modules, under which name, and which one it was.
+        self.owners = [owner._parameters for owner in inner for _ in owner._parameters]
+        self.names = [name for owner in inner for name in owner._parameters]
+        self.known = list(map(dict.get, self.owners, self.names))
         #: What hooks are added to.
         self.hooks = [hooks for one in inner for hooks in _hooks(one)]
         return self.tape
