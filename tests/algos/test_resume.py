@@ -156,13 +156,16 @@ def assert_acts_alike(whole: Path, resumed: Path, steps: int) -> None:
 def test_so_it_is_with_loops_by_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
-    cases = ("ppo", "dqn")
+    cases = ("ppo", "dqn", "td3-threads")
     trained_and_resumed(tmp_path, cases)
     for case, what, mark in STOPS:
         if case in cases:
             assert_in_the_same_state(tmp_path / f"{case}-whole", tmp_path / f"{case}-{what}-{mark}")
     start = journal(tmp_path / "ppo-whole", "start")[0][2]
     assert start["environment"]["loops"].startswith("numba")
+    pytest.importorskip("scipy")
+    start = journal(tmp_path / "td3-threads-whole", "start")[0][2]
+    assert "SciPy" in start["environment"]["loops"]
 
 
 def test_no_algorithm_is_left_out() -> None:

@@ -169,6 +169,14 @@ def test_networks_that_moved_and_copies_are_taken_as_they_are_now() -> None:
         assert all(mine is not its for mine, its in zip(rules, twin.members, strict=True))
 
 
+def test_networks_that_share_a_layer_go_layer_by_layer() -> None:
+    """Two threads would add to the same slopes."""
+    one, other = network(), network()
+    other[0] = one[0]
+    _, _, through = together(one, other)
+    assert not through.pay(numbers(ROWS, INPUTS))
+
+
 @pytest.mark.parametrize(
     "networks",
     [

@@ -173,9 +173,10 @@ def _gradient(form: Form, into: Into) -> Gradient:
 
 
 def _networks(form: Form) -> Networks | None:
-    """Return the networks where all their parameters lie in the same memory."""
+    """Return the networks where all their parameters lie in the same memory, each once: threads add to all at once."""
     every = [one for each in form.parameters for one in each]
-    if len({one.untyped_storage().data_ptr() for one in every}) > 1 or not all(map(Tensor.is_contiguous, every)):
+    in_one = len({one.untyped_storage().data_ptr() for one in every}) == 1 and all(map(Tensor.is_contiguous, every))
+    if not in_one or len({one.data_ptr() for one in every}) < len(every):
         return None
     flat = torch.empty(0).set_(every[0].untyped_storage()).numpy()
     places = np.array([one.storage_offset() for one in every]).reshape(len(form.parameters), -1, 2)
