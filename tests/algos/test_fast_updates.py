@@ -17,6 +17,7 @@ from rlplug_algos.off_policy.tqc import TQC, TQCConfig
 from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
 from rlplug_algos.policy_gradient.ppo import PPO, PPOConfig
 from rlplug_algos.policy_gradient.vpg import VPG, VPGConfig
+from rlplug_algos.value.c51 import C51, C51Config
 from rlplug_algos.value.dqn import DQN, DQNConfig
 from rlplug_algos.value.qrdqn import QRDQN, QRDQNConfig
 from rlplug_core.algorithm import Context
@@ -108,9 +109,14 @@ POLICIES = [
     (A2C, A2CConfig(n_steps=STEPS, normalize_advantage=True, optimizer="adam")),
 ]
 VALUES = [
-    *((cls, config(net=net)) for cls, config in ((DQN, DQNConfig), (QRDQN, QRDQNConfig)) for net in NETS),
+    *(
+        (cls, config(net=net))
+        for cls, config in ((DQN, DQNConfig), (QRDQN, QRDQNConfig), (C51, C51Config))
+        for net in NETS
+    ),
     *((DQN, DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, loss=loss)) for loss in ("mse", "huber")),
     (QRDQN, QRDQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, n_quantiles=7, kappa=0.5)),
+    (C51, C51Config(net=Net(hidden=(7, 5)), dueling=True, double=True, n_atoms=7, v_min=-2.0, v_max=3.0)),
 ]
 CONTINUOUS = [
     *((cls, config(net=net)) for cls, config in ((SAC, SACConfig), (TD3, TD3Config), (TQC, TQCConfig)) for net in NETS),

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from rlplug_core.learning.losses import (
         Regression,
         categorical_projection,
+        cross_entropy,
         expectile_loss,
         quantile_huber,
         regression,
@@ -150,7 +151,8 @@ _MODULES = {
     "learning.gaussian": "gaussian_kl_slope gaussian_score",
     "learning.kfac": "KFAC",
     "learning.losses": (
-        "Regression categorical_projection expectile_loss quantile_huber regression rescaled sequence_priority unscaled"
+        "Regression categorical_projection cross_entropy expectile_loss quantile_huber regression rescaled "
+        "sequence_priority unscaled"
     ),
     "learning.natural": "TrustRegion within",
     "learning.optimizer": "Optimizer host",
@@ -197,8 +199,8 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion", "UsageError",
     "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection", "check_exploration",
     "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
-    "clipped_surrogate", "constant", "cosine", "due", "epsilon_schedule", "expectile_loss", "explorer", "fast_forward",
-    "fast_noisy", "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host",
+    "clipped_surrogate", "constant", "cosine", "cross_entropy", "due", "epsilon_schedule", "expectile_loss", "explorer",
+    "fast_forward", "fast_noisy", "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host",
     "integer", "linear", "load", "log", "log_probs", "masked", "next_distribution", "observation_norm",
     "of_action", "open_run", "piecewise", "pure", "quantile_huber", "recurrent_values", "regression",
     "replay_buffer", "rescaled", "resume", "retrace", "sequence_priority", "sequences", "soft_policy_loss",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlplug_core.learning.losses import categorical_projection, quantile_huber
+from rlplug_core.learning.losses import categorical_projection, cross_entropy, quantile_huber
+from rlplug_core.nets.node import Node, log_softmax
 from tests.reference import distributional
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -36,6 +40,8 @@ def test_projection_is_the_slow_one_and_loses_no_mass(
     probability /= probability.sum(1, keepdim=True)
     reward, discount = torch.tensor(steps).unbind(1)
     projected = categorical_projection(probability, reward, discount, support)
+    arrays: Any = (probability.numpy(), reward.numpy(), discount.numpy())
+    np.testing.assert_allclose(categorical_projection(*arrays, support), projected, rtol=0, atol=1e-5)
     assert (projected >= 0).all()
     torch.testing.assert_close(projected.sum(1), torch.ones(len(steps)), rtol=0, atol=1e-5)
     for row, (gain, factor) in enumerate(steps):
@@ -54,6 +60,37 @@ def test_where_nothing_follows_all_mass_is_at_the_reward(reward: float, wanted: 
     support, probability = torch.linspace(-2, 2, 5), torch.full((1, 5), 0.2)
     projected = categorical_projection(probability, torch.tensor([reward]), torch.zeros(1), support)
     torch.testing.assert_close(projected, torch.tensor([wanted]))
+
+
+def test_a_reward_that_is_no_number_stays_none() -> None:
+    support, probability, discount = torch.linspace(-2, 2, 5), np.full((2, 5), 0.2, np.float32), np.full(2, 0.9)
+    reward: Any = np.array([np.nan, 0.0], np.float32)
+    found: Any = categorical_projection(probability, reward, discount.astype(np.float32), support)  # type: ignore[arg-type]
+    assert np.isnan(found[0]).any()
+    assert np.isfinite(found[1]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cross_entropy_of_nodes_is_that_of_tensors(dtype: Any) -> None:
+    """The divergence is 0 where both are the same, and atoms without mass count for nothing."""
+    rng = np.random.default_rng(0)
+    outputs, target = rng.standard_normal((6, 5)).astype(dtype), rng.random((6, 5)).astype(dtype)
+    target[:, 2] = 0
+    target /= target.sum(1, keepdims=True)
+    tensor, slopes = torch.from_numpy(outputs).requires_grad_(), rng.standard_normal(6).astype(dtype)
+    loss, divergence = cross_entropy(tensor.log_softmax(1), torch.from_numpy(target))
+    (expected,) = torch.autograd.grad(loss, tensor, torch.from_numpy(slopes))
+    found: list[Any] = []
+    node: Any = log_softmax(Node(outputs, (), lambda slopes, into: found.append(slopes) or ()))
+    other: Any = cross_entropy(node, target)  # type: ignore[arg-type]  # an array beside a node
+    np.testing.assert_allclose(other[0].value, loss.detach(), rtol=1e-5)
+    np.testing.assert_allclose(other[1], divergence, rtol=1e-4, atol=1e-6)
+    seed = Node(np.asarray((other[0].value * slopes).sum()), (other[0],), lambda one, into: (one * slopes,))
+    seed.backward({})
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-6)
+    one = Node(outputs, (), lambda slopes, into: ())
+    same: Any = cross_entropy(log_softmax(one), np.exp(log_softmax(outputs)))  # type: ignore[arg-type]
+    np.testing.assert_allclose(same[1], 0, atol=1e-6)
 
 
 def test_projection_keeps_the_mean_within_the_support() -> None:

@@ -103,7 +103,8 @@ class C51(rl.Algorithm[rl.Transitions]):
 
     def learn(self, batch: rl.Transitions, now: C51Config, clock: rl.Clock) -> rl.Result:
         noise = self.q_network.noise(self.generator, 2 + now.double)
-        loss, metrics, td_error = self.loss(batch, noise, now)
+        transitions = self.in_numpy(batch, self.q_network, self.target_network)
+        loss, metrics, td_error = self.loss(transitions, noise, now)
         metrics["loss/gradient_norm"] = self.q_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.target_update_interval):
             self.target.move(now.tau)
@@ -117,8 +118,8 @@ class C51(rl.Algorithm[rl.Transitions]):
         log_probs = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action)
         next_log_probs = rl.next_distribution(self.q_network, self.target_network, batch, noise[1:], now.double)
         support = self.q_network.support
-        target = rl.categorical_projection(next_log_probs.exp(), batch.reward, batch.discount, support)
-        cross_entropy = -(target * log_probs).sum(1)
-        divergence = (cross_entropy.detach() + target.xlogy(target).sum(1)).clamp(min=0)
-        loss, q = batch.mean(cross_entropy), log_probs.detach().exp() @ support
+        probability = self.q_network.probabilities(next_log_probs)
+        target = rl.categorical_projection(probability, batch.reward, batch.discount, support)
+        cross_entropy, divergence = rl.cross_entropy(log_probs, target)
+        loss, q = batch.mean(cross_entropy), self.q_network.expected(log_probs.detach())
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q)}, divergence

@@ -101,3 +101,24 @@ def quantile_huber(
             slope[b, i] = slopes * part
             total += terms
         loss[b] = total * part
+
+
+@loop
+def projection(probability: Array, reward: Array, discount: Array, support: Array, found: Array) -> None:
+    """Add to `found` [B, n], all 0, the distributions [B, n] of reward + discount * Z on Z's atoms `support` [n]."""
+    last = support.size - 1
+    scale = np.float32(last) / (support[last] - support[0])
+    for b in range(probability.shape[0]):
+        for j in range(last + 1):
+            place = (reward[b] + discount[b] * support[j] - support[0]) * scale
+            if np.isnan(place):  # what is no number stays none, and is no index
+                found[b, j] = place
+                continue
+            place = ZERO if place < ZERO else np.float32(last) if place > np.float32(last) else place
+            below = min(int(place), last - 1)
+            share = place - np.float32(below)
+            mass = probability[b, j] if discount[b] != ZERO else ONE
+            found[b, below] += mass * (ONE - share)
+            found[b, below + 1] += mass * share
+            if discount[b] == ZERO:  # all atoms move there, whatever they hold
+                break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rlplug_core.learning.loops import learning_loops
 from rlplug_core.nets.node import Node
+from rlplug_core.types import Array
 
 #: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
 Regression: TypeAlias = Literal["huber", "mse"]
@@ -102,13 +103,16 @@ def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor
     heights of triangles around the atoms, which sum to 1 everywhere: no mass is lost, at an atom or beyond the ends.
 
     Args:
-        probability: [B, n] of Z.
+        probability: [B, n] of Z, as a tensor, or as an array beside arrays.
         reward, discount: [B].
-        support: [n] atoms, equally spaced, at least two.
+        support: [n] atoms, equally spaced, at least two; a tensor.
 
     Returns:
-        probabilities [B, n].
+        probabilities [B, n], of the kind of `probability`.
     """
+    if isinstance(probability, np.ndarray):
+        found: Tensor = _projection(probability, reward, discount, support)
+        return found
     last = len(support) - 1
     moved = reward.unsqueeze(1) + discount.unsqueeze(1) * support
     place = ((moved - support[0]) * (last / (support[-1] - support[0]))).clamp(0, last)  # in units of the spacing
@@ -117,6 +121,35 @@ def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor
     # With discount 0 all atoms move to one place, so any distribution will do; Z itself would leave its rounding there.
     source = torch.where(discount.unsqueeze(1) == 0, (atoms == 0).to(support.dtype), probability)
     return (shares @ source.unsqueeze(2)).squeeze(2)
+
+
+def _projection(probability: Array, reward: Array, discount: Array, support: Tensor) -> Any:
+    """The same of arrays."""
+    loops = learning_loops() if probability.dtype == reward.dtype == discount.dtype == np.float32 else None
+    if loops is None:
+        mass, gain, factor = map(torch.from_numpy, (probability, reward, discount))
+        return categorical_projection(mass, gain, factor, support).numpy()
+    found = np.zeros_like(probability)
+    loops.projection(np.ascontiguousarray(probability), reward, discount, support.numpy(), found)
+    return found
+
+
+def cross_entropy(log_probs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the cross-entropy of distributions at their targets, and the divergence KL(target || distribution).
+
+    Args:
+        log_probs: [B, n] in nats, as a tensor, or as a node.
+        target: [B, n] probabilities, as a tensor, or as an array beside a node; no gradient reaches them.
+
+    Returns:
+        -sum target log p [B] with a gradient in `log_probs`, and without one what is left of it at the best p, [B], at
+        least 0.
+    """
+    loss = -(target * log_probs).sum(1)
+    if isinstance(target, np.ndarray):
+        information: Any = (target * np.log(np.where(target > 0, target, 1))).sum(1)
+        return loss, np.maximum(loss.detach() + information, 0)
+    return loss, (loss.detach() + target.xlogy(target).sum(1)).clamp(min=0)
 
 
 def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:

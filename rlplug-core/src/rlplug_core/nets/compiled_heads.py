@@ -34,6 +34,23 @@ def categorical(
 
 
 @loop
+def log_softmax(logits: Array, log_probs: Array, shares: Array) -> None:
+    """Write log p and p [R, n] of logits [R, n]."""
+    for r in range(logits.shape[0]):
+        highest, total = logits[r, 0], ZERO
+        for i in range(1, logits.shape[1]):
+            highest = highest if highest > logits[r, i] else logits[r, i]
+        for i in range(logits.shape[1]):
+            log_probs[r, i] = logits[r, i] - highest
+            shares[r, i] = math.exp(log_probs[r, i])
+            total += shares[r, i]
+        size, part = np.float32(math.log(total)), ONE / total
+        for i in range(logits.shape[1]):
+            log_probs[r, i] -= size
+            shares[r, i] *= part
+
+
+@loop
 def of_chosen(slopes: Array, shares: Array, action: Array, found: Array) -> None:
     """Slopes [B] at log p[a] to those at the logits [B, A]: 1{a} - p times each."""
     for b in range(shares.shape[0]):

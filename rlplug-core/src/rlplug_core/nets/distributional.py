@@ -6,7 +6,9 @@ What they share with `QNetwork`, among it dueling streams and noisy layers, is s
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from rlplug_core.nets import products
 from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.node import log_softmax
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.nets.q_networks import QNetwork, q_rules
 from rlplug_core.types import Obs, Spec
@@ -36,27 +39,48 @@ class CategoricalQ(QNetwork):
         self.register_buffer("support", torch.linspace(low, high, atoms), persistent=False)
 
     def distribution(self, obs: Obs, noise: Tensor | None = None) -> Tensor:
-        """Compute the distributions of returns.
+        """Compute the distributions of returns; by rules where `obs` is an array.
 
         Args:
-            obs: [B, ...] observations.
+            obs: [B, ...] observations, as tensors; or one array [B, F].
             noise: [size] of noisy layers; None for their mean weights.
 
         Returns:
             Log-probabilities [B, A, atoms] in nats.
         """
-        return super().distribution(obs, noise).log_softmax(-1)
+        outputs: Any = super().distribution(obs, noise)
+        found: Any = log_softmax(outputs) if isinstance(obs, np.ndarray) else outputs.log_softmax(-1)
+        log_probs: Tensor = found
+        return log_probs
 
     def expected(self, distribution: Tensor) -> Tensor:
         """Compute the means of distributions.
 
         Args:
-            distribution: [B, A, atoms] log-probabilities of the atoms in `support`.
+            distribution: [..., atoms] log-probabilities of the atoms in `support`, as a tensor or an array.
 
         Returns:
-            Action values [B, A].
+            Action values [...].
         """
-        return distribution.exp() @ self.support
+        probabilities: Any = self.probabilities(distribution)
+        on_host = isinstance(distribution, np.ndarray)
+        values: Tensor = probabilities.dot(self.support.numpy()) if on_host else probabilities @ self.support
+        return values
+
+    def probabilities(self, distribution: Tensor) -> Tensor:
+        """Compute the probabilities of atoms.
+
+        Args:
+            distribution: [..., atoms] log-probabilities, as a tensor or an array.
+
+        Returns:
+            [..., atoms], of the same kind.
+        """
+        found: Tensor = np.exp(distribution) if isinstance(distribution, np.ndarray) else distribution.exp()
+        return found
+
+
+FORMS[CategoricalQ] = q_rules
 
 
 class QuantileQ(QNetwork):

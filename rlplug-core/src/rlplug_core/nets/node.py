@@ -219,6 +219,31 @@ def pooled(parts: Node | Array) -> Node | Array:
     return Node(together, (parts,), lambda slopes, into: (slopes.reshape(rows, count, each).transpose(1, 0, 2),))
 
 
+def log_softmax(outputs: Node | Array) -> Node | Array:
+    """Log-probabilities of outputs [..., n] along the last axis; an array where these are no node."""
+    value = outputs.value if isinstance(outputs, Node) else outputs
+    log_probs, shares = _log_softmax(np.ascontiguousarray(value).reshape(-1, value.shape[-1]))
+    found = log_probs.reshape(value.shape)
+    if not isinstance(outputs, Node):
+        return found
+    share = shares.reshape(value.shape)
+    return Node(found, (outputs,), lambda slopes, into: (slopes - share * np.add.reduce(slopes, -1, keepdims=True),))
+
+
+def _log_softmax(logits: Array) -> tuple[Array, Array]:
+    """Log-probabilities and probabilities of logits [R, n]."""
+    if (loops := head_loops()) is not None and logits.dtype == np.float32:
+        log_probs, shares = np.empty_like(logits), np.empty_like(logits)
+        loops.log_softmax(logits, log_probs, shares)
+        return log_probs, shares
+    log_probs = logits - np.maximum.reduce(logits, 1, keepdims=True)
+    shares = np.exp(log_probs)
+    total = np.add.reduce(shares, 1, keepdims=True)
+    log_probs -= np.log(total)
+    shares /= total
+    return log_probs, shares
+
+
 @lru_cache(maxsize=16)
 def ones(count: int, dtype: np.dtype[Any]) -> Array:
     """Return an array [count] of ones, whose product with another sums it.
