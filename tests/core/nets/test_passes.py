@@ -194,7 +194,7 @@ def test_others_go_layer_by_layer(networks: list[nn.Module]) -> None:
     assert not Passes(rules).pay(numbers(ROWS, INPUTS))
 
 
-def test_one_thread_and_small_products_go_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_products_and_double_precision_go_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, through = together(network())
     obs = numbers(ROWS, INPUTS)
     assert through.pay(obs)
@@ -204,8 +204,14 @@ def test_one_thread_and_small_products_go_layer_by_layer(monkeypatch: pytest.Mon
     assert not through.pay(obs)
     monkeypatch.setattr(passes, "WORTH", ROWS * work)
     assert through.pay(obs)
-    torch.set_num_threads(1)
-    assert not through.pay(obs)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rules_take_them_on_several_threads_alone(threads: int) -> None:
+    torch.set_num_threads(threads)
+    _, (rules,), _ = together(network())
+    rules(numbers(ROWS, INPUTS))
+    assert rules.passes.asked == (threads > 1)
 
 
 def test_without_scipy_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ class ByRules:
         assert tape is not None
         array = values.value if isinstance(values, Node) else values
         single = self.single
-        if self.passes.pay(array):
+        if torch.get_num_threads() > 1 and self.passes.pay(array):
             found = self.passes(values).squeeze(0)
             return found.squeeze(-1) if single else found
         if not torch.is_grad_enabled():

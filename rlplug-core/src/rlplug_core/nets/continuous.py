@@ -194,7 +194,7 @@ class ActionCritics(Ensemble):
         """Compute the outputs [n, B, 1] or [n, B, atoms] of all critics."""
         members: Any = self.members
         seen = action_vectors.side_by_side(members[0].vectors, obs, action)
-        if self.passes.pay(seen.value if isinstance(seen, Node) else seen):
+        if torch.get_num_threads() > 1 and self.passes.pay(seen.value if isinstance(seen, Node) else seen):
             found: Array | Node = self.passes(seen)
             return found
         return node.stacked([member.by_rules(seen) for member in members])

@@ -98,9 +98,7 @@ class Passes:
         self.gradients: dict[int, tuple[Into, Gradient]] = {}
 
     def pay(self, values: Array) -> bool:
-        """Return whether values [B, I] are better taken through here than layer by layer."""
-        if torch.get_num_threads() == 1:
-            return False
+        """Return whether values [B, I] are better taken through here than layer by layer, on more than one thread."""
         if not self.asked:
             self.form, self.asked = _form([member.tape for member in self.members]), True
         form = self.form
