@@ -23,6 +23,7 @@ from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.node import Node, beside, stacked
 from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
+from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.tape import Beside, Dueling, Tape
 from rlplug_core.types import Spec
 
@@ -96,6 +97,14 @@ def test_every_layer_has_autograds_slopes(layer: str, sizes: tuple[int, int, int
     torch.manual_seed(seed)
     module = LAYERS[layer](inputs, outputs).to(dtype)
     check(rules_of(module), module, torch.randn(rows, inputs, dtype=dtype), seed)
+
+
+def test_values_of_popart_have_the_slopes_of_their_scale() -> None:
+    torch.manual_seed(0)
+    layer = PopArt(3)
+    layer.scale.fill_(2.5)
+    layer.shift.fill_(-4)
+    check(rules_of(layer), layer, torch.randn(5, 3), 0)
 
 
 @settings(max_examples=15, deadline=None)
@@ -285,7 +294,7 @@ def test_networks_say_why_they_do_not_go_by_rules() -> None:
     assert policy.why_not() == ""
     policy.outputs.bias = nn.Parameter(torch.zeros(2))
     assert policy.why_not() == "parameters were replaced"
-    assert Critic(SPEC, Net(), popart=True).why_not() == "PopArt has no rule"
+    assert Critic(SPEC, Net(), popart=True).why_not() == ""
     assert Critic(SPEC, Net()).double().why_not() == "parameters are not float32 on the CPU"
     bounded = Spec(SPEC.obs, spaces.Box(-1, 1, (2,), np.float32), 1, "Any-v0")
     assert PolicyNetwork(bounded, Net(squash=True)).why_not() == "SquashedGaussian has no rule"

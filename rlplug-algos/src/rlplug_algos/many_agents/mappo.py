@@ -100,7 +100,7 @@ class MAPPO(rl.Algorithm[rl.Rollout]):
         outputs, value = self.policy(batch.obs), self.critic(batch.extras["state"])
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         log_ratio = log_prob - batch.extras["log_prob"]
-        ratio, unit = log_ratio.exp(), self.critic.unit
+        ratio, unit = log_ratio.exp(), self.critic.unit_beside(value)
         advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
         policy_loss = -rl.clipped_surrogate(ratio, advantage, now.clip_range)
         value_loss = rl.value_error(value, batch.target, batch.target - batch.advantage, now.clip_range_vf, unit)

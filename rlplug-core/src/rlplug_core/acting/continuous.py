@@ -116,7 +116,7 @@ class NoiseAgent(NetworkAgent):
         if explore and self.draws is not None:
             gaussian, uniform = self.draws.next().swapaxes(0, 1)
             random = clock.steps < self.warmup
-            action = uniform if random else np.clip(action + self.added(gaussian, is_first, clock.progress), -1, 1)
+            action = uniform if random else (action + self.added(gaussian, is_first, clock.progress)).clip(-1, 1)
         return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)
 
     def state_dict(self) -> State:

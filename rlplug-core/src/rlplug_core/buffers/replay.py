@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -186,8 +187,10 @@ class ReplayBuffer:
         parts = (
             weight, share, obs, rest["action"], rest["reward"], rest["discount"], next_obs, index, rest["extras"],
         )  # fmt: skip
-        made = Transitions(*(tree_map(lambda rows: to_device(rows, self.device), part) for part in parts))
-        if self.device.type == "cpu" and self.store in ON_HOST:
+        on_host = self.device.type == "cpu" and self.store in ON_HOST
+        place = torch.from_numpy if on_host else partial(to_device, device=self.device)
+        made = Transitions(*(tree_map(place, part) for part in parts))
+        if on_host:
             made.arrays = Transitions(*parts)  # type: ignore[arg-type]  # arrays in a tensor's place
         return made
 
@@ -215,7 +218,8 @@ class ReplayBuffer:
         data = self.data
         assert data is not None
         reward, last, discount = data.window(index, self.n_step, self.gamma)
-        begin, end = index % data.total, last % data.total
+        begin = index % data.total
+        end = begin if last is index else last % data.total
         ended = data.flat["ended"].take(end)
         discount *= ~data.flat["terminated"].take(end)
         next_obs = tree_map(lambda store: store.after(last, ended), data.obs)

@@ -159,6 +159,10 @@ class Valued(nn.Module):
         """Return the unit of value errors."""
         return self.output.scale if isinstance(self.output, PopArt) else 1.0
 
+    def unit_beside(self, value: object) -> Tensor | float:
+        """Return the unit of value errors as what it stands beside: [1] for a tensor, a number for a node."""
+        return self.unit if isinstance(value, Tensor) else float(self.unit)
+
     def absorb(self, batch: Samples) -> Tensor | float:
         """Learn the size of values from a batch's targets; no value changes by it, up to rounding.
 

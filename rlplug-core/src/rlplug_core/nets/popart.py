@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.encoders import linear
+from rlplug_core.nets.layer_rules import Affine, Slopes
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import TINY, mix, moments
+from rlplug_core.types import Array
 
 
 class PopArt(nn.Module):
@@ -60,3 +65,25 @@ class PopArt(nn.Module):
         self.linear.weight.mul_(factor)
         self.linear.bias.copy_((scale * self.linear.bias + shift - self.shift) / self.scale)
         return factor
+
+
+class Rescaled:
+    """The rule behind the layer of a `PopArt`: values times its scale plus its shift, as both are at each call."""
+
+    parameters: Sequence[nn.Parameter] = ()
+
+    def __init__(self, layer: PopArt) -> None:
+        self.layer = layer
+
+    def look(self) -> None:
+        """Nothing is kept."""
+
+    def up(self, values: Array) -> tuple[Array, Array]:
+        scale = self.layer.scale.numpy()
+        return values * scale + self.layer.shift.numpy(), scale.copy()  # which may move before the way down
+
+    def down(self, slopes: Array, kept: Array, inputs: bool, weights: bool) -> Slopes:
+        return slopes * kept if inputs else None, []
+
+
+FORMS[PopArt] = lambda layer: [Affine(layer.linear), Rescaled(layer)]
