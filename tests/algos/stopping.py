@@ -442,7 +442,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], list[tuple[str, int]]]] = {
     "crossq": ("CrossQ", "Continuous", {**OFF_POLICY, "renorm_warmup": 30}, [("update", 2), ("update", 62)]),
     # With loops by numba, each thread takes a critic or half of the rows through all layers.
     "td3-threads": (
-        "TD3", "Continuous", {**OFF_POLICY, "batch_size": 128, "net.hidden": [64, 64], "threads": 2}, [("update", 62)],
+        "TD3", "Continuous", {**OFF_POLICY, "batch_size": 128, "net.hidden": [96, 96], "threads": 2}, [("update", 62)],
     ),
     # Layers of so many products are computed in bfloat16, where the processor has instructions for it.
     "sac-bfloat16": (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rlplug_core.nets.compiled_passes import Networks
 
 #: Multiplications on the way up from which it pays.
-WORTH = 2**19
+WORTH = 2**20
 #: Flat gradients that are remembered: there is one for each optimizer.
 MOST = 8
 #: Rows that a block has at least.
