@@ -11,6 +11,7 @@ graph takes longer than the arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import is_not
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -20,7 +21,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.layer_rules import Affine, Normal, Rule
-from rlplug_core.nets.node import Into, Node
+from rlplug_core.nets.node import Into, Node, PerGradient
 from rlplug_core.nets.passes import Passes
 from rlplug_core.nets.tape import Stop, Tape
 from rlplug_core.types import Array
@@ -45,8 +46,6 @@ def why_not(networks: object) -> str:
 
 #: Whether a class is a kind of `SupportsRules`.
 _SUPPORT: dict[type[object], bool] = {}
-#: Ways down that a network remembers: one for each optimizer, and where slopes at its inputs are wanted another.
-MOST = 8
 #: Where each parameter's slopes are added up, or None, and the rules that find them.
 Way: TypeAlias = tuple[list[Array | None], list[Stop]]
 
@@ -109,7 +108,8 @@ class ByRules:
         self.tape: Tape | None = None
         self.missing = ""
         self.places: list[int] = []
-        self.ways: dict[tuple[int, bool], tuple[Into, Way]] = {}
+        #: Ways down, without slopes at the inputs and with them.
+        self.ways = [PerGradient(partial(self._way, inputs)) for inputs in (False, True)]
         self.passes = Passes([self])
 
     def __call__(self, values: Array | Node) -> Any:
@@ -128,7 +128,7 @@ class ByRules:
         sources = (values,) if isinstance(values, Node) else ()
 
         def back(slopes: Array, into: Into) -> list[Array]:
-            gradients, way = self._way(into, bool(sources))
+            gradients, way = self.ways[bool(sources)](into)
             passed, found = tape.along(way, slopes[:, None] if single else slopes, kept, bool(sources))
             for gradient, own in zip(gradients, found, strict=True):
                 if gradient is not None:
@@ -137,18 +137,11 @@ class ByRules:
 
         return Node(outputs[:, 0] if single else outputs, sources, back)
 
-    def _way(self, into: Into, inputs: bool) -> Way:
-        """Return where each parameter's slopes are added up, or None, and the way down; looked up once."""
-        key = id(into), inputs
-        known = self.ways.get(key)
-        if known is None or known[0] is not into:
-            assert self.tape is not None
-            if len(self.ways) == MOST:
-                self.ways.clear()
-            gradients = [into.get(one) for one in self.tape.parameters]
-            way = self.tape.way(inputs, [one is not None for one in gradients])
-            known = self.ways[key] = into, (gradients, way)
-        return known[1]
+    def _way(self, inputs: bool, into: Into) -> Way:
+        """Return where each parameter's slopes are added up, or None, and the way down, to the inputs too if wanted."""
+        assert self.tape is not None
+        gradients = [into.get(one) for one in self.tape.parameters]
+        return gradients, self.tape.way(inputs, [one is not None for one in gradients])
 
     def why_not(self) -> str:
         """Return what keeps these modules from going by rules now; empty where nothing does.

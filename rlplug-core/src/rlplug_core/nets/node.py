@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, count
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -23,7 +23,26 @@ Into: TypeAlias = Mapping[nn.Parameter, Array]
 #: Slopes at a node to the slopes at each of its sources.
 Back: TypeAlias = Callable[[Array, Into], Sequence[Array | None]]
 
+T = TypeVar("T")
+#: Gradients about which something is remembered: there is one for each optimizer.
+MOST = 8
 _numbers = count()
+
+
+class PerGradient(Generic[T]):
+    """Finds something out about a gradient, and remembers it: an optimizer hands over the same one at each update."""
+
+    def __init__(self, find: Callable[[Into], T]) -> None:
+        self.find = find
+        self.known: dict[int, tuple[Into, T]] = {}
+
+    def __call__(self, into: Into) -> T:
+        known = self.known.get(id(into))
+        if known is None or known[0] is not into:
+            if len(self.known) == MOST:
+                self.known.clear()
+            known = self.known[id(into)] = into, self.find(into)
+        return known[1]
 
 
 class Node:

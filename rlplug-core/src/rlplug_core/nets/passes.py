@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import gcd
 from operator import is_not, mul
 from types import ModuleType
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rlplug_core.nets.layer_rules import Affine, Rule
 from rlplug_core.nets.loops import available, has_scipy, shared
-from rlplug_core.nets.node import Into, Node
+from rlplug_core.nets.node import Into, Node, PerGradient
 from rlplug_core.nets.products import faster, small_in_numpy
 from rlplug_core.nets.tape import Tape
 from rlplug_core.types import Array
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Multiplications on the way up from which it pays.
 WORTH = 2**20
-#: Flat gradients that are remembered: there is one for each optimizer.
-MOST = 8
 #: Rows that a block has at least.
 ROWS = 64
 
@@ -53,6 +51,14 @@ class Member(Protocol):
     places: list[int]
 
 
+class Gradient(NamedTuple):
+    """A flat gradient, where each parameter [n, L, 2] begins there, -1 for those that are not wanted, and if any is."""
+
+    array: Array
+    places: Array
+    wanted: bool
+
+
 @dataclass(frozen=True)
 class Form:
     """Networks of the same dense layers, wherever their parameters are.
@@ -62,6 +68,7 @@ class Form:
         parameters: the weight and the bias of each layer, one after the other, of each network.
         outputs, kept, weights: numbers of one network: its outputs, those of all layers, its parameters.
         work: multiplications of all networks for one row.
+        gradient: finds where slopes of the parameters are added up.
     """
 
     sizes: Array
@@ -71,14 +78,7 @@ class Form:
     kept: int
     weights: int
     work: int
-
-
-class Gradient(NamedTuple):
-    """A flat gradient, where each parameter [n, L, 2] begins there, -1 for those that are not wanted, and if any is."""
-
-    array: Array
-    places: Array
-    wanted: bool
+    gradient: PerGradient[Gradient]
 
 
 class Passes:
@@ -95,7 +95,6 @@ class Passes:
         #: Where the parameters were when they were last looked up; no networks where they lie apart.
         self.looked: list[list[int]] = []
         self.networks: Networks | None = None
-        self.gradients: dict[int, tuple[Into, Gradient]] = {}
 
     def pay(self, values: Array) -> bool:
         """Return whether values [B, I] are better taken through here than layer by layer, on more than one thread."""
@@ -125,7 +124,7 @@ class Passes:
         sources = (values,) if isinstance(values, Node) else ()
 
         def back(slopes: Array, into: Into) -> list[Array]:
-            gradient = self._gradient(form, into)
+            gradient = form.gradient(into)
             own = np.empty((count * blocks, form.weights if gradient.wanted else 0), np.float32)
             below = np.empty((count, *array.shape) if sources else (count, 0, 0), np.float32)
             given = networks, (array, kept), blocks, _plain(slopes), (own, below)
@@ -136,15 +135,6 @@ class Passes:
             return [np.add.reduce(below, 0)] if sources else []
 
         return Node(outputs, sources, back)
-
-    def _gradient(self, form: Form, into: Into) -> Gradient:
-        """Return where slopes of parameters are added up; looked up once."""
-        known = self.gradients.get(id(into))
-        if known is None or known[0] is not into:
-            if len(self.gradients) == MOST:
-                self.gradients.clear()
-            known = self.gradients[id(into)] = into, _gradient(form, into)
-        return known[1]
 
     def __getstate__(self) -> dict[str, object]:
         """A copy looks for its own parameters."""
@@ -159,8 +149,8 @@ def _plain(values: Array) -> Array:
     return values if values.flags.carray else np.array(values, order="C")
 
 
-def _gradient(form: Form, into: Into) -> Gradient:
-    views = [[into.get(one) for one in each] for each in form.parameters]
+def _gradient(parameters: list[list[nn.Parameter]], into: Into) -> Gradient:
+    views = [[into.get(one) for one in each] for each in parameters]
     wanted = [view for each in views for view in each if view is not None]
     flat = wanted[0].base if wanted else np.empty(0, np.float32)
     assert flat is not None
@@ -191,10 +181,10 @@ def _form(tapes: Sequence[Tape | None]) -> Form | None:
     if not layers or len(layers) < len(kinds[0]) or any(kind != layers for kind in kinds):
         return None
     widths, outs, functions = zip(*layers, strict=True)
-    work = sum(map(mul, widths, outs))
+    work, parameters = sum(map(mul, widths, outs)), [tape.parameters for tape in known]
     return Form(
-        np.array([*widths, outs[-1]]), np.array(functions), [tape.parameters for tape in known], outputs=outs[-1],
-        kept=sum(outs), weights=work + sum(outs), work=len(known) * work,
+        np.array([*widths, outs[-1]]), np.array(functions), parameters, outputs=outs[-1], kept=sum(outs),
+        weights=work + sum(outs), work=len(known) * work, gradient=PerGradient(partial(_gradient, parameters)),
     )  # fmt: skip
 
 
