@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,6 +62,9 @@ ROBOTS = ("Hopper", "Walker2d", "Ant", "HalfCheetah", "Reacher", "InvertedPendul
 SHORT: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 20))
 #: How long those learn them that make a gradient step at every env step; two robots are learned sooner.
 EACH_STEP = {**dict.fromkeys(ROBOTS, 30_000), "Reacher": 10_000, "InvertedPendulum": 10_000}
+#: And what the same runs come to where they go on, evaluated as often as before.
+GO_ON: tuple[tuple[str, Any], ...] = (*SHORT, ("eval_every", 1_500))
+LONGER = tuple(robot for robot in ROBOTS if EACH_STEP[robot] == 30_000)
 #: Those that learn on Acrobot with what suits CartPole, and how long.
 ACROBATS = ("a3c", "impala", "appo", "trpo", "acer", "acktr", "vpg", "vac", "nstep-q")
 LONG: tuple[tuple[str, Any], ...] = (("total_timesteps", 300_000), ("eval_episodes", 20))
@@ -118,7 +121,8 @@ class Goal:
 
     Without a bar the preset is there to start from, and the table says how far it gets. `judge` makes one number of the
     seeds' final returns, `options` are given on top of the presets, and `variant` is a word for them where the
-    algorithm has another goal there; `part` is the table it belongs to. With `at_most` no seed may pass the bar, which
+    algorithm has another goal there; `part` is the table it belongs to. With `goes_on` its runs are those of the goal
+    without the variant, resumed until there. With `at_most` no seed may pass the bar, which
     says what cannot be had. With `success` it is the share of episodes that reach their goal that is judged.
     """
 
@@ -132,6 +136,7 @@ class Goal:
     at_most: bool = False
     variant: str = ""
     success: bool = False
+    goes_on: bool = False
 
     @property
     def called(self) -> str:
@@ -220,6 +225,11 @@ GOALS = (
         measured(name, f"{robot}-v5", steps, part="robots", options=SHORT)
         for name in ("sac", "td3", "tqc")
         for robot, steps in EACH_STEP.items()
+    ),
+    *(
+        replace(measured(name, f"{robot}-v5", 100_000, part="robots", options=GO_ON, variant="long"), goes_on=True)
+        for name in ("sac", "td3", "tqc")
+        for robot in LONGER
     ),
     measured("ppo", "ALE/Pong-v5", 1_500_000, part="atari", options=GAMES),
     *(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -81,7 +82,8 @@ in Breakout.
 ## Robots
 
 MuJoCo's, evaluated over 10 episodes and at the end over 20: 100,000 env steps of `ppo`; of those who make a gradient
-step for each 30,000, and 10,000 on Reacher and InvertedPendulum.
+step for each 30,000, and 10,000 on Reacher and InvertedPendulum. Rows of `-long` are the same runs gone on with until
+100,000, and the seconds of all of it.
 
 {robots}
 
@@ -211,6 +213,8 @@ def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
 def run_of(goal: Goal, seed: int, out: Path) -> Run:
     """The finished run, which may mean training it."""
     values, name = options_of(goal, seed)
+    if goal.goes_on:
+        return longer(goal, seed, out, name)
     if goal.part == "offline":
         values |= {"offline": True, "dataset": str(data_of(goal.env, out))}
     if not (out / name).exists():
@@ -219,6 +223,21 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
         return run
     run = Run(RunDirectory.open(out / name))
     return run if run.status == "finished" else resume(run, hooks=False)
+
+
+def longer(goal: Goal, seed: int, out: Path, name: Path) -> Run:
+    """The run of the shorter goal, copied and gone on with."""
+    if not (out / name).exists():
+        (shorter,) = (one for one in GOALS if one.called == goal.algorithm and one.env == goal.env)
+        before = run_of(shorter, seed, out)
+        copy = out / f"{name}.copy"
+        shutil.copytree(before.path, copy, dirs_exist_ok=True)
+        by = ", ".join(dict.fromkeys([trained_by(before), revision()]))
+        (copy / REVISION).write_text(by, encoding="utf-8")
+        copy.rename(out / name)
+    run = Run(RunDirectory.open(out / name))
+    finished = run.status == "finished" and run.summary.steps >= goal.steps
+    return run if finished else resume(run, total_timesteps=goal.steps, hooks=False)
 
 
 def data_of(env: str, out: Path) -> Path:
@@ -234,17 +253,22 @@ def data_of(env: str, out: Path) -> Path:
 def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
     records = list(read(run.journal))
     what = "success_rate" if goal.success else "return_mean"
-    (final,) = [record.data for record in records if record.kind == "final_eval"]
+    final = [record.data for record in records if record.kind == "final_eval"][-1]
     means = [(record.step, record.data[f"eval/{what}"]) for record in records if record.kind == "evaluation"]
     reached = next((step for step, mean in means if goal.bar is not None and mean >= goal.bar), None)
     pauses = sum(after.time - before.time for before, after in pairwise(records) if after.kind == "start")
-    seconds, by = (records[-1].time - records[0].time - pauses) / 1000, run.path / REVISION
+    seconds = (records[-1].time - records[0].time - pauses) / 1000
     curve = [(step, round(mean, 2)) for step, mean in means]
-    trained = by.read_text(encoding="utf-8") if by.exists() else "unknown"
     return Outcome(
         goal.name, seed, final_return=round(final[what], 3), reached=reached, seconds=round(seconds, 1),
-        revision=trained, last=round(final[f"last_{what}"], 3), curve=curve,
+        revision=trained_by(run), last=round(final[f"last_{what}"], 3), curve=curve,
     )  # fmt: skip
+
+
+def trained_by(run: Run) -> str:
+    """The commits that trained a run."""
+    by = run.path / REVISION
+    return by.read_text(encoding="utf-8") if by.exists() else "unknown"
 
 
 def outcomes() -> dict[str, dict[int, Outcome]]:
