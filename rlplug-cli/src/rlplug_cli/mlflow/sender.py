@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+from rlplug_cli.mlflow.lean import import_mlflow
 from rlplug_cli.mlflow.mirror import Busy, Mirror
 from rlplug_core.errors import clean, plain
 from rlplug_core.loop.signals import STOPPING
@@ -33,6 +34,7 @@ def main(run: Path, seconds: float) -> int:
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(ended,), daemon=True).start()
     try:
+        import_mlflow()
         return 0 if Sender(_mirror(run, ended, seconds), ended, seconds).send() else 1
     except Exception as error:  # noqa: BLE001 - a terminal is no place for this process's traceback
         _say(f"{run} is not sent to MLflow: {plain(str(error)) or type(error).__name__}")
