@@ -236,7 +236,7 @@ def longer(goal: Goal, seed: int, out: Path, name: Path) -> Run:
         (copy / REVISION).write_text(by, encoding="utf-8")
         copy.rename(out / name)
     run = Run(RunDirectory.open(out / name))
-    finished = run.status == "finished" and run.summary.steps >= goal.steps
+    finished = run.status == "finished" and run.summary().steps >= goal.steps
     return run if finished else resume(run, total_timesteps=goal.steps, hooks=False)
 
 
