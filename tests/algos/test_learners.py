@@ -11,8 +11,8 @@ import pytest
 
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
-from rlplug_core.loop.async_processes import fork_server
 from rlplug_core.loop.build import build
+from rlplug_core.loop.origin import fork_server
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import mortal
 from tests.algos.halves import learned

@@ -45,6 +45,8 @@ from rlplug_core.types import Array, Result, Spec, State
 HERE = Path(__file__).resolve()
 TINY, TINY_EPOCHS, TINY_Q = (f"{HERE}:{name}" for name in ("Tiny", "TinyEpochs", "TinyQ"))
 ENVS = "rlplug_core.testing.envs"
+#: A script with this line has a second thread, and is not forked.
+BESIDE = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 
 
 #: After how many more updates this process sends itself an interrupt; below 1 never.

@@ -17,7 +17,7 @@ import pytest
 from rlplug_core.errors import Stopped
 from rlplug_core.loop.signals import heard
 from rlplug_core.runs.run import open_run, resume
-from tests.core.fakes import ENVS, TINY
+from tests.core.fakes import BESIDE, ENVS, TINY
 from tests.waiting import until
 
 #: Seconds after which what ought to come is missed.
@@ -44,8 +44,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts a run in a process and process group of its own, of which nothing outlives the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(env: str = f"{ENVS}:Chain", **options: Any) -> subprocess.Popen[str]:
-        code = SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
+    def begin(env: str = f"{ENVS}:Chain", origin: str = "", **options: Any) -> subprocess.Popen[str]:
+        code = origin + SCRIPT.format(options=options, algorithm=TINY, env=env, out=str(tmp_path))
         words, environment = [sys.executable, "-c", code], {**os.environ, "STUCK": str(tmp_path / "stuck")}
         started.append(
             subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment)
@@ -120,10 +120,15 @@ def test_a_second_sigterm_ends_an_environment_that_hangs(start: Start, tmp_path:
     assert resume(run, total_timesteps=100, hooks=False).status == "finished"
 
 
-@pytest.mark.parametrize("when", ["the fork server", "a worker"])
-def test_an_interrupt_while_workers_start_is_a_clean_stop(start: Start, tmp_path: Path, when: str) -> None:
-    process = start(runner="async", workers=3)
-    until(lambda: len(children(process.pid)) >= {"the fork server": 2, "a worker": 3}[when], process)
+@pytest.mark.parametrize(
+    ("origin", "number"), [(BESIDE, 2), (BESIDE, 3), ("", 1), ("", 2)],
+    ids=["the server", "a worker of the server", "a worker", "the next worker"],
+)  # fmt: skip
+def test_an_interrupt_while_workers_start_is_a_clean_stop(
+    start: Start, tmp_path: Path, origin: str, number: int
+) -> None:
+    process = start(origin=origin, runner="async", workers=3)
+    until(lambda: len(children(process.pid)) >= number, process)
     os.killpg(process.pid, signal.SIGINT)
     code, errors = ended(process)
     assert code == 130, errors

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
-import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -22,8 +17,8 @@ from torch import Tensor
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pulled, share
+from rlplug_core.loop.origin import launched, prepare
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.signals import held_back
 from rlplug_core.loop.worker import GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
 from rlplug_core.protocols import Learner
 from rlplug_core.types import Episode, State
@@ -39,16 +34,11 @@ CLOSING = 5.0
 class Remote:
     """A worker process as the parent sees it."""
 
-    def __init__(
-        self, rank: int, target: Callable[[Any, Connection, Connection], None], task: Any,
-        context: multiprocessing.context.ForkServerContext,
-    ) -> None:  # fmt: skip
+    def __init__(self, rank: int, target: Callable[[Any, Connection, Connection], None], task: Any) -> None:
         self.rank = rank
-        self.connection, theirs = context.Pipe()
-        lifeline, self._lifeline = context.Pipe(duplex=False)
-        self.process: BaseProcess = context.Process(target=target, args=(task, theirs, lifeline), daemon=True)
-        with without_main():
-            self.process.start()
+        self.connection, theirs = Pipe()
+        lifeline, self._lifeline = Pipe(duplex=False)
+        self.process = launched(target, (task, theirs, lifeline), (self.connection, self._lifeline))
         theirs.close()
         lifeline.close()
         #: Seconds without a message, as far as the parent was there to hear one.
@@ -84,17 +74,6 @@ class Remote:
         self._lifeline.close()
 
 
-def fork_server() -> multiprocessing.context.ForkServerContext:
-    """Start the server that processes come from, once; it has torch loaded."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rlplug_core.loop.preload"])
-    with safe_path():
-        resource_tracker.ensure_running()  # which lets signals through, so not in the next block
-    with safe_path(), held_back():
-        forkserver.ensure_running()
-    return context
-
-
 class Processes:
     """Worker processes over shared parameters; resumed runs are state-complete, not bit-exact."""
 
@@ -103,7 +82,7 @@ class Processes:
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.plan, self.clock = plan, clock
-        context = fork_server()
+        prepare()
         probe = plan.make_env(1)
         self.master = plan.make_learner(probe.spec)
         probe.close()
@@ -124,7 +103,7 @@ class Processes:
             )
             for rank in range(plan.options.workers)
         ]  # fmt: skip
-        self.remotes = [Remote(task.rank, work, task, context) for task in tasks]
+        self.remotes = [Remote(task.rank, work, task) for task in tasks]
         self.checked = time.monotonic()
 
     def run(self, poll: Callable[[], None]) -> None:
@@ -247,35 +226,3 @@ class Processes:
     def _died(self, remote: Remote) -> WorkerFailed:
         how = remote.how_it_ended()
         return WorkerFailed(f"worker {remote.rank} {how}; nothing it had to say arrived", f"worker {remote.rank} {how}")
-
-
-@contextmanager
-def safe_path() -> Iterator[None]:
-    """Start Python processes that import nothing from the working directory, such as a `torch.py` there.
-
-    A process gets the caller's own `sys.path` with its first message, so that plugins are found as they are here.
-    """
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
-
-
-@contextmanager
-def without_main() -> Iterator[None]:
-    """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script
-    without an `if __name__ == "__main__"` guard would start training once more in each of them."""
-    main = sys.modules["__main__"]
-    hidden: dict[str, object] = {
-        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
-    }
-    main.__spec__ = None
-    try:
-        yield
-    finally:
-        main.__dict__.update(hidden)

@@ -15,8 +15,9 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, warn
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.actor_process import ActorTask, work
-from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote, fork_server
+from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote
 from rlplug_core.loop.chunks import Places, chunk_arrays
+from rlplug_core.loop.origin import prepare
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.traffic import Traffic
@@ -55,7 +56,8 @@ class ActorProcesses:
     inexact = "actor processes arrive in an order that nothing fixes; --inline is exact"
 
     def __init__(self, plan: Plan, lane: Lane, clock: Clock, probe: Env) -> None:
-        self.plan, self.clock, self.context = plan, clock, fork_server()
+        self.plan, self.clock = plan, clock
+        prepare()
         self.weights = lane.agent.weights()
         self.traffic = Traffic(plan.max_lag, AHEAD, plan.options.actors, clock)
         self.permits = self.traffic.permits
@@ -124,7 +126,7 @@ class ActorProcesses:
         values = self.task.values
         if generation:
             values = {**values, "seed": self.plan.seeds().child(f"actor {rank}", generation).integer()}
-        return Remote(rank, work, replace(self.task, rank=rank, values=values), self.context)
+        return Remote(rank, work, replace(self.task, rank=rank, values=values))
 
     def _grant(self) -> None:
         """Hand out the permits that there are."""

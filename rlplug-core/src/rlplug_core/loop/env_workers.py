@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.errors import BadEnv, UsageError, WorkerFailed
-from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote, fork_server
+from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote
 from rlplug_core.loop.env_block import Block
 from rlplug_core.loop.env_worker import CLOSE, TURNS, Ended, Part, Told, serve
 from rlplug_core.loop.plan import Plan
@@ -35,7 +35,6 @@ class EnvWorkers:
     def __init__(self, plan: Plan) -> None:
         num_envs, workers = plan.options.num_envs, min(plan.options.env_workers, plan.options.num_envs)
         self._timeout, self._steps = plan.options.worker_timeout, 0
-        context = fork_server()
         ends = [num_envs * rank // workers for rank in range(workers + 1)]
         self._rows = [slice(*pair) for pair in pairwise(ends)]
         parts = [
@@ -46,7 +45,7 @@ class EnvWorkers:
             for rank, rows in enumerate(self._rows)
         ]  # fmt: skip
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
-        self._remotes = [Remote(part.rank, serve, part, context) for part in parts]
+        self._remotes = [Remote(part.rank, serve, part) for part in parts]
         self._adopt(self._ask("make", limit=STARTUP))
 
     def _adopt(self, told: list[Told]) -> None:

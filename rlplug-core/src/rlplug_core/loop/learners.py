@@ -15,9 +15,10 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, RlplugError, WorkerFailed
 from rlplug_core.learning.mean_gradient import LearnerLost
 from rlplug_core.loop.async_inline import mean_of
-from rlplug_core.loop.async_processes import CLOSING, STARTUP, Remote, fork_server
+from rlplug_core.loop.async_processes import CLOSING, STARTUP, Remote
 from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.fellow import FellowTask, work
+from rlplug_core.loop.origin import prepare
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.worker import fetch, post
 from rlplug_core.plugins.transform import configure
@@ -35,6 +36,7 @@ class Learners:
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self.plan, self.clock = plan, clock
+        prepare()
         self.begun = torch.zeros(1, dtype=torch.int64).share_memory_()
         self.scale = torch.ones(1, dtype=torch.float64).share_memory_()
         self.counted, self.scaled = self.begun.numpy().data, self.scale.numpy().data
@@ -44,8 +46,7 @@ class Learners:
         #: What controllers set in environments since they were made; whether the others have begun.
         self.settings: dict[str, object] = {}
         self.joined = False
-        context = fork_server()
-        self.remotes = [Remote(rank, work, self._task(rank), context) for rank in range(1, plan.options.learners)]
+        self.remotes = [Remote(rank, work, self._task(rank)) for rank in range(1, plan.options.learners)]
 
     def _task(self, rank: int) -> FellowTask:
         values = {**self.plan.flat, "device": str(self.plan.device(rank))}

@@ -14,13 +14,7 @@ import gc
 import signal
 from importlib import import_module
 
-import numpy as np
-
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 import_module("rlplug_core.loop.worker")
-if import_module("rlplug_core.nets.loops").available():
-    loops = import_module("rlplug_core.learning.compiled")
-    import_module("rlplug_core.nets.compiled_acting")
-    numbers = np.zeros(1, np.float32)
-    loops.toward(numbers, numbers, 0.0)  # at a first call numba sets itself up, which takes a child 40 MiB
+import_module("rlplug_core.loop.origin").set_numba_up()
 gc.freeze()

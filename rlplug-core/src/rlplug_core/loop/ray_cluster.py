@@ -18,7 +18,7 @@ from typing import Any
 
 from rlplug_core.config.targets import is_target
 from rlplug_core.errors import MissingPackage, RlplugError, UsageError, plain
-from rlplug_core.loop.async_processes import safe_path
+from rlplug_core.loop.origin import safe_path
 from rlplug_core.loop.places import address_of
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.signals import STOPPING

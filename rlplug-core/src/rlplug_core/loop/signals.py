@@ -16,6 +16,8 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 URGENT = (signal.SIGINT, signal.SIGTERM)
 #: Seconds in which Python must hear a second one; code in C that hangs keeps it from that.
 PATIENCE = 5.0
+#: The name of the thread that counts signals.
+WATCHER = "rlplug-signals"
 #: What ends the thread that counts signals; it is the number of none.
 OVER = b"\0"
 #: What each thread that forks just now held back before.
@@ -69,7 +71,7 @@ class _Listener:
         theirs, ours = os.pipe()
         os.set_blocking(ours, False)
         before = signal.set_wakeup_fd(ours, warn_on_full_buffer=False)
-        thread = threading.Thread(target=self._watch, args=(theirs,), name="rlplug-signals", daemon=True)
+        thread = threading.Thread(target=self._watch, args=(theirs,), name=WATCHER, daemon=True)
         thread.start()
         try:
             yield

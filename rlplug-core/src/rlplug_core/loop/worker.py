@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -69,6 +70,7 @@ def work(task: Task, parent: Connection, lifeline: Connection) -> None:
 def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) -> None:
     """Run a child process's work. Every exit leaves a message or an exit code, and none outlives the parent."""
     deaf()
+    gc.freeze()  # the collector writes to all that it looks at, and what came with the fork is shared
     outlast()
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     try:

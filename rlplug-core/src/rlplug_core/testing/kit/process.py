@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlplug_core.loop.async_processes import fork_server, without_main
+from rlplug_core.loop.origin import fork_server, without_main
 from rlplug_core.loop.signals import mortal
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.testing.kit.examination import Examination

@@ -1,0 +1,133 @@
+"""Where the processes of a run come from: forks of the run itself while nothing else is at work in it, or of a server.
+
+A fork begins with all that its origin has loaded, and shares the memory until one of them writes to it. It also has the
+origin's locks, and one that another thread held at that moment is locked in it for ever. So a run is forked only while
+it has no thread but those of which that is known; the server, which has to load the same once more, has no other.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkContext, ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlplug_core.loop.signals import WATCHER, held_back
+from rlplug_core.nets import loops
+
+#: What Linux says about this process: a directory for each thread, Python's or not.
+TASKS = Path("/proc/self/task")
+#: This process's ends of the pipes to others. One that holds them too would hide from those that this one has died.
+_ENDS: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def launched(target: Callable[..., None], arguments: tuple[object, ...], ends: tuple[Connection, ...]) -> BaseProcess:
+    """Start a process; signals reach it as soon as it says how to take them.
+
+    Args:
+        target: a function of some module, which is called there.
+        arguments: those, with its ends of pipes among them.
+        ends: this process's ends of the same pipes.
+    """
+    _ENDS.update(ends)
+    process = _process(_fork() if undisturbed() else fork_server(), target, arguments)
+    with without_main(), held_back():
+        process.start()
+    return process
+
+
+def prepare() -> None:
+    """Start the server early where processes will come from it: it takes a second, in which others have much to do."""
+    if not undisturbed():
+        fork_server()
+
+
+def _fork() -> ForkContext:
+    set_numba_up()
+    return multiprocessing.get_context("fork")
+
+
+def _process(context: ForkContext | ForkServerContext, target: Callable[..., None], arguments: Any) -> BaseProcess:
+    return context.Process(target=target, args=arguments, daemon=True)
+
+
+def undisturbed() -> bool:
+    """Return whether this process may be forked: it has one thread, or that which counts signals beside, and no GPU."""
+    if not TASKS.is_dir() or torch.cuda.is_initialized():
+        return False
+    known = [thread for thread in threading.enumerate() if thread.name == WATCHER]
+    return threading.current_thread() is threading.main_thread() and len([*TASKS.iterdir()]) == 1 + len(known)
+
+
+def fork_server() -> ForkServerContext:
+    """Start the server that processes come from, once; it has torch loaded."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rlplug_core.loop.preload"])
+    with safe_path():
+        resource_tracker.ensure_running()  # which lets signals through, so not in the next block
+    with safe_path(), held_back():
+        forkserver.ensure_running()
+    return context
+
+
+def set_numba_up() -> None:
+    """Call a loop that numba compiled: what the first call brings along takes 40 MiB, which children then share."""
+    if loops.available():
+        import_module("rlplug_core.nets.compiled_acting")
+        numbers = np.zeros(1, np.float32)
+        import_module("rlplug_core.learning.compiled").toward(numbers, numbers, 0.0)
+
+
+def _let_go() -> None:
+    """In a fork, whoever makes it: close what is not its own."""
+    for end in _ENDS:
+        if not end.closed:
+            end.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Start Python processes that import nothing from the working directory, such as a `torch.py` there.
+
+    A process gets the caller's own `sys.path` with its first message, so that plugins are found as they are here.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes that do not import the caller's `__main__` again: workers need nothing from it, and a script
+    without an `if __name__ == "__main__"` guard would start training once more in each of them."""
+    main = sys.modules["__main__"]
+    hidden: dict[str, object] = {
+        name: main.__dict__.pop(name) for name in ("__file__", "__spec__") if name in main.__dict__
+    }
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(hidden)
