@@ -1,11 +1,12 @@
 """How much memory the first command takes, process by process.
 
-python bench/memory.py                      # three runs of `rlplug run a3c CartPole-v1`, half a minute
+python bench/memory.py      # `rlplug run a3c CartPole-v1`, three times with numba and three without: two minutes
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -23,19 +24,23 @@ HEADING = """## Memory of `rlplug run a3c CartPole-v1`
 
 `python bench/memory.py`"""
 NOTE = """Proportional set sizes (shared pages divided among those that share them); each row's own peak, the whole
-tree's peak at one moment; medians of {runs} runs. Workers are forks of a server that has torch loaded, so they share
-its pages; sending to MLflow is a process of its own, which loads MLflow. The table is without numba; with it the whole
-tree takes 786 (parent 291, a worker 95, server 278). {machine}; rlplug at {revision}."""
-ROLES = ("parent", "worker 1", "worker 2", "fork server", "sender to MLflow", "whole tree")
+tree's peak at one moment; medians of {runs} runs. Workers are forks of the run, and share what it has loaded; sending
+to MLflow is a process of its own, which loads MLflow, and at the end what writes the table of episodes. {machine};
+rlplug at {revision}."""
+ROLES = ("parent", "worker 1", "worker 2", "sender to MLflow", "whole tree")
+#: With numba where it is installed; and as where it is not.
+COLUMNS = {"peak, MiB": "1", "with numba": "0"}
 
 
-def measure() -> dict[str, float]:
-    """One run: the peak of each role in MiB."""
+def measure(without: str) -> dict[str, float]:
+    """One run, `without` numba if that is "1": the peak of each role in MiB."""
     rlplug = Path(sys.executable).with_name("rlplug")
     peaks: dict[str, float] = defaultdict(float)
     with tempfile.TemporaryDirectory() as directory:
         command = [str(rlplug), "run", "a3c", "CartPole-v1"]
-        started = subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        environ = {**os.environ, "NUMBA_DISABLE_JIT": without}
+        quiet = subprocess.DEVNULL
+        started = subprocess.Popen(command, cwd=directory, stdout=quiet, stderr=quiet, env=environ)
         root = psutil.Process(started.pid)
         while True:
             for role, size in seen(root).items():
@@ -66,20 +71,23 @@ def seen(root: psutil.Process) -> dict[str, float]:
 
 
 def role(process: psutil.Process, root: psutil.Process) -> str:
-    """What a process of the tree is there for: workers are forked by the server, which the parent starts."""
+    """What a process of the tree is there for."""
     words = " ".join(process.cmdline())
     if process == root:
         return "parent"
     if "rlplug_cli.mlflow.sender" in words:
         return "sender to MLflow"
-    return "fork server" if process.ppid() == root.pid else "worker"
+    return "worker"
 
 
-def section(runs: list[dict[str, float]]) -> str:
+def section(columns: dict[str, list[dict[str, float]]]) -> str:
     """The text for RESULTS.md."""
-    rows = [[name, f"{statistics.median(run.get(name, 0.0) for run in runs):.0f}"] for name in ROLES]
-    note = NOTE.format(runs=len(runs), machine=machine(), revision=revision())
-    return f"{HEADING}\n\n{table(['process', 'peak, MiB'], rows)}\n\n{note}"
+    medians = [
+        [name, *(f"{statistics.median(run.get(name, 0.0) for run in runs):.0f}" for runs in columns.values())]
+        for name in ROLES
+    ]
+    note = NOTE.format(runs=len(next(iter(columns.values()))), machine=machine(), revision=revision())
+    return f"{HEADING}\n\n{table(['process', *columns], medians)}\n\n{note}"
 
 
 def main() -> None:
@@ -87,7 +95,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
     given = parser.parse_args()
-    text = section([measure() for _ in range(given.runs)])
+    text = section({name: [measure(without) for _ in range(given.runs)] for name, without in COLUMNS.items()})
     print(text)
     if given.write:
         write_section("memory", text)
