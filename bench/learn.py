@@ -32,7 +32,7 @@ from rlplug_core.runs.run import Run, resume, train
 
 LEARNING = Path(__file__).with_name("LEARNING.md")
 OUTCOMES = Path(__file__).with_name("learning.jsonl")
-#: The file in a run directory that says which commit trained it.
+#: The ending of the file beside a run directory that says which commits trained it.
 REVISION = "revision"
 ABOUT = """# What the algorithms learn
 
@@ -218,9 +218,10 @@ def run_of(goal: Goal, seed: int, out: Path) -> Run:
     if goal.part == "offline":
         values |= {"offline": True, "dataset": str(data_of(goal.env, out))}
     if not (out / name).exists():
-        run = train(goal.algorithm, goal.env, values, out=out, name=str(name), hooks=False)
-        (run.path / REVISION).write_text(revision(), encoding="utf-8")
-        return run
+        by = beside(out / name)
+        by.parent.mkdir(parents=True, exist_ok=True)
+        by.write_text(revision(), encoding="utf-8")  # before it trains, which may be interrupted
+        return train(goal.algorithm, goal.env, values, out=out, name=str(name), hooks=False)
     run = Run(RunDirectory.open(out / name))
     return run if run.status == "finished" else resume(run, hooks=False)
 
@@ -233,7 +234,7 @@ def longer(goal: Goal, seed: int, out: Path, name: Path) -> Run:
         copy = out / f"{name}.copy"
         shutil.copytree(before.path, copy, dirs_exist_ok=True)
         by = ", ".join(dict.fromkeys([trained_by(before), revision()]))
-        (copy / REVISION).write_text(by, encoding="utf-8")
+        beside(out / name).write_text(by, encoding="utf-8")
         copy.rename(out / name)
     run = Run(RunDirectory.open(out / name))
     finished = run.status == "finished" and run.summary().steps >= goal.steps
@@ -267,8 +268,13 @@ def outcome_of(goal: Goal, seed: int, run: Run) -> Outcome:
 
 def trained_by(run: Run) -> str:
     """The commits that trained a run."""
-    by = run.path / REVISION
+    by = beside(run.path)
     return by.read_text(encoding="utf-8") if by.exists() else "unknown"
+
+
+def beside(run: Path) -> Path:
+    """The file that says which commits trained a run."""
+    return run.with_name(f"{run.name}.{REVISION}")
 
 
 def outcomes() -> dict[str, dict[int, Outcome]]:

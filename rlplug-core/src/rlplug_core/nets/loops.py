@@ -69,6 +69,16 @@ def acting_loops() -> ModuleType | None:
     return compiled_acting
 
 
+@cache
+def memory_loops() -> ModuleType | None:
+    """Return the module of numba's loops for recurrent cells, or None."""
+    if not available():
+        return None
+    from rlplug_core.nets import compiled_memory
+
+    return compiled_memory
+
+
 def shared(function: Callable[..., None], threads: int, *arguments: object) -> None:
     """Call what was compiled `on_threads` on at most so many of numba's."""
     import numba  # here alone, since it may not be there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -15,6 +16,7 @@ from rlplug_core.nets.heads import masked
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork, Valued, value_layer
 from rlplug_core.nets.q_networks import QNetwork
+from rlplug_core.nets.unrolled import along, fits, step_by_step
 from rlplug_core.types import Array, Obs, Spec, tree_map
 
 #: Names of the recurrent cells.
@@ -53,15 +55,13 @@ class Memory(nn.Module):
             before: [N, units] each, what is remembered before the first step.
             valid: [T * N] bool, where a step is one; others leave what is remembered as it is. None for everywhere.
         """
-        num_envs, steps = before["h"].shape[0], []
-        opens = is_first.unsqueeze(1).split(num_envs)
-        counts = [None] * len(opens) if valid is None else valid.unsqueeze(1).split(num_envs)
-        for seen, forget, count in zip(features.split(num_envs), opens, counts, strict=True):
-            kept = {part: before[part].masked_fill(forget, 0.0) for part in self.parts}
-            after = self.step(seen, kept)
-            before = after if count is None else {part: after[part].where(count, kept[part]) for part in self.parts}
-            steps.append(before)
-        return {part: torch.cat([step[part] for step in steps]) for part in self.parts}
+        parts = [before[part] for part in self.parts]
+        if fits(self.cell, features):
+            return dict(zip(self.parts, along(self.cell, features, is_first, parts, valid), strict=True))
+        return dict(zip(self.parts, step_by_step(self._step, features, is_first, parts, valid), strict=True))
+
+    def _step(self, features: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
+        return list(self.step(features, dict(zip(self.parts, kept, strict=True))).values())
 
 
 class GRU(Memory):
