@@ -214,7 +214,6 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         (("sweep", "a2cc", "CartPole-v1"), "did you mean"),
         (("sweep", "a2c", "CartPole-v1", "--seed", "7"), "--seeds says which seeds: --seeds 7,8"),
         (("sweep", "a2c", "CartPole-v1", "--set", "seed=7,8"), "--seeds says which seeds: --seeds 7,8"),
-        (("sweep", "a2c", "CartPole-v1", "--config", "seeded.toml"), "the --config file has a seed"),
         (("sweep", "a2c", "CartPole-v1", "--gamma"), "option '--gamma' needs a value"),
         (("sweep", "--gamma", "0.9", "a2c"), "options belong behind the environments"),
         (("sweep", "a2c", "CartPole-v1", "--name", "a/b"), "it names a directory"),
@@ -231,7 +230,6 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
 def test_what_is_typed_wrong_is_one_sentence_and_starts_nothing(
     place: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
-    (place / "seeded.toml").write_text("seed = 7\n")
     done = rlplug(*words)
     assert done.code == 2, done.err
     assert said in done.err

@@ -33,18 +33,13 @@ def seeds(text: str, first: int = 1) -> list[int]:
 
 
 def refuse_seed(origins: Mapping[str, str]) -> None:
-    """Refuse a seed among chosen options, whose place in `origins` is `option`, `set` or `config`.
+    """Refuse a seed among options that were typed, whose place in `origins` is `option` or `set`.
 
     Raises:
         UsageError: there is one.
     """
-    origin = origins.get("seed")
-    if origin in ("option", "set"):
+    if origins.get("seed") in ("option", "set"):
         raise UsageError("option '--seed' is of a single run; --seeds says which seeds: --seeds 7,8")
-    if origin == "config":
-        raise UsageError(
-            "the --config file has a seed, which is of a single run; take it out, and say which seeds: --seeds 7,8"
-        )
 
 
 def listed(text: str, what: str) -> list[str]:
