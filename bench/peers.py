@@ -74,6 +74,10 @@ PAIRS = [
         what="HalfCheetah-v5, 1 environment x 2048 steps, batch 64, 10 epochs, 64-64 tanh",
     ),
     Pair(
+        "ppo-recurrent", "sb3_contrib", "sb3-contrib RecurrentPPO", "sb3_recurrent.py", bar=1.5,
+        what="8 environments x 128 steps, batch 256, 10 epochs, two layers of 64 and an LSTM of 64",
+    ),
+    Pair(
         "ppo-pong", "sb3", "SB3 PPO", "sb3_ppo.py", bar=1.5,
         what="Pong in 84 x 84 with four frames, 8 environments x 128 steps, batch 256, 4 epochs, three convolutions",
     ),

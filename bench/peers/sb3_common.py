@@ -81,6 +81,17 @@ def by_hand(setting: dict[str, Any], adam: bool = True, epsilon: float = 1e-5) -
     return {"optimizer_kwargs": {"fused": True, "eps": epsilon}} if adam else {}
 
 
+def clipping(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """Keyword arguments of PPO, with a memory or without; `policy` are those of the network."""
+    names = (
+        "learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "clip_range", "ent_coef",
+        "vf_coef", "max_grad_norm", "seed",
+    )  # fmt: skip
+    return {
+        **{name: setting[name] for name in names}, "policy_kwargs": {**policy, **by_hand(setting)}, "device": "cpu",
+    }  # fmt: skip
+
+
 def valuing(setting: dict[str, Any], **policy: Any) -> dict[str, Any]:
     """Keyword arguments that DQN and its kin share; `policy` are those of the network beside its layers."""
     return {
