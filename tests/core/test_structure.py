@@ -166,7 +166,7 @@ POSITIONAL = {
     "products.torch.ops.mkldnn._linear_pointwise",
     "update_rules.self.kernel",
     *("by_rules.loops.categorical", "by_rules.loops.gaussian", "node.loops.clipped_product"),
-    "update_rules.loops.adam",
+    *("update_rules.loops.adam", "unrolled.self.up_once", "unrolled.self.down_once"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Where the processes of a run come from: forks of the run itself while nothing else is at work in it, or of a server.
+"""The origin of a run's processes: the run itself, which is forked while nothing else is at work in it, or a server.
 
 A fork begins with all that its origin has loaded, and shares the memory until one of them writes to it. It also has the
 origin's locks, and one that another thread held at that moment is locked in it for ever. So a run is forked only while

@@ -64,8 +64,8 @@ def along(
     cell: nn.RNNCellBase, features: Tensor, is_first: Tensor, before: Sequence[Tensor], valid: Tensor | None
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Return each part of what is remembered after each step, [T * N, H]; arguments as of `Memory.unroll`."""
-    weights = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
-    found: tuple[Tensor, ...] = Along.apply(FORMS[type(cell)], is_first, valid, features, *weights, *before)  # type: ignore[no-untyped-call]
+    tensors = features, cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh, *before
+    found: tuple[Tensor, ...] = Along.apply(FORMS[type(cell)], is_first, valid, *tensors)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -90,15 +90,15 @@ class Along(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, form: Form, is_first: Tensor, valid: Tensor | None, features: Tensor, weight_ih: Tensor,
-        weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor, *before: Tensor,
+        ctx: Any, form: Form, is_first: Tensor, valid: Tensor | None, *tensors: Tensor
     ) -> tuple[Tensor, ...]:  # fmt: skip
         ctx.form, ctx.masks = form, (is_first, valid)
-        ctx.save_for_backward(features, weight_ih, weight_hh, bias_ih, bias_hh, *before)
-        seen = features.detach().numpy() @ weight_ih.detach().numpy().T
-        seen += bias_ih.detach().numpy()
-        steps = ctx.steps = Steps(form, is_first.numpy(), valid, len(before[0]), weight_hh.detach().numpy())
-        outputs = steps.up(seen, bias_hh.detach().numpy(), [part.detach().numpy() for part in before])
+        ctx.save_for_backward(*tensors)
+        features, weight_ih, weight_hh, bias_ih, bias_hh, *before = (one.detach().numpy() for one in tensors)
+        seen = features @ weight_ih.T
+        seen += bias_ih
+        steps = ctx.steps = Steps(form, is_first.numpy(), valid, len(before[0]), weight_hh)
+        outputs = steps.up(seen, bias_hh, before)
         return tuple(torch.from_numpy(part.reshape(len(seen), -1)) for part in outputs)
 
     @staticmethod
@@ -115,10 +115,11 @@ class Along(torch.autograd.Function):
 
 def _twice(ctx: Any, slopes: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
     """The slopes with a graph of their own, for those that are differentiated again."""
-    features, weight_ih, weight_hh, bias_ih, bias_hh, *before = ctx.saved_tensors
+    features, *others = ctx.saved_tensors
+    weights, before = others[:4], others[4:]
 
     def step(seen: Tensor, kept: Sequence[Tensor]) -> Sequence[Tensor]:
-        return ctx.form.step(seen, kept, weight_ih, weight_hh, bias_ih, bias_hh)  # type: ignore[no-any-return]
+        return ctx.form.step(seen, kept, *weights)  # type: ignore[no-any-return]
 
     outputs = step_by_step(step, features, ctx.masks[0], before, ctx.masks[1])
     wanted = [one for one, needed in zip(ctx.saved_tensors, ctx.needs_input_grad[3:], strict=True) if needed]
