@@ -29,6 +29,7 @@ SHARED = {
     "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
     "a2c-noisy": "a2c", "acer-async": "acer", "sac-actors": "sac",
     **{f"{name}-{where}": name for name in ("appo", "impala") for where in ("inline", "ray")},
+    **{f"{name}-long": name for name in ("sac", "td3", "tqc")},
 }  # fmt: skip
 #: Algorithms that learned from data, whose steps are updates.
 OFFLINE = ("cql", "iql")
