@@ -148,10 +148,10 @@ def test_what_absent_rows_hold_changes_no_update(learner: Callable[..., Any], me
     assert torch.equal(*weights)
 
 
-def test_the_name_is_the_switch(learner: Callable[..., Any]) -> None:
+def test_the_name_is_two_switches(learner: Callable[..., Any]) -> None:
     named, switched, plain = (
         learner("ppo-recurrent", "Chain"),
-        learner("ppo", "Chain", recurrent_cell="gru"),
+        learner("ppo", "Chain", recurrent_cell="gru", normalize_reward=True),
         learner("ppo", "Chain"),
     )
     assert named.config == switched.config
