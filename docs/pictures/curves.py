@@ -35,6 +35,10 @@ SHARED = {
 OFFLINE = ("cql", "iql")
 #: Environments whose evaluations are judged by how many episodes succeed.
 GOALS = ("FetchReach-v4",)
+#: The typeface as each text names it.
+FONT = " font-family: 'DejaVu Sans', sans-serif;"
+#: Points of a line at most, evenly chosen: a picture stays small, however often a run was evaluated.
+POINTS = 34
 #: Panels side by side that a page's width still shows in full size.
 COLUMNS = 3
 #: Text stays text, and the same runs give the same file.
@@ -63,7 +67,8 @@ def curves() -> dict[str, Curve]:
             seeds[goal].append((steps, returns))
     found: dict[str, Curve] = {}
     for goal, pairs in seeds.items():
-        grid = list(max((steps for steps, _ in pairs), key=len))
+        every = list(max((steps for steps, _ in pairs), key=len))
+        grid = [every[i] for i in sorted({round(i) for i in np.linspace(0, len(every) - 1, POINTS)})]
         found[goal] = grid, [np.interp(grid, steps, returns).tolist() for steps, returns in pairs]
     return found
 
@@ -93,7 +98,9 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
     text = re.sub(r"(?m)^ +", "", path.read_text(encoding="utf-8"))
-    path.write_text(re.sub(r' d="[^"]+"', coarser, text), encoding="utf-8")
+    text = text.replace(FONT, "").replace("<svg ", f'<svg style="{FONT.strip()}" ', 1)  # said once
+    text = re.sub(r' transform="rotate\(-0 [^"]+"', "", text)  # of what is not turned
+    path.write_text(re.sub(r' (d|x|y)="[^"]+"', coarser, text), encoding="utf-8")
     return path
 
 
