@@ -29,18 +29,7 @@ from tests.reference.memory import Random, seen_by, slowly
 CPU = torch.device("cpu")
 SPEC = Spec(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4), 3, "Probe")
 UNITS = 5
-
-
-@pytest.fixture(params=["gru", "lstm"])
-def cell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def network(cell: Any, spec: Spec = SPEC) -> RecurrentPolicyAndCritic:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,7 @@ from rlplug_core.nets import loops, memory_steps, unrolled
 from rlplug_core.nets.recurrent import CELLS, Memory
 
 CELL = st.sampled_from(["gru", "lstm"])
-
-
-@pytest.fixture(params=["gru", "lstm"])
-def cell(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def case(cell: str, steps: int, rows: int, size: int, units: int, absent: bool) -> tuple[Memory, list[Any]]:
