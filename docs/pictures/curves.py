@@ -100,6 +100,7 @@ def draw(name: str, panels: dict[str, dict[str, Curve]]) -> Path:
     text = re.sub(r"(?m)^ +", "", path.read_text(encoding="utf-8"))
     text = text.replace(FONT, "").replace("<svg ", f'<svg style="{FONT.strip()}" ', 1)  # said once
     text = re.sub(r' transform="rotate\(-0 [^"]+"', "", text)  # of what is not turned
+    text = re.sub(r'(<use [^>]+) style="stroke: #000000; stroke-width: 0.8"', r"\1", text)  # which the mark itself has
     path.write_text(re.sub(r' (d|x|y)="[^"]+"', coarser, text), encoding="utf-8")
     return path
 
