@@ -27,9 +27,9 @@ def gru_up(x: Array, hidden: Array, bias: Array, kept: Array, counts: Array, tol
 def gru_down(
     told: Array, counts: Array, kept: Array, slopes: Array, carry: Array, to_x: Array, to_hidden: Array
 ) -> None:  # fmt: skip
-    """Write the slopes at both products, from those at what was given out, `slopes` and what the next step `carry` ied.
+    """Write the gradients of both products: those of the output are `slopes`, and `carry` from the step behind it.
 
-    `carry` then has what goes past the products.
+    `carry` then has the gradient of `kept`, but for what comes through the product.
     """
     units = kept.shape[1]
     r, z, n, inner = (told[:, units * i : units * (i + 1)] for i in range(4))
