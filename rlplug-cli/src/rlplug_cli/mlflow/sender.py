@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rlplug_cli.mlflow.lean import import_mlflow
 from rlplug_cli.mlflow.mirror import Busy, Mirror
+from rlplug_cli.mlflow.store import Damaged
 from rlplug_core.errors import clean, plain
 from rlplug_core.loop.signals import STOPPING
 from rlplug_core.runs.directory import RunDirectory
@@ -64,7 +65,7 @@ class Sender:
 
     def __init__(self, mirror: Mirror, ended: threading.Event, seconds: float) -> None:
         self.mirror, self.ended, self.seconds = mirror, ended, seconds
-        self.failure, self.done = "", False
+        self.failure, self.done, self.damaged = "", False, False
 
     def send(self) -> bool:
         """Until the run has ended and all is sent; False if that took too long."""
@@ -79,8 +80,8 @@ class Sender:
                 continue
             if self.done:
                 break
-            if time.monotonic() > deadline:
-                return False
+            if time.monotonic() > deadline or (self.damaged and self.ended.is_set()):
+                return False  # a damaged store waits for its owner, not for time to pass
             wait = min(2 * wait, LONGEST) if self.failure else EVERY
             _pause(self.ended, min(wait, deadline - time.monotonic()))
         self.mirror.close()
@@ -94,11 +95,12 @@ class Sender:
             self.done = over and not sent and self._concluded()
         except Exception as error:  # noqa: BLE001 - whatever MLflow raises, the run must not notice
             said, self.failure = bool(self.failure), plain(str(error)) or type(error).__name__
+            self.damaged = isinstance(error, Damaged)
             if not said:
                 uri = self.mirror.state.tracking_uri
                 _say(f"MLflow at {uri} takes nothing now ({self.failure}); training goes on, the journal keeps all")
             return False
-        self.failure = ""
+        self.failure, self.damaged = "", False
         return sent
 
     def _concluded(self) -> bool:

@@ -34,6 +34,10 @@ SETTINGS = {
 }
 
 
+class Damaged(RlplugError):
+    """The file is no SQLite database, and stays none until its owner moves it away."""
+
+
 def settle() -> None:
     """Apply `SETTINGS`."""
     for name, value in SETTINGS.items():
@@ -81,7 +85,8 @@ def prepare(uri: str) -> None:
     """Create a local store that does not exist yet; any number of processes may ask at once, and be killed.
 
     Raises:
-        RlplugError: what is there is no SQLite file, or nothing can be there. OSError: the directory cannot be written.
+        Damaged: what is there is no SQLite file. RlplugError: nothing can be there. OSError: the directory cannot be
+            written.
     """
     path = sqlite_path(uri)
     if path is None:
@@ -115,14 +120,14 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _examine(path: Path) -> None:
-    """Fail at once on a damaged file; MLflow would try again for minutes."""
+    """Fail at once on a damaged file, with `Damaged`; MLflow would try again for minutes."""
     try:
         with closing(reading(path)) as connection:
             connection.execute("select count(*) from sqlite_master").fetchone()
     except sqlite3.OperationalError:
         return  # locked for a while by another process: MLflow waits for that
     except sqlite3.DatabaseError as error:
-        raise RlplugError(f"the store {path} cannot be read: {error}; move it away and a new one is made") from error
+        raise Damaged(f"the store {path} cannot be read: {error}; move it away and a new one is made") from error
 
 
 def _create(path: Path, artifacts: str) -> None:
