@@ -200,7 +200,7 @@ def installed() -> list[Goal]:
 
 def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
     """The options that the presets give, and the name of the run directory: one per configuration and seed."""
-    judging = {"eval_episodes": 100, "final_eval_episodes": 100}  # whatever they cost
+    judging = {"eval_episodes": 100, "final_eval_episodes": 100, "eval_every": goal.steps // 20}  # whatever they cost
     values, _ = resolve(goal.algorithm, goal.env, {"seed": seed, **judging, **dict(goal.options)})
     plan = Plan.make(goal.algorithm, goal.env, values)
     assert plan.options.total_timesteps == goal.steps, (
