@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from rlplug_algos.off_policy.ddpg import DDPG, DDPGConfig
+from rlplug_algos.off_policy.iql import IQL, IQLConfig
 from rlplug_algos.off_policy.sac import SAC, SACConfig
+from rlplug_algos.off_policy.sac_discrete import SACDiscrete, SACDiscreteConfig
 from rlplug_algos.off_policy.td3 import TD3, TD3Config
 from rlplug_algos.off_policy.tqc import TQC, TQCConfig
 from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
@@ -127,6 +129,10 @@ CONTINUOUS = [
     (SAC, SACConfig(net=NETS[0], target_entropy=-0.3, max_grad_norm=0.1)),
     (TD3, TD3Config(net=NETS[0], n_critics=1, target_policy_noise=0.5, target_noise_clip=0.1)),
     *((DDPG, DDPGConfig(net=NETS[0], n_critics=critics)) for critics in (1, 2)),
+    *((cls, config(net=net)) for cls, config in ((IQL, IQLConfig), (SACDiscrete, SACDiscreteConfig)) for net in NETS),
+    (IQL, IQLConfig(net=NETS[0], n_critics=1, expectile=0.3, beta=9.0, max_weight=2.0)),
+    (SACDiscrete, SACDiscreteConfig(net=NETS[0], n_critics=3, ent_coef=0.2, autotune=False)),
+    (SACDiscrete, SACDiscreteConfig(net=NETS[0], target_entropy=0.3, max_grad_norm=0.1)),
 ]
 
 
@@ -153,22 +159,46 @@ def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(cls: Any
 
 @pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
 def test_losses_of_critics_and_policies_have_the_same_value_and_slopes(cls: Any, config: Any) -> None:
-    made, batch, noise = learner(cls, "box", config), transitions(0, "box"), torch.from_numpy(numbers(9, 2))
+    made, batch, noise = learner(cls, space(cls), config), transitions(0, space(cls)), torch.from_numpy(numbers(9, 2))
     with torch.no_grad():  # log standard deviations lie at both bounds and between
-        next(made.policy.outputs.parameters())[:] *= 100
-    acting = [made.policy.by_rules] if cls in (SAC, TQC) else [made.policy, made.target_policy]
-    arrays = made.in_numpy(batch, *acting, made.critics, made.target_critics)
+        next(made.policy.outputs.parameters())[:] *= 1 if cls is IQL else 100
+    arrays = made.in_numpy(batch, *acting(made), made.critics, made.target_critics)
     assert made.gradients.startswith("rules")
     for optimizer, loss in ((made.critic_optimizer, made.critic_loss), (made.policy_optimizer, made.policy_loss)):
-        (plain, _), (fast, _) = (
+        (plain, metrics), (fast, found) = (
             parted(loss(one, *besides(made, loss, noise if one is batch else noise.numpy()))) for one in (batch, arrays)
         )
         assert fast.item() == pytest.approx(plain.item(), rel=1e-5)
+        assert {name: float(value) for name, value in found.items()} == pytest.approx(
+            {name: float(value) for name, value in metrics.items()}, rel=1e-4, abs=1e-6
+        )
         torch.testing.assert_close(slopes(made, optimizer, fast), slopes(made, optimizer, plain), rtol=1e-3, atol=1e-5)
+
+
+def space(cls: Any) -> str:
+    return "discrete" if cls is SACDiscrete else "box"
+
+
+def acting(made: Any) -> tuple[Any, ...]:
+    """The networks of its losses besides critics."""
+    if isinstance(made, SAC | TQC):
+        return (made.policy.by_rules,)
+    if isinstance(made, IQL):
+        return made.policy, made.value
+    return (made.policy,) if isinstance(made, SACDiscrete) else (made.policy, made.target_policy)
+
+
+def passes_of(made: Any) -> list[passes.Passes]:
+    """Those through dense networks alone; the one of a policy whose deviation is a layer of its own has none."""
+    if isinstance(made, SACDiscrete):
+        return [network.by_rules.passes for network in (made.policy, *made.critics.members)]
+    return [made.critics.passes, (made.value if isinstance(made, IQL) else made.policy).by_rules.passes]
 
 
 def besides(made: Any, loss: Any, noise: Any) -> tuple[Any, ...]:
     """What a loss wants besides the batch."""
+    if isinstance(made, IQL | SACDiscrete):
+        return (made.config,)
     if isinstance(made, SAC | TQC):
         return noise, made.config
     of_critics = (made.config,) if isinstance(made, DDPG) else (noise, made.config)
@@ -233,10 +263,10 @@ def test_updates_of_action_values_do_too(cls: Any, config: Any) -> None:
 
 @pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
 def test_updates_of_critics_and_policies_do_too(cls: Any, config: Any) -> None:
-    fast, again, slow = (learner(cls, "box", config) for _ in range(3))
+    fast, again, slow = (learner(cls, space(cls), config) for _ in range(3))
     for made in (fast, again, plain(slow)):
         for number in range(4):
-            found = made.update(transitions(number, "box"), Clock(100, updates=number)).metrics
+            found = made.update(transitions(number, space(cls)), Clock(100, updates=number)).metrics
             assert all(np.isfinite(float(value)) for value in found.values())
     assert fast.gradients.startswith("rules")
     assert slow.gradients == "autograd: a module has a hook"
@@ -258,13 +288,12 @@ def test_updates_whose_networks_have_threads_do_too(
     torch.set_num_threads(2)
     try:
         test_updates_of_critics_and_policies_do_too(cls, config)
-        made = learner(cls, "box", config)
+        made = learner(cls, space(cls), config)
         for number in range(2):
-            made.update(transitions(0, "box"), Clock(100, updates=number))
+            made.update(transitions(0, space(cls)), Clock(100, updates=number))
     finally:
         torch.set_num_threads(before)
-    assert made.critics.passes.networks is not None
-    assert made.policy.by_rules.passes.networks is not None
+    assert all(passes.networks is not None for passes in passes_of(made))
 
 
 def test_learners_say_why_they_stay_with_autograd() -> None:

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from rlplug_core.learning.kfac import KFAC
     from rlplug_core.learning.losses import (
         Regression,
+        advantage_weight,
         categorical_projection,
         cross_entropy,
         expectile_loss,
@@ -89,7 +90,7 @@ if TYPE_CHECKING:
     from rlplug_core.learning.natural import TrustRegion, within
     from rlplug_core.learning.optimizer import Optimizer, host
     from rlplug_core.learning.targets import Frozen, Target, target_network
-    from rlplug_core.learning.temperature import Temperature, soft_policy_loss
+    from rlplug_core.learning.temperature import Temperature, expected_of, soft_policy_loss
     from rlplug_core.learning.update_rules import OptimizerName, OptimizerOptions
     from rlplug_core.nets.continuous import (
         ActionCritic,
@@ -102,10 +103,11 @@ if TYPE_CHECKING:
     from rlplug_core.nets.fast_forward import fast_forward, fast_noisy
     from rlplug_core.nets.heads import ILLEGAL, SPACES, Gaussian, SquashedGaussian, masked, squashed
     from rlplug_core.nets.net import Net
+    from rlplug_core.nets.node import log_softmax
     from rlplug_core.nets.noisy import Noise
     from rlplug_core.nets.normalize import RewardScale
     from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
-    from rlplug_core.nets.q_networks import QNetwork, chosen, next_distribution
+    from rlplug_core.nets.q_networks import QNetwork, QNetworks, chosen, next_distribution
     from rlplug_core.nets.recurrent import CellName, RecurrentPolicyAndCritic, RecurrentQ
     from rlplug_core.nets.renorm import Moments, RenormCritic, RenormPolicy, absorb_moments
     from rlplug_core.nets.stochastic_dueling import StochasticDueling
@@ -151,13 +153,13 @@ _MODULES = {
     "learning.gaussian": "gaussian_kl_slope gaussian_score",
     "learning.kfac": "KFAC",
     "learning.losses": (
-        "Regression categorical_projection cross_entropy expectile_loss quantile_huber regression rescaled "
-        "sequence_priority unscaled"
+        "Regression advantage_weight categorical_projection cross_entropy expectile_loss quantile_huber regression "
+        "rescaled sequence_priority unscaled"
     ),
     "learning.natural": "TrustRegion within",
     "learning.optimizer": "Optimizer host",
     "learning.targets": "Frozen Target target_network",
-    "learning.temperature": "Temperature soft_policy_loss",
+    "learning.temperature": "Temperature expected_of soft_policy_loss",
     "learning.update_rules": "OptimizerName OptimizerOptions",
     "nets.continuous": "ActionCritic ActionCritics DeterministicPolicy Ensemble",
     "nets.distributional": "CategoricalQ ImplicitQ QuantileQ",
@@ -165,10 +167,11 @@ _MODULES = {
     "nets.fast_forward": "fast_forward fast_noisy",
     "nets.heads": "Gaussian ILLEGAL SPACES SquashedGaussian masked squashed",
     "nets.net": "Net",
+    "nets.node": "log_softmax",
     "nets.noisy": "Noise",
     "nets.normalize": "RewardScale",
     "nets.policies": "Critic PolicyAndCritic PolicyNetwork",
-    "nets.q_networks": "QNetwork chosen next_distribution",
+    "nets.q_networks": "QNetwork QNetworks chosen next_distribution",
     "nets.recurrent": "CellName RecurrentPolicyAndCritic RecurrentQ",
     "nets.renorm": "Moments RenormCritic RenormPolicy absorb_moments",
     "nets.stochastic_dueling": "StochasticDueling",
@@ -191,17 +194,19 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
     "MemoryAgent", "MemoryGreedy", "Moments", "Natural", "Net", "NetworkAgent", "Noise", "NoiseAgent",
     "NoisyGreedy", "NonFinite", "NonNegative", "Obs", "Optimizer", "OptimizerName", "OptimizerOptions",
     "OrnsteinUhlenbeck", "Pace", "PairBuffer", "Policy", "PolicyAgent", "PolicyAndCritic", "PolicyNetwork",
-    "Positive", "PrioritizedReplay", "Priority", "PriorityOptions", "QNetwork", "QuantileQ",
-    "RecurrentPolicyAndCritic", "RecurrentQ", "RecurrentState", "Regression", "RenormCritic", "RenormPolicy",
-    "ReplayBuffer", "Result", "RewardScale", "Rollout", "RolloutBuffer", "RolloutReplay", "Run", "SPACES",
+    "Positive", "PrioritizedReplay", "Priority", "PriorityOptions", "QNetwork", "QNetworks",
+    "QuantileQ", "RecurrentPolicyAndCritic", "RecurrentQ", "RecurrentState", "Regression", "RenormCritic",
+    "RenormPolicy", "ReplayBuffer", "Result", "RewardScale", "Rollout", "RolloutBuffer", "RolloutReplay", "Run",
+    "SPACES",
     "SampleAgent", "Samples", "Schedule", "Scheduled", "Seeds", "SequenceReplay", "SequenceShape", "Several",
     "Share", "Softmax", "Spec", "SquashedGaussian", "State", "Step", "StochasticDueling", "Store", "Target",
     "Temperature", "Timestep", "TrajectoryReplay", "Transform", "Transitions", "TrustRegion", "UsageError",
-    "absorb_moments", "action_noise", "actor_epsilon", "categorical_projection", "check_exploration",
-    "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
-    "clipped_surrogate", "constant", "cosine", "cross_entropy", "due", "epsilon_schedule", "expectile_loss", "explorer",
-    "fast_forward", "fast_noisy", "final_epsilon", "gae", "gaussian_kl_slope", "gaussian_score", "hookimpl", "host",
-    "integer", "linear", "load", "log", "log_probs", "masked", "next_distribution", "observation_norm",
+    "absorb_moments", "action_noise", "actor_epsilon", "advantage_weight", "categorical_projection",
+    "check_exploration", "check_no_units", "check_standardize", "check_whole_sequences", "choice", "chosen",
+    "clipped_surrogate", "constant", "cosine", "cross_entropy", "due", "epsilon_schedule", "expected_of",
+    "expectile_loss", "explorer", "fast_forward", "fast_noisy", "final_epsilon", "gae", "gaussian_kl_slope",
+    "gaussian_score", "hookimpl", "host",
+    "integer", "linear", "load", "log", "log_probs", "log_softmax", "masked", "next_distribution", "observation_norm",
     "of_action", "open_run", "piecewise", "pure", "quantile_huber", "recurrent_values", "regression",
     "replay_buffer", "rescaled", "resume", "retrace", "sequence_priority", "sequences", "soft_policy_loss",
     "squashed", "standardize", "target_network", "to_tensors", "train", "tree_map",

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rlplug_core.learning.losses import categorical_projection, cross_entropy, quantile_huber
+from rlplug_core.learning.losses import (
+    advantage_weight,
+    categorical_projection,
+    cross_entropy,
+    expectile_loss,
+    quantile_huber,
+)
+from rlplug_core.learning.temperature import expected_of
 from rlplug_core.nets.node import Node, log_softmax
 from tests.reference import distributional
 
@@ -154,3 +161,64 @@ def test_quantile_regression_finds_quantiles() -> None:
         quantile_huber(quantiles, shares, samples, kappa=0.01).sum().backward()
         descent.step()
     assert quantiles[0].tolist() == pytest.approx([0.1, 0.5, 0.9], abs=0.03)
+
+
+def watched(value: Tensor) -> tuple[Any, list[Any]]:
+    """A node of these values, and where the slopes at it are put down."""
+    seen: list[Any] = []
+
+    def back(slopes: Any, into: Any) -> tuple[()]:
+        seen.append(slopes)
+        return ()
+
+    return Node(value.detach().numpy(), (), back), seen
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(NUMBERS, min_size=1, max_size=5), st.floats(0, 9, width=32), st.floats(0.5, 200, width=32))
+def test_weights_of_advantages_are_the_slow_ones_whatever_overflows(
+    advantages: list[float], beta: float, largest: float
+) -> None:
+    wanted = [np.exp(min(beta * advantage, np.log(largest))) for advantage in advantages]
+    found = advantage_weight(torch.tensor(advantages, requires_grad=True), beta, largest)
+    arrays: Any = np.array(advantages, np.float32)
+    assert not found.requires_grad
+    for one in (found, advantage_weight(arrays, beta, largest), advantage_weight(1e9 * np.abs(arrays), beta, largest)):
+        assert np.isfinite(np.asarray(one)).all()
+        assert np.asarray(one).max() <= largest * (1 + 1e-5)
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float32), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(advantage_weight(arrays, beta, largest), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_expected_of_a_policy_is_the_sum_over_its_actions() -> None:
+    """Of a tensor, an array and a node, whose slopes are autograd's."""
+    logits, q = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+    log_probs: Tensor = log_softmax(logits)
+    weights = log_probs.detach().exp().tolist()
+    wanted = [
+        [sum(p * each for p, each in zip(row, values, strict=True)) for row, values in zip(weights, what, strict=True)]
+        for what in (log_probs.tolist(), q.tolist())
+    ]
+    array = log_softmax(logits.detach().numpy())
+    node, seen = watched(logits)
+    of_tensor, of_array = expected_of(log_probs, q), expected_of(array, q.numpy())
+    of_node = expected_of(log_softmax(node), q.numpy())
+    for tensor, arrays, nodes, sums in zip(of_tensor, of_array, of_node, wanted, strict=True):
+        torch.testing.assert_close(tensor, torch.tensor(sums))
+        np.testing.assert_allclose(arrays, sums, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(nodes.value, sums, rtol=1e-5, atol=1e-6)
+    (slopes,) = torch.autograd.grad((of_tensor[0] - 2 * of_tensor[1]).sum(), logits)
+    (of_node[0] - of_node[1] * 2.0).dot(np.ones(3, np.float32)).backward({})
+    np.testing.assert_allclose(seen[0], slopes, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("expectile", [0.1, 0.5, 0.9])
+def test_expectile_losses_have_the_same_slopes_by_rules(expectile: float) -> None:
+    value, target = torch.tensor([0.0, 1.0, 4.0, 4.0], requires_grad=True), torch.tensor([1.0, 0.0, 4.0, -3.0])
+    source, seen = watched(value)
+    node: Any = expectile_loss(source, target.numpy(), expectile)  # type: ignore[arg-type]  # by rules
+    loss = expectile_loss(value, target, expectile)
+    np.testing.assert_allclose(node.value, loss.detach(), rtol=1e-6)
+    node.dot(np.ones(4, np.float32)).backward({})
+    (slopes,) = torch.autograd.grad(loss.sum(), value)
+    np.testing.assert_allclose(seen[0], slopes, rtol=1e-6)

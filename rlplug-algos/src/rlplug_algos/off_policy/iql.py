@@ -79,6 +79,7 @@ class IQL(rl.Algorithm[rl.Transitions]):
         )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: IQLConfig, clock: rl.Clock) -> rl.Result:
+        batch = self.in_numpy(batch, self.policy, self.value, self.critics, self.target_critics)
         policy_loss, metrics = self.policy_loss(batch, now)
         loss, further = self.critic_loss(batch, now)
         norms = {
@@ -104,16 +105,16 @@ class IQL(rl.Algorithm[rl.Transitions]):
     @torch.no_grad()
     def targets(self, batch: rl.Transitions) -> tuple[Tensor, Tensor]:
         """min Q_target(s, a) and r + discount * V(s'), both [B]."""
-        q = self.target_critics(batch.obs, batch.action).amin(0)
+        q = self.target_critics.lowest(batch.obs, batch.action)
         return q, batch.reward + batch.discount * self.value(batch.next_obs)
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions, now: IQLConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """-exp(beta * (min Q_target(s, a) - V(s))) log pi(a | s), the weight held below max_weight (eq. 7)."""
         outputs = self.policy(batch.obs)
-        log_prob = self.policy.head.log_prob(outputs, batch.action)
+        log_prob, _ = self.policy.head.log_prob_and_entropy(outputs, batch.action)
         with torch.no_grad():
-            advantage = self.target_critics(batch.obs, batch.action).amin(0) - self.value(batch.obs)
-            weight = (now.beta * advantage).exp().clamp(max=now.max_weight)
+            advantage = self.target_critics.lowest(batch.obs, batch.action) - self.value(batch.obs)
+            weight = rl.advantage_weight(advantage, now.beta, now.max_weight)
         loss = -batch.mean(weight * log_prob)
         return loss, {"loss/policy": loss.detach(), "loss/weight": batch.mean(weight)}

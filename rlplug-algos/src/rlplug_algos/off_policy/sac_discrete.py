@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -62,7 +63,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         norm = rl.observation_norm(self.spec.obs, c.net)
         self.policy = rl.PolicyNetwork(self.spec, c.net, norm=norm)
         net = replace(c.net, output_gain=None)  # which is the policy's
-        self.critics = rl.Ensemble(lambda: rl.QNetwork(self.spec, net, norm=norm), c.n_critics)
+        self.critics = rl.QNetworks(lambda: rl.QNetwork(self.spec, net, norm=norm), c.n_critics)
         self.target_critics = rl.target_network(self.critics)
         self.temperature = rl.Temperature(c.ent_coef, c.autotune)
         self.to(self.device)
@@ -90,6 +91,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         )  # fmt: skip
 
     def learn(self, batch: rl.Transitions, now: SACDiscreteConfig, clock: rl.Clock) -> rl.Result:
+        batch = self.in_numpy(batch, self.policy, self.critics, self.target_critics)
         loss, metrics = self.critic_loss(batch, now)
         metrics["loss/critic_gradient_norm"] = self.critic_optimizer.minimize(loss, clock)
         if rl.due(clock.updates, clock.updates + 1, now.policy_delay):
@@ -102,34 +104,33 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
     @rl.pure
     def critic_loss(self, batch: rl.Transitions, now: SACDiscreteConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """Half the squared error of every critic at the action taken, summed over critics (eq. 5)."""
-        target, action = self.soft_target(batch, now), batch.action.unsqueeze(-1)
-        q = torch.stack([critic(batch.obs).gather(1, action).squeeze(1) for critic in self.critics.members])
+        target = self.soft_target(batch, now)
+        q = self.critics.taken(batch.obs, batch.action)
         loss = batch.mean(0.5 * (q - target).square().sum(0))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach().mean(0))}
 
     @torch.no_grad()
     def soft_target(self, batch: rl.Transitions, now: SACDiscreteConfig) -> Tensor:
         """r + discount * sum of pi(a' | s') (min Q_target(s', a') - alpha * log pi(a' | s')) (eq. 10)."""
-        log_probs = self.policy(batch.next_obs).log_softmax(-1)
-        next_q = self.target_critics(batch.next_obs).amin(0)
-        soft: Tensor = (log_probs.exp() * (next_q - self.temperature(now.ent_coef) * log_probs)).sum(-1)
-        return batch.reward + batch.discount * soft
+        next_q = self.target_critics.lowest(batch.next_obs)
+        log_prob, next_q = rl.expected_of(rl.log_softmax(self.policy(batch.next_obs)), next_q)
+        soft_value: Tensor = next_q - self.temperature.weigh(log_prob, now.ent_coef)
+        return batch.reward + batch.discount * soft_value
 
     @rl.pure
     def policy_loss(self, batch: rl.Transitions, now: SACDiscreteConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """sum of pi (alpha * log pi - min Q) (eq. 12), and the loss of alpha's logarithm (eq. 11)."""
-        log_probs = self.policy(batch.obs).log_softmax(-1)
+        log_probs = rl.log_softmax(self.policy(batch.obs))
         with torch.no_grad():
-            q = self.critics(batch.obs).amin(0)
-        alpha = self.temperature(now.ent_coef)
-        policy_loss = (log_probs.exp() * (alpha * log_probs - q)).sum(-1)
-        entropy = -(log_probs.exp() * log_probs).sum(-1).detach()
-        loss = batch.mean(policy_loss + self.temperature.log * (entropy - self.target_entropy(log_probs, now)))
-        metrics = {"loss/policy": batch.mean(policy_loss.detach()), "loss/entropy": batch.mean(entropy)}
-        return loss, {**metrics, "loss/temperature": alpha.squeeze()}
+            q = self.critics.lowest(batch.obs)
+        log_prob, q = rl.expected_of(log_probs, q)
+        target_entropy = self.target_entropy(log_probs, now)
+        return rl.soft_policy_loss(batch, log_prob, q, self.temperature, now.ent_coef, target_entropy=target_entropy)
 
-    def target_entropy(self, log_probs: Tensor, now: SACDiscreteConfig) -> Tensor:
-        """The entropy [B] to keep; illegal actions have a log-probability near `ILLEGAL`."""
+    def target_entropy(self, log_probs: Tensor, now: SACDiscreteConfig) -> float | Tensor:
+        """The entropy to keep, [B] where actions may be illegal, whose log-probability is near `ILLEGAL`."""
         if now.target_entropy is not None:
-            return torch.full_like(log_probs[:, 0], now.target_entropy)
+            return now.target_entropy
+        if not isinstance(log_probs, Tensor):  # rules are for observations without a mask
+            return 0.98 * math.log(log_probs.shape[-1])
         return 0.98 * (log_probs > rl.ILLEGAL / 2).sum(-1).float().log()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -86,14 +87,35 @@ def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     The value that minimizes its mean is that expectile of the targets: 0.5 gives their mean, near 1 their largest.
 
     Args:
-        value, target: [B].
+        value: [B] as a tensor, or as a node.
+        target: [B] as a tensor, or as an array beside a node.
         expectile: in (0, 1).
 
     Returns:
-        Losses [B].
+        Losses [B], with a gradient in `value`.
     """
+    if isinstance(value, Node):
+        error = value - target
+        return error.square() * np.where(error.value > 0, 1 - expectile, expectile).astype(error.value.dtype)
     error = target - value
     return torch.where(error < 0, 1 - expectile, expectile) * error.square()
+
+
+def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
+    """Compute exp(beta * advantage), held below the largest (Kostrikov et al., 2021, arXiv:2110.06169, eq. 7).
+
+    Args:
+        advantage: [B] of actions, as a tensor or an array; no gradient goes there.
+        beta: how strongly actions of advantage are preferred; 0 weighs all alike.
+        largest: the largest weight, which bounds the exponent, so that none overflows.
+
+    Returns:
+        Weights [B], of the same kind.
+    """
+    if isinstance(advantage, np.ndarray):
+        weight: Tensor = np.exp(np.minimum(beta * advantage, math.log(largest)))
+        return weight
+    return (beta * advantage.detach()).clamp(max=math.log(largest)).exp()
 
 
 def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:

@@ -42,12 +42,12 @@ class Temperature(nn.Module):
             return self(ent_coef)
         return math.exp(self.log.item()) if self.autotune else ent_coef
 
-    def loss(self, log_prob: Any, target_entropy: float) -> Any:
+    def loss(self, log_prob: Any, target_entropy: Any) -> Any:
         """Compute the temperature's own loss (eq. 18, on the logarithm), which keeps the entropy at a target.
 
         Args:
-            log_prob: [B] of drawn actions; no gradient goes there.
-            target_entropy: in nats.
+            log_prob: [B] of drawn actions, or its means over all; no gradient goes there.
+            target_entropy: in nats; a number, or a tensor [B] beside one.
 
         Returns:
             Losses [B].
@@ -64,16 +64,30 @@ class Temperature(nn.Module):
         return Node(-self.log.item() * gap, (), back)
 
 
+def expected_of(log_probs: Any, q: Any) -> tuple[Any, Any]:
+    """Compute the means of log pi(a | s) and of Q(s, a) over the actions of a policy.
+
+    Args:
+        log_probs: [B, A] of all actions in nats, as a tensor, a node or an array.
+        q: [B, A] the values of all actions, as a tensor, or as an array beside a node or an array.
+
+    Returns:
+        Both [B], of the kind of `log_probs`; the first is the entropy with its sign turned.
+    """
+    share = np.exp(log_probs) if isinstance(log_probs, np.ndarray) else log_probs.exp()
+    return (share * log_probs).sum(-1), (share * q).sum(-1)
+
+
 def soft_policy_loss(
-    batch: Transitions, log_prob: Any, q: Any, temperature: Temperature, ent_coef: float, target_entropy: float
+    batch: Transitions, log_prob: Any, q: Any, temperature: Temperature, ent_coef: float, target_entropy: Any
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """alpha * log pi(a | s) - Q(s, a) (eq. 7) and the loss of alpha's logarithm (eq. 18), with what to report of both.
 
     Args:
-        log_prob: [B] of actions that the policy drew, with its gradient.
+        log_prob: [B] of actions that the policy drew, with its gradient; or what `expected_of` gives.
         q: [B] the values of these actions; whichever mean or minimum of critics counts.
         ent_coef: what alpha is where it is not learned.
-        target_entropy: in nats.
+        target_entropy: in nats; a number, or a tensor [B] beside one.
 
     Returns:
         The sum [] of both losses, and metrics by name, [] each.

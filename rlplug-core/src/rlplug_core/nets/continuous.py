@@ -116,7 +116,8 @@ class ActionCritic(nn.Module):
 class Ensemble(nn.Module):
     """Networks that differ in their initial weights: the same inputs to the outputs of all [n, B, ...].
 
-    On a CPU a loop costs what one batched matrix product does, and a member can be asked alone: `ensemble[0]`.
+    It goes by rules where its members do. On a CPU a loop costs what one batched matrix product does, and a member can
+    be asked alone: `ensemble[0]`.
     """
 
     def __init__(self, make: Callable[[], nn.Module], count: int) -> None:
@@ -126,8 +127,26 @@ class Ensemble(nn.Module):
     def __getitem__(self, number: int) -> nn.Module:
         return self.members[number]
 
+    def why_not(self) -> str:
+        """Return what keeps them from going by rules now, or nothing."""
+        return next(filter(None, map(why_not, self.members)), "")
+
     def forward(self, *inputs: Any) -> Tensor:
-        return torch.stack([member(*inputs) for member in self.members])
+        outputs: Tensor = node.stacked([member(*inputs) for member in self.members])
+        return outputs
+
+    def lowest(self, *inputs: Any) -> Tensor:
+        """Compute the lowest of all members' outputs (Fujimoto et al., 2018, arXiv:1802.09477, eq. 10).
+
+        Args:
+            inputs: [B, ...] each, as the members take them.
+
+        Returns:
+            [B, ...], as one member gives.
+        """
+        values: Any = self(*inputs)
+        least: Tensor = np.minimum.reduce(values) if isinstance(values, np.ndarray) else values.amin(0)
+        return least
 
 
 class ActionCritics(Ensemble):
@@ -140,24 +159,6 @@ class ActionCritics(Ensemble):
         self.apart = any(True for _ in first.vectors.parameters())  # each has convolutions of its own
         self.atoms = first.atoms
         self.passes = Passes([critic.by_rules for critic in critics])
-
-    def why_not(self) -> str:
-        """Return what keeps them from going by rules now, or nothing."""
-        return next(filter(None, map(why_not, self.members)), "")
-
-    def lowest(self, obs: Obs, action: Tensor) -> Tensor:
-        """Compute the lowest of all critics' values (Fujimoto et al., 2018, arXiv:1802.09477, eq. 10).
-
-        Args:
-            obs: [B, ...] observations.
-            action: [B, ...] canonical actions.
-
-        Returns:
-            Values [B].
-        """
-        values: Any = self(obs, action)
-        least: Tensor = np.minimum.reduce(values) if isinstance(values, np.ndarray) else values.amin(0)
-        return least
 
     def forward(self, obs: Obs, action: Tensor) -> Tensor:
         """Compute Q(s, a) by all n critics; by rules where `obs` is an array.
@@ -197,7 +198,8 @@ class ActionCritics(Ensemble):
         if torch.get_num_threads() > 1 and self.passes.pay(seen.value if isinstance(seen, Node) else seen):
             found: Array | Node = self.passes(seen)
             return found
-        return node.stacked([member.by_rules(seen) for member in members])
+        outputs: Array | Node = node.stacked([member.by_rules(seen) for member in members])
+        return outputs
 
     def _outputs(self, obs: Obs, action: Tensor) -> list[Tensor]:
         """Compute the outputs of each critic, [B, 1] or [B, atoms]."""

@@ -48,9 +48,7 @@ class CategoricalQ(QNetwork):
         Returns:
             Log-probabilities [B, A, atoms] in nats.
         """
-        outputs: Any = super().distribution(obs, noise)
-        found: Any = log_softmax(outputs) if isinstance(obs, np.ndarray) else outputs.log_softmax(-1)
-        log_probs: Tensor = found
+        log_probs: Tensor = log_softmax(super().distribution(obs, noise))
         return log_probs
 
     def expected(self, distribution: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from itertools import accumulate, count
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from rlplug_core.nets.loops import head_loops
@@ -218,8 +219,17 @@ def beside(parts: Sequence[Node | Array]) -> Node | Array:
     return Node(together, [part for _, part in nodes], back)
 
 
-def stacked(parts: Sequence[Node | Array]) -> Node | Array:
-    """Put parts [...] of one shape one behind the other, [n, ...]; an array where none of them is a node."""
+def stacked(parts: Sequence[Any]) -> Any:
+    """Put parts of one shape one behind the other.
+
+    Args:
+        parts: n parts [...], all of them tensors, or nodes and arrays.
+
+    Returns:
+        [n, ...]: a tensor, a node, or an array where none of them is a node.
+    """
+    if isinstance(parts[0], Tensor):
+        return torch.stack(list(parts))
     nodes = [part for part in parts if isinstance(part, Node)]
     values = [part.value if isinstance(part, Node) else part for part in parts]
     together = np.empty((len(values), *values[0].shape), values[0].dtype)  # `np.stack` takes three times as long
@@ -238,8 +248,17 @@ def pooled(parts: Node | Array) -> Node | Array:
     return Node(together, (parts,), lambda slopes, into: (slopes.reshape(rows, count, each).transpose(1, 0, 2),))
 
 
-def log_softmax(outputs: Node | Array) -> Node | Array:
-    """Log-probabilities of outputs [..., n] along the last axis; an array where these are no node."""
+def log_softmax(outputs: Any) -> Any:
+    """Compute log-probabilities along the last axis.
+
+    Args:
+        outputs: [..., n], as a tensor, a node or an array.
+
+    Returns:
+        [..., n] in nats, of the same kind.
+    """
+    if isinstance(outputs, Tensor):
+        return outputs.log_softmax(-1)
     value = outputs.value if isinstance(outputs, Node) else outputs
     log_probs, shares = _log_softmax(np.ascontiguousarray(value).reshape(-1, value.shape[-1]))
     found = log_probs.reshape(value.shape)

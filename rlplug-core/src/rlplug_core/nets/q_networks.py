@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from rlplug_core.batches import Transitions
 from rlplug_core.nets import products
 from rlplug_core.nets.by_rules import FORMS, ByRules, NoRule, dense_rules, rules_of
+from rlplug_core.nets.continuous import Ensemble
 from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
 from rlplug_core.nets.heads import check_mask, masked
 from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import Node
+from rlplug_core.nets.node import Node, stacked
 from rlplug_core.nets.noisy import Noise, NoisyLinear
 from rlplug_core.nets.noisy_outputs import check_no_output_gain
 from rlplug_core.nets.normalize import ObservationNorm
@@ -176,6 +177,24 @@ class QNetwork(nn.Module):
         """Fresh noise for one use of the network, to be passed as a tensor."""
         streams = [self.advantage] if self.value is None else [self.advantage, self.value]
         return np.concatenate([part for stream in streams for part in stream.draw(generator)])
+
+
+class QNetworks(Ensemble):
+    """Several `QNetwork`s side by side: observations to action values [n, B, A]."""
+
+    def taken(self, obs: Obs, action: Tensor) -> Tensor:
+        """Compute the values of the actions that were taken; by rules where `obs` is an array.
+
+        Args:
+            obs: [B, ...] observations.
+            action: [B] their numbers.
+
+        Returns:
+            Values [n, B] by all n networks.
+        """
+        networks: Any = self.members
+        values: Tensor = stacked([chosen(network.distribution(obs), action) for network in networks])
+        return values.squeeze(-1)
 
 
 def _stream_rules(stream: Stream) -> list[Rule]:
