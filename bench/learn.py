@@ -37,12 +37,12 @@ REVISION = "revision"
 ABOUT = """# What the algorithms learn
 
 `python bench/learn.py`: every run is `rlplug run ALGO ENV --seed N` with nothing but the presets. While it trains, the
-weights are evaluated twenty times, not ten, over 100 greedy episodes, and the best are kept; the final return of a seed
-is the mean return of these over another 100 greedy episodes on fresh seeds. Those who learn Acrobot-v1 in 300,000 env
-steps are evaluated over 20 on the way. "Judged" is one number of the five, "last" the same of the last weights, where
-they were written down. "To the bar" is the env step of the first evaluation that reaches it, the median of the seeds.
-The bar holds for every seed, or for what stands beside it. "Zoo" is what rl-baselines3-zoo publishes for the algorithm
-of Stable-Baselines3 or sb3-contrib with tuned settings, in brackets its env steps: the last weights of one run (its
+weights are evaluated twenty times over 100 greedy episodes, and the best are kept; the final return of a seed is the
+mean return of these over another 100 greedy episodes on fresh seeds. Those who learn Acrobot-v1 in 300,000 env steps
+are evaluated over 20 on the way. "Judged" is one number of the five, "last" the same of the last weights, where they
+were written down. "To the bar" is the env step of the first evaluation that reaches it, the median of the seeds. The
+bar holds for every seed, or for what stands beside it. "Zoo" is what rl-baselines3-zoo publishes for the algorithm of
+Stable-Baselines3 or sb3-contrib with tuned settings, in brackets its env steps: the last weights of one run (its
 `benchmark.md`, commit 0088472b8c), robots and lander in their older versions.
 Asynchronous workers (`a3c`, `nstep-q`) and decoupled actors (`impala`, `appo`, `apex`) are two processes, whose order
 nothing fixes: their numbers differ a little from run to run. A dash is a seed that has not been run. Some presets turn
@@ -200,7 +200,7 @@ def installed() -> list[Goal]:
 
 def options_of(goal: Goal, seed: int) -> tuple[dict[str, Any], Path]:
     """The options that the presets give, and the name of the run directory: one per configuration and seed."""
-    judging = {"eval_episodes": 100, "final_eval_episodes": 100, "eval_every": goal.steps // 20}  # whatever they cost
+    judging = {"eval_episodes": 100, "final_eval_episodes": 100}  # whatever they cost
     values, _ = resolve(goal.algorithm, goal.env, {"seed": seed, **judging, **dict(goal.options)})
     plan = Plan.make(goal.algorithm, goal.env, values)
     assert plan.options.total_timesteps == goal.steps, (

@@ -111,7 +111,7 @@ class Events:
         self.ended = ""
         total = options.total_timesteps
         self.log_every = options.log_every or max(1, total // 100)
-        self.eval_every = options.eval_every or max(1, total // 10)
+        self.eval_every = options.eval_every or max(1, total // 20)
         self.checkpoint_every = options.checkpoint_every or max(1, total // 10)
         self.steps = self.clock.steps
         self.logged = self.evaluated = -1
