@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
-from rlplug_core.nets.node import Into, Node
+from rlplug_core.nets.node import Into, Node, exp
 from rlplug_core.types import Array
 
 
@@ -74,7 +74,7 @@ def expected_of(log_probs: Any, q: Any) -> tuple[Any, Any]:
     Returns:
         Both [B], of the kind of `log_probs`; the first is the entropy with its sign turned.
     """
-    share = np.exp(log_probs) if isinstance(log_probs, np.ndarray) else log_probs.exp()
+    share = exp(log_probs)
     return (share * log_probs).sum(-1), (share * q).sum(-1)
 
 

@@ -16,7 +16,7 @@ from rlplug_core.nets import products
 from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.encoders import linear
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import log_softmax
+from rlplug_core.nets.node import exp, log_softmax
 from rlplug_core.nets.noisy import Noise
 from rlplug_core.nets.q_networks import QNetwork, q_rules
 from rlplug_core.types import Obs, Spec
@@ -74,7 +74,7 @@ class CategoricalQ(QNetwork):
         Returns:
             [..., atoms], of the same kind.
         """
-        found: Tensor = np.exp(distribution) if isinstance(distribution, np.ndarray) else distribution.exp()
+        found: Tensor = exp(distribution)
         return found
 
 

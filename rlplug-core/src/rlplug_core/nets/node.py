@@ -248,6 +248,11 @@ def pooled(parts: Node | Array) -> Node | Array:
     return Node(together, (parts,), lambda slopes, into: (slopes.reshape(rows, count, each).transpose(1, 0, 2),))
 
 
+def exp(values: Any) -> Any:
+    """Return e to the power of values [...], of a tensor, a node or an array, as which it is given."""
+    return np.exp(values) if isinstance(values, np.ndarray) else values.exp()
+
+
 def log_softmax(outputs: Any) -> Any:
     """Compute log-probabilities along the last axis.
 
