@@ -76,6 +76,7 @@ GOALS = (
     Goal("sac", "Walker2d-v5", 30_000),
     Goal("td3", "Reacher-v5", 10_000),
     Goal("td3", "Hopper-v5", 30_000),
+    Goal("td3", "Walker2d-v5", 30_000),
 )
 
 
