@@ -338,4 +338,4 @@ def test_a_page_shows_every_learning_curve() -> None:
 def test_pictures_are_small() -> None:
     assert PICTURES
     assert [path.name for path in PICTURES if path.stat().st_size > 400_000] == []
-    assert [path.name for path in PICTURES if path.match("curves-*") and path.stat().st_size > 40_000] == []
+    assert [path.name for path in PICTURES if path.match("curves-*") and path.stat().st_size > 80_000] == []
