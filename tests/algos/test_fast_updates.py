@@ -121,6 +121,9 @@ VALUES = [
     *((DQN, DQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, loss=loss)) for loss in ("mse", "huber")),
     (QRDQN, QRDQNConfig(net=Net(hidden=(7, 5)), dueling=True, double=True, n_quantiles=7, kappa=0.5)),
     (C51, C51Config(net=Net(hidden=(7, 5)), dueling=True, double=True, n_atoms=7, v_min=-2.0, v_max=3.0)),
+    (DQN, DQNConfig(net=NETS[0], noisy="independent")),
+    (QRDQN, QRDQNConfig(net=NETS[1], noisy="factorized", double=True, n_quantiles=7)),
+    (C51, C51Config(net=NETS[0], noisy="factorized", dueling=True, double=True, n_atoms=7, v_min=-2.0, v_max=3.0)),
 ]
 CONTINUOUS = [
     *((cls, config(net=net)) for cls, config in ((SAC, SACConfig), (TD3, TD3Config), (TQC, TQCConfig)) for net in NETS),
@@ -154,7 +157,9 @@ def test_losses_of_policies_have_the_same_value_slopes_and_metrics(cls: Any, con
 @pytest.mark.parametrize(("cls", "config"), VALUES)
 def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(cls: Any, config: Any) -> None:
     made = learner(cls, "discrete", config)
-    compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), ([None, None, None],))
+    noise = made.q_network.noise(made.generator, 3)
+    compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), (noise,))
+    compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), ([None] * 3,))
 
 
 @pytest.mark.parametrize(("cls", "config"), CONTINUOUS)
@@ -297,9 +302,6 @@ def test_updates_whose_networks_have_threads_do_too(
 
 
 def test_learners_say_why_they_stay_with_autograd() -> None:
-    noisy = learner(DQN, "discrete", DQNConfig(noisy="factorized", net=NETS[0]))
-    noisy.update(transitions(), Clock(100))
-    assert noisy.gradients == "autograd: NoisyLinear has no rule"
     shared = learner(PPO, "box", PPOConfig(n_steps=STEPS, batch_size=6, net=Net(shared=True)))
     shared.update(rollout("box"), Clock(100))
     assert shared.gradients == "autograd: a shared trunk has no rule"

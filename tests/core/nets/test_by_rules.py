@@ -22,6 +22,8 @@ from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, LogStd, Squas
 from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.node import Node, beside, stacked
+from rlplug_core.nets.noisy import NoisyLinear
+from rlplug_core.nets.noisy_rules import NoisyAffine
 from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
 from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.tape import Beside, Dueling, Tape
@@ -78,7 +80,7 @@ def check(rules: list[Rule], function: Callable[[Tensor], Tensor], obs: Tensor, 
     tape, obs = Tape(rules), obs.requires_grad_()
     outputs = function(obs)
     slopes = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(seed))
-    expected = torch.autograd.grad(outputs, [obs, *tape.parameters], slopes)
+    expected = torch.autograd.grad(outputs, [obs, *tape.parameters], slopes, materialize_grads=True)
     found, kept = tape.up(obs.detach().numpy())
     inputs, own = tape.slopes(slopes.numpy(), kept, True, [True] * len(tape.parameters))
     within = WITHIN[obs.dtype]
@@ -97,6 +99,21 @@ def test_every_layer_has_autograds_slopes(layer: str, sizes: tuple[int, int, int
     torch.manual_seed(seed)
     module = LAYERS[layer](inputs, outputs).to(dtype)
     check(rules_of(module), module, torch.randn(rows, inputs, dtype=dtype), seed)
+
+
+@pytest.mark.parametrize("kind", ["independent", "factorized"])
+@settings(max_examples=10, deadline=None)
+@given(sizes=SIZES, noisy=st.booleans(), seed=st.integers(0, 99))
+def test_noisy_layers_have_them_under_noise_and_for_their_means(
+    kind: Any, sizes: tuple[int, int, int], noisy: bool, seed: int
+) -> None:  # fmt: skip
+    rows, inputs, outputs = sizes
+    torch.manual_seed(seed)
+    layer = NoisyLinear(inputs, outputs, kind, 0.7).double()
+    noise = layer.draw(np.random.default_rng(seed)) if noisy else None
+    layer.held = noise
+    told = None if noise is None else torch.from_numpy(noise)
+    check([NoisyAffine(layer)], lambda obs: layer(obs, told), torch.randn(rows, inputs, dtype=torch.float64), seed)
 
 
 def test_values_of_popart_have_the_slopes_of_their_scale() -> None:

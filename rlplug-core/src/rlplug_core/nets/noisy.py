@@ -50,6 +50,8 @@ class NoisyLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
         self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), initial))
         self.bias_sigma = nn.Parameter(torch.full((outputs,), initial))
+        #: The noise [size] under which it goes by rules, or None for the means: rules are told nothing but features.
+        self.held: Array | None = None
 
     def draw(self, generator: np.random.Generator) -> Array:
         """Noise [size] for one use of the layer, in which f is already applied."""

@@ -23,6 +23,7 @@ from rlplug_core.nets.net import Net
 from rlplug_core.nets.node import Node, stacked
 from rlplug_core.nets.noisy import Noise, NoisyLinear
 from rlplug_core.nets.noisy_outputs import check_no_output_gain
+from rlplug_core.nets.noisy_rules import NoisyAffine
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.nets.tape import Dueling, Tape
 from rlplug_core.types import Array, Obs, Space, Spec
@@ -62,6 +63,13 @@ class Stream(nn.Module):
             if number < self.last:
                 features = self.activation(self.norms[number](features) if self.norms else features)
         return features
+
+    def hold(self, noise: Tensor | None) -> None:
+        """Let noisy layers hold noise [size] for a pass by rules, or none for their mean weights."""
+        parts = [None] * len(self.linears) if noise is None else noise.split(self.sizes)
+        for layer, part in zip(self.linears, parts, strict=True):
+            assert isinstance(layer, NoisyLinear)  # nobody draws noise for others
+            layer.held = None if part is None else part.numpy()
 
     def draw(self, generator: np.random.Generator) -> list[Array]:
         """Fresh noise for each noisy layer."""
@@ -118,6 +126,8 @@ class QNetwork(nn.Module):
             The numbers [B, A, atoms] that describe them; one atom is the action value itself.
         """
         if isinstance(obs, np.ndarray):
+            if self.noisy:
+                self._hold(noise)
             found: Tensor = self.by_rules(obs).reshape(len(obs), self.actions, self.atoms)
             return found
         return self.heads(self.encoder(obs), noise)
@@ -143,13 +153,28 @@ class QNetwork(nn.Module):
         Returns:
             The numbers [..., A, atoms] that describe distributions of returns.
         """
-        mine = None if noise is None else noise[: sum(self.advantage.sizes)]
-        advantage: Tensor = self.advantage(features, mine).unflatten(-1, (self.actions, self.atoms))
+        parts = [None] * 2 if noise is None else self._parts(noise)
+        advantage: Tensor = self.advantage(features, parts[0]).unflatten(-1, (self.actions, self.atoms))
         if self.value is None:
             return advantage
-        rest = None if noise is None else noise[sum(self.advantage.sizes) :]
-        value: Tensor = self.value(features, rest).unsqueeze(-2)
+        value: Tensor = self.value(features, parts[1]).unsqueeze(-2)
         return value + advantage - advantage.mean(-2, keepdim=True)
+
+    def _parts(self, noise: Tensor) -> Sequence[Tensor]:
+        """Part noise [size] among the streams."""
+        found: Sequence[Tensor] = noise.split([sum(stream.sizes) for stream in self.streams])
+        return found
+
+    def _hold(self, noise: Tensor | None) -> None:
+        """Let noisy layers hold noise [size] for a pass by rules, or none for their mean weights."""
+        parts = [None] * 2 if noise is None else self._parts(noise)
+        for stream, part in zip(self.streams, parts, strict=False):
+            stream.hold(part)
+
+    @property
+    def streams(self) -> list[Stream]:
+        """That of advantages, and that of the value with `dueling`."""
+        return [self.advantage] if self.value is None else [self.advantage, self.value]
 
     def noise(self, generator: np.random.Generator, uses: int) -> list[Tensor] | list[None]:
         """Draw noise for each of `uses` forward passes; None for each where layers are plain."""
@@ -175,8 +200,7 @@ class QNetwork(nn.Module):
 
     def draw(self, generator: np.random.Generator) -> Array:
         """Fresh noise for one use of the network, to be passed as a tensor."""
-        streams = [self.advantage] if self.value is None else [self.advantage, self.value]
-        return np.concatenate([part for stream in streams for part in stream.draw(generator)])
+        return np.concatenate([part for stream in self.streams for part in stream.draw(generator)])
 
 
 class QNetworks(Ensemble):
@@ -216,6 +240,7 @@ def q_rules(network: QNetwork) -> list[Rule]:
 
 
 FORMS[Stream], FORMS[QNetwork] = _stream_rules, q_rules
+FORMS[NoisyLinear] = lambda layer: [NoisyAffine(layer)]
 
 
 def chosen(distribution: Tensor, action: Tensor) -> Tensor:
