@@ -53,6 +53,15 @@ def test_what_is_frozen_stays_and_the_rest_learns(case: str) -> None:
     assert any(not torch.equal(one, free_after[name]) for name, one in free.items())
 
 
+def test_what_scales_the_observations_of_a_frozen_part_stays_too() -> None:
+    options = {**SMALL, "n_steps": 16, "freeze": ("policy",), "net.normalize_obs": True}
+    runner = make_runner("ppo", "Bandit", options)
+    obs = torch.randn(5, *runner.actor.env.spec.obs.shape)
+    before = runner.learner.policy(obs).detach().clone()
+    runner.run(lambda: None)
+    assert torch.equal(runner.learner.policy(obs), before)
+
+
 def test_a_resumed_run_stays_frozen_at_what_it_began_with(tmp_path: Path) -> None:
     options = {**SMALL, "n_steps": 16, "freeze": ["critic"], "runner": "sync"}
     run = train("ppo", f"{ENVS}Bandit", options, out=tmp_path, name="run", hooks=False)

@@ -22,6 +22,8 @@ from rlplug_core.batches import Rollout
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.loop.build import build
+from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.learners import learner_of
 from rlplug_core.runs.run import load, train
 from rlplug_core.seeds import Seeds
@@ -241,6 +243,33 @@ def test_past_versions_play_in_training_alone(tmp_path: Path) -> None:
     assert max(explored.values()) < 5.5
     policy = load(run, checkpoint="final", deterministic=False)
     assert np.mean([policy(np.eye(2, dtype=np.float32)).tolist() for _ in range(100)]) > 0.85
+
+
+def test_what_is_due_at_every_so_many_updates_goes_by_each_learners_own() -> None:
+    """Two learners take turns, so that one of them would never see an even number of the run's."""
+    words = ("*=dqn:learning_starts=16,train_freq=1,target_update_interval=2,batch_size=8,net.hidden=8",)
+    options = {"agent": words, "separate": True, "num_envs": 1, "total_timesteps": 80}
+    runner: Any = build(Plan.make("independent", WORLD, options), Clock(80))
+    learners = list(runner.learner.learners.values())
+    before = [[one.clone() for one in learner.target_network.parameters()] for learner in learners]
+    runner.run(lambda: None)
+    assert set(runner.learner.updates.values()) == {runner.clock.updates // 2}
+    for learner, old in zip(learners, before, strict=True):
+        assert any((one != other).any() for one, other in zip(old, learner.target_network.parameters(), strict=True))
+    again: Any = build(Plan.make("independent", WORLD, options), Clock(80))
+    again.load_state_dict(runner.state_dict())
+    assert again.learner.updates == runner.learner.updates
+
+
+def test_a_loaded_policy_draws_for_everyone(tmp_path: Path) -> None:
+    options = {"agent": ("*=ppo:n_steps=8,batch_size=8",), "separate": True, "num_envs": 1, "total_timesteps": 40}
+    run = train(
+        "independent", WORLD, {**options, "eval_episodes": 1, "final_eval_episodes": 1}, out=tmp_path, hooks=False
+    )
+    policy = load(run, deterministic=False)
+    answers = np.array([policy(np.eye(2, dtype=np.float32)) for _ in range(40)])
+    assert answers.shape == (40, 2)
+    assert not (answers[:, 0] == answers[:, 1]).all()
 
 
 class Scores(League):

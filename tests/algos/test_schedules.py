@@ -131,6 +131,17 @@ def test_what_is_read_once_is_refused(learner: Callable[..., Any], algorithm: st
         learner(algorithm, env_of(algorithm), **{name: "linear(0.3,0.9)"})
 
 
+@pytest.mark.parametrize("algorithm", TEMPERATURE)
+def test_a_schedule_of_what_is_learned_is_refused(learner: Callable[..., Any], algorithm: str) -> None:
+    with pytest.raises(UsageError, match=r"ent_coef is learned, .*; give a number, or --no-autotune"):
+        learner(algorithm, env_of(algorithm), ent_coef="linear(1,0.1)")
+
+
+@pytest.mark.parametrize(("algorithm", "name"), [("qrdqn", "kappa"), ("iqn", "kappa"), ("iql", "max_weight")])
+def test_a_schedule_may_end_at_0(trained: Callable[..., Any], algorithm: str, name: str) -> None:
+    trained(algorithm, env_of(algorithm), **{**options_of(algorithm), **OFF, name: "linear(1,0,0.5)"})
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "per-dqn", "sac"])
 def test_replay_sums_rewards_with_the_discount_of_the_moment(learner: Callable[..., Any], algorithm: str) -> None:
     buffer = learner(algorithm, env_of(algorithm), n_step=3, gamma="linear(0.3,0.9)").buffer()

@@ -44,6 +44,12 @@ class Clock:
         """The progress `count` env steps ago, in [0, 1]."""
         return min(1.0, max(0, self.steps - count) / self.total)
 
+    def with_updates(self, updates: int) -> Clock:
+        """The same time with another count of updates, for one of several learners that share a run."""
+        own = Clock(self.total, self.steps, updates)
+        own.limit, own.scale, own.stop = self.limit, self.scale, self.stop
+        return own
+
     def state_dict(self) -> State:
         return {
             "total": self.total,

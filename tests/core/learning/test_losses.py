@@ -130,6 +130,14 @@ def test_quantile_huber_and_its_gradient_are_the_slow_ones(
         assert slopes[row].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
+def test_quantile_huber_without_a_square_is_quantile_regression() -> None:
+    """Where a schedule of kappa ends: |share - 1{u < 0}| |u|."""
+    quantiles, targets, shares = torch.randn(3, 4), torch.randn(3, 5), torch.rand(4)
+    error = targets[:, None] - quantiles[:, :, None]
+    wanted = (torch.where(error < 0, 1 - shares[:, None], shares[:, None]) * error.abs()).mean(2).sum(1)
+    torch.testing.assert_close(quantile_huber(quantiles, shares, targets, 0.0), wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_quantile_huber_of_large_returns_keeps_its_precision() -> None:
     """Returns of thousands, errors below kappa: what differences of sums of squares would lose in single precision."""
     torch.manual_seed(0)
@@ -188,6 +196,12 @@ def test_weights_of_advantages_are_the_slow_ones_whatever_overflows(
         assert np.asarray(one).max() <= largest * (1 + 1e-5)
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float32), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(advantage_weight(arrays, beta, largest), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_no_weight_is_left_where_the_largest_is_none() -> None:
+    advantage = torch.tensor([-1.0, 0.0, 2.0])
+    assert advantage_weight(advantage, 3.0, 0.0).tolist() == [0, 0, 0]
+    assert advantage_weight(advantage.numpy(), 3.0, 0.0).tolist() == [0, 0, 0]  # type: ignore[arg-type]
 
 
 def test_what_is_expected_of_a_policy_is_the_sum_over_its_actions() -> None:

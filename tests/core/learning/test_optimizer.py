@@ -120,6 +120,22 @@ def test_the_clip_follows_progress() -> None:
         assert float((optimizer.flat - before).norm()) == pytest.approx(expected, rel=1e-4)
 
 
+class Twice:
+    """The mean of two learners that are alike."""
+
+    ranks = 2
+
+    def __call__(self, gradient: Tensor) -> None:
+        """It is what it was."""
+
+
+def test_what_several_learners_stepped_meanwhile_counts_into_the_age_of_a_batch() -> None:
+    net, clock = network(), Clock(100, 50)
+    optimizer = Optimizer(net.parameters(), name="network", rule=SGD(), learning_rate=linear(1.0, 0.0), mean=Twice())
+    optimizer.minimize(loss_of(net, 0), clock, age=20)
+    assert optimizer.rate == pytest.approx(0.9)
+
+
 def test_parameters_are_views_of_one_tensor_in_their_order() -> None:
     net = network()
     before = torch.cat([tensor.reshape(-1) for tensor in weights(net)])

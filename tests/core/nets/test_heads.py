@@ -60,6 +60,15 @@ def test_a_gaussian_draws_with_its_mean_and_deviation() -> None:
     assert inside == pytest.approx(0.6827, abs=0.01)
 
 
+@pytest.mark.parametrize("shape", [(1,), (3,), (2, 2)])
+def test_a_gaussian_draws_several_actions_of_each_row(shape: tuple[int, ...]) -> None:
+    head, generator = Gaussian(shape), np.random.default_rng(0)
+    given = generator.standard_normal((5, head.size), dtype=np.float32)
+    noise = head.noise(generator, (7, 5))
+    each = np.stack([head.sample(given, one) for one in noise])
+    np.testing.assert_allclose(head.sample(given, noise).reshape(each.shape), each, rtol=1e-5, atol=1e-6)
+
+
 @settings(max_examples=50, deadline=None)
 @given(outputs(3, 5), st.lists(st.integers(0, 4), min_size=3, max_size=3))
 def test_categorical_numbers_are_torchs(logits: Floats, chosen: list[int]) -> None:

@@ -18,6 +18,9 @@ from rlplug_core.plugins.index import DIFFERENT_SPACES
 from rlplug_core.plugins.learners import learner_of
 from rlplug_core.protocols import SupportsFinish
 
+#: What the counts of updates are called in a state; no agent can be called so.
+UPDATES = "updates of each"
+
 
 @dataclass(frozen=True)
 class IndependentConfig(rl.Config):
@@ -41,6 +44,8 @@ class Independent:
             group.name: learner_of(group.algorithm, group.spec, replace(context, seeds=context.seeds.child(group.name)))
             for group in self.groups
         }
+        #: How many each of them has made: what is due at every so many of them goes by its own.
+        self.updates = dict.fromkeys(self.learners, 0)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> GroupsAgent:
         return GroupsAgent(self.groups, {name: one.agent(rank, ranks) for name, one in self.learners.items()})
@@ -51,18 +56,20 @@ class Independent:
     def update(self, batch: tuple[str, Any], clock: rl.Clock) -> rl.Result:
         """Let a group's learner learn from its batch; the names of metrics end with the group's."""
         name, own = batch
-        result = self.learners[name].update(own, clock)
+        result = self.learners[name].update(own, clock.with_updates(self.updates[name]))
+        self.updates[name] += 1
         return rl.Result({f"{metric}/{name}": value for metric, value in result.metrics.items()}, result.priority)
 
     def finish(self, clock: rl.Clock) -> None:
-        for learner in self.learners.values():
+        for name, learner in self.learners.items():
             if isinstance(learner, SupportsFinish):
-                learner.finish(clock)
+                learner.finish(clock.with_updates(self.updates[name]))
 
     def state_dict(self) -> rl.State:
-        return {name: learner.state_dict() for name, learner in self.learners.items()}
+        return {**{name: learner.state_dict() for name, learner in self.learners.items()}, UPDATES: dict(self.updates)}
 
     def load_state_dict(self, state: rl.State) -> None:
+        self.updates |= state.get(UPDATES, {})  # which older checkpoints lack
         for name, learner in self.learners.items():
             learner.load_state_dict(state[name])
 
@@ -77,7 +84,9 @@ class GroupsAgent:
         return {name: agent.weights() for name, agent in self.agents.items()}
 
     def initial(self, num_envs: int) -> rl.RecurrentState:
-        memories = {group.name: self.agents[group.name].initial(len(group.rows(num_envs))) for group in self.groups}
+        # A loaded policy begins with one row, which is not everyone's, and draws random numbers for those that come.
+        rows = {group.name: max(1, len(group.rows(num_envs))) for group in self.groups}
+        memories = {name: self.agents[name].initial(count) for name, count in rows.items()}
         return self._spread(memories, num_envs)
 
     def act(

@@ -64,7 +64,7 @@ class CQL(rl.Algorithm[rl.Transitions]):
         self.head = self.policy.head
         self.critics = rl.ActionCritics(lambda: rl.ActionCritic(self.spec, c.net, norm), c.n_critics)
         self.target_critics = rl.target_network(self.critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(

@@ -66,7 +66,7 @@ class CrossQ(rl.Algorithm[rl.Transitions]):
         assert isinstance(self.policy.head, rl.SquashedGaussian)
         self.head = self.policy.head
         self.critics = rl.Ensemble(lambda: rl.RenormCritic(self.spec, c.critic_net, c.renorm_warmup), c.n_critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(

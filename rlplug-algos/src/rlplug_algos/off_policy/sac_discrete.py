@@ -65,7 +65,7 @@ class SACDiscrete(rl.Algorithm[rl.Transitions]):
         net = replace(c.net, output_gain=None)  # which is the policy's
         self.critics = rl.QNetworks(lambda: rl.QNetwork(self.spec, net, norm=norm), c.n_critics)
         self.target_critics = rl.target_network(self.critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
         self.to(self.device)
         clip = None if c.max_grad_norm is None else self.schedule("max_grad_norm")
         self.critic_optimizer = self.optimizer(

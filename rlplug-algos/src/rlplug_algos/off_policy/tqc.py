@@ -77,7 +77,7 @@ class TQC(rl.Algorithm[rl.Transitions]):
             lambda: rl.ActionCritic(self.spec, c.net, norm, atoms=c.n_quantiles), c.n_critics
         )
         self.target_critics = rl.target_network(self.critics)
-        self.temperature = rl.Temperature(c.ent_coef, c.autotune)
+        self.temperature = rl.Temperature(c.ent_coef, c.autotune, scheduled="ent_coef" in c.schedules)
         fractions = (torch.arange(c.n_quantiles) + 0.5) / c.n_quantiles
         self.register_buffer("fractions", fractions.repeat(c.n_critics), persistent=False)
         self.to(self.device)

@@ -75,7 +75,7 @@ class TRPO(rl.Algorithm[rl.Rollout]):
         for _ in range(now.n_critic_updates):
             for minibatch in samples.minibatches(now.batch_size, self.generator):
                 value_loss = minibatch.mean((self.critic(minibatch.obs) - minibatch.target).square())
-                norm = self.critic_optimizer.minimize(value_loss / self.critic.unit**2, clock)
+                norm = self.critic_optimizer.minimize(value_loss / self.critic.unit**2, clock, age=batch.weight.size)
         return rl.Result({**metrics, "loss/value": value_loss.detach(), "loss/gradient_norm": norm})
 
     def improve(self, samples: rl.Samples, now: TRPOConfig) -> dict[str, Tensor | float]:

@@ -31,7 +31,7 @@ class SampleAgent(NetworkAgent):
         outputs = self.forward(obs)
         action = self.head.mode(outputs)
         if explore and self.draws is not None:
-            gaussian, uniform = self.draws.next().swapaxes(0, 1)
+            gaussian, uniform = self.drawn(self.draws, len(outputs)).swapaxes(0, 1)
             random = clock.steps < self.warmup
             action = uniform.reshape(action.shape) if random else self.head.sample(outputs, gaussian)
         return Act(action, None, NO_EXTRAS)
@@ -73,7 +73,9 @@ class OrnsteinUhlenbeck:
 
     def __call__(self, gaussian: Array, is_first: Array, progress: float) -> Array:
         keep, sigma = np.float32(1 - self.theta(progress)), np.float32(self.sigma(progress))
-        before = np.zeros_like(gaussian) if self.value is None else np.where(is_first[:, None], 0, self.value)
+        before = np.zeros_like(gaussian)
+        if self.value is not None and len(self.value) == len(gaussian):  # or these are other rows
+            before = np.where(is_first[:, None], 0, self.value)
         self.value = keep * before + sigma * gaussian
         return self.value
 
@@ -114,7 +116,7 @@ class NoiseAgent(NetworkAgent):
     ) -> Act:
         action = self.forward(obs)
         if explore and self.draws is not None:
-            gaussian, uniform = self.draws.next().swapaxes(0, 1)
+            gaussian, uniform = self.drawn(self.draws, len(action)).swapaxes(0, 1)
             random = clock.steps < self.warmup
             action = uniform if random else (action + self.added(gaussian, is_first, clock.progress)).clip(-1, 1)
         return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)

@@ -13,7 +13,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, constant, throughout
 from rlplug_core.nets.fast_forward import TorchForward
 from rlplug_core.nets.heads import ILLEGAL
-from rlplug_core.seeds import Draws, Seeds
+from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 
 
@@ -63,13 +63,6 @@ class EpsilonGreedy(NetworkAgent):
         if exploring.any():
             action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
         return action
-
-    def drawn(self, draws: Draws, num_envs: int) -> Array:
-        """Random numbers [N, 2]: one draw, or, where it is for one environment and more have come, a draw for each."""
-        noise = draws.next()
-        if len(noise) == num_envs:
-            return noise
-        return np.concatenate([noise, *(draws.next() for _ in range(num_envs - 1))])
 
     def chance(self, clock: Clock) -> float:
         """Return the probability of a random action."""

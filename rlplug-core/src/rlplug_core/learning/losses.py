@@ -15,6 +15,8 @@ from rlplug_core.types import Array
 
 #: What becomes of an error e: Huber's loss, e² / 2 within 1 and |e| - 1/2 beyond, or e².
 Regression: TypeAlias = Literal["huber", "mse"]
+#: The least width of a quantile loss's square, by which it is divided.
+STEEP = 1e-6
 
 
 def regression(value: Tensor, target: Tensor, kind: Regression) -> Tensor:
@@ -112,10 +114,11 @@ def advantage_weight(advantage: Tensor, beta: float, largest: float) -> Tensor:
     Returns:
         Weights [B], of the same kind.
     """
+    most = math.log(largest) if largest else -math.inf  # where a schedule ends
     if isinstance(advantage, np.ndarray):
-        weight: Tensor = np.exp(np.minimum(beta * advantage, math.log(largest)))
+        weight: Tensor = np.exp(np.minimum(beta * advantage, most))
         return weight
-    return (beta * advantage.detach()).clamp(max=math.log(largest)).exp()
+    return (beta * advantage.detach()).clamp(max=most).exp()
 
 
 def categorical_projection(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
@@ -181,7 +184,7 @@ def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: fl
         quantiles: [B, N] estimated, as a tensor, or as a node.
         shares: [N] or [B, N] which quantiles they are, in [0, 1].
         targets: [B, M] samples of the target, as a tensor, or as an array beside a node; no gradient reaches them.
-        kappa: where the loss turns from a square to a line.
+        kappa: where the loss turns from a square to a line; with 0, where a schedule ends, it is a line at once.
 
     Returns:
         [B] sum over i of the mean over j of |share_i - 1{u_ij < 0}| Huber(u_ij) / kappa, u_ij = target_j - quantile_i.
@@ -197,6 +200,7 @@ def quantile_huber(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: fl
 
 def _loss_and_slope(quantiles: Tensor, shares: Tensor, targets: Tensor, kappa: float) -> tuple[Tensor, Tensor]:
     """The loss [B] and its derivative by the quantiles [B, N], in their precision."""
+    kappa = max(kappa, STEEP)
     plain = quantiles.is_cpu and quantiles.dtype is torch.float32 and not torch.compiler.is_compiling()
     loops = learning_loops() if plain else None
     if loops is None:

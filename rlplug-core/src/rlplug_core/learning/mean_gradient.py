@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,16 @@ from torch import Tensor
 
 from rlplug_core.errors import RlplugError
 
-#: Replaces a flat gradient [n] by its mean over all learners, in place; each of them calls it equally often.
-Mean = Callable[[Tensor], None]
 #: The interface that learners of one machine talk over; without it gloo listens where the host's name leads.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+class Mean(Protocol):
+    """Replaces a flat gradient [n] by its mean over `ranks` learners, in place; each of them calls it equally often."""
+
+    ranks: int
+
+    def __call__(self, gradient: Tensor) -> None: ...
 
 
 class LearnerLost(RlplugError):

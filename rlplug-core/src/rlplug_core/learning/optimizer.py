@@ -72,7 +72,7 @@ class Optimizer:
         Args:
             loss: [], as a tensor or as a node of networks that go by rules.
             clock: for the schedules of the learning rate and of the gradient's clip.
-            age: how many env steps ago the batch began; schedules are read there.
+            age: how many env steps ago the batch began, by those of this learner; schedules are read there.
 
         Returns:
             The norm [] of the gradient before clipping, of the mean of several learners' where there are several; a
@@ -88,6 +88,7 @@ class Optimizer:
             loss.backward(inputs=self.inputs)
         if self.mean is not None:
             self.mean(self.gradient)
+            age *= self.mean.ranks  # the clock counts the env steps of all
         for part in self.frozen:
             self.gradient[part] = 0
         if self.moving:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
+from rlplug_core.errors import UsageError
 from rlplug_core.nets.node import Into, Node, exp
 from rlplug_core.types import Array
 
@@ -20,10 +21,18 @@ class Temperature(nn.Module):
     Args:
         ent_coef: its value at the beginning, or throughout if it is not learned.
         autotune: whether it is learned, as its logarithm.
+        scheduled: whether it shall follow a schedule, which what is learned cannot.
+
+    Raises:
+        UsageError: it is learned and shall follow a schedule.
     """
 
-    def __init__(self, ent_coef: float, autotune: bool) -> None:
+    def __init__(self, ent_coef: float, autotune: bool, scheduled: bool = False) -> None:
         super().__init__()
+        if autotune and scheduled:
+            raise UsageError(
+                "ent_coef is learned, and a schedule would be its first value alone; give a number, or --no-autotune"
+            )
         self.autotune = autotune
         start = math.log(ent_coef) if autotune else 0.0
         self.log = nn.Parameter(torch.tensor([start]), requires_grad=autotune)

@@ -28,6 +28,10 @@ def freeze(learner: object, names: Sequence[str]) -> None:
             raise UsageError(f"--freeze {name}: {type(learner).__name__} changes {strange[0]} without an optimizer")
         for one in found.values():
             _hold(places[id(one)], one)
+        # What scales the inputs of a frozen part belongs to it, also where others share it.
+        modules = learner.named_modules(remove_duplicate=False)
+        scales = {id(one) for full, one in modules if f"{full}.".startswith(f"{name}.")}
+        learner.running = [one for one in learner.running if id(one) not in scales]
 
 
 def _under(learner: nn.Module, name: str) -> dict[str, nn.Parameter]:

@@ -34,7 +34,7 @@ class Gaussian:
         return generator.standard_normal((*shape, self.dims), dtype=np.float32)
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        loops = loops_for(outputs, acting_loops)
+        loops = loops_for(outputs, acting_loops) if noise.ndim == 2 else None  # several draws [n, B, d] are numpy's
         if loops is not None:
             action: Array = loops.sample(outputs, noise)
         else:

@@ -1,0 +1,35 @@
+"""Loaded policies that draw: every row of a batch has an action of its own, however many come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlplug_core.loop.plan import Plan
+from rlplug_core.runs.policy import Policy
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+SMALL = {"total_timesteps": 10_000, "net.hidden": [8]}
+CASES = {
+    "ppo": ("ppo", "Pendulum-v1", SMALL), "iql": ("iql", "Pendulum-v1", SMALL), "sac": ("sac", "Pendulum-v1", SMALL),
+    "td3": ("td3", "Pendulum-v1", SMALL), "dqn": ("dqn", "CartPole-v1", {**SMALL, "exploration_initial_eps": 0.5}),
+    "ou": ("ddpg", "Pendulum-v1", {**SMALL, "action_noise": "ornstein-uhlenbeck"}),
+    "discrete": ("ppo", "CartPole-v1", SMALL), "acer": ("acer-continuous", "Pendulum-v1", {"total_timesteps": 10_000}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_row_has_an_action_of_its_own(case: str) -> None:
+    algorithm, name, options = CASES[case]
+    plan = Plan.make(algorithm, name, options)
+    env = plan.make_env(1)
+    policy: Any = Policy(plan.make_learner(env.spec).agent(), env, deterministic=False)
+    size = env.spec.obs.shape[0]  # type: ignore[index]
+    for rows in (12, 1, 12):
+        found = policy(np.zeros((rows, size), np.float32))
+        assert len(found) == rows
+        assert rows == 1 or len(np.unique(found)) > 1
+    assert np.shape(policy(np.zeros(size, np.float32))) == env.spec.action.shape
