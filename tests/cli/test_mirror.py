@@ -122,7 +122,7 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: 
         json.dumps({**config, "options": {**config["options"], "total_timesteps": 99}})
     )
     run.journal = Journal(run.path / "journal.jsonl", after=42)
-    run.journal.write("start", 40, {"resumed": True})
+    run.journal.write("start", 40, {"resumed": True, "limit": 5000, "rescale": False})
     run.points(59, start=41)
     mirror = Mirror(run.path)
     mirror.send()
@@ -132,7 +132,9 @@ def test_a_resumed_run_goes_on_in_the_same_mlflow_run(with_store: str, written: 
     assert send_all(run.path).run_id == state.run_id
     points = history(with_store, state.run_id, "loss/policy")
     assert [point[0] for point in points] == list(range(100))
-    assert client(with_store).get_run(state.run_id).info.status == "FINISHED"
+    found = client(with_store).get_run(state.run_id)
+    assert found.info.status == "FINISHED"
+    assert (found.data.tags["rlplug.total_timesteps"], found.data.tags["rlplug.rescaled"]) == ("5000", "false")
 
 
 @pytest.mark.parametrize(("status", "there"), [("failed", "FAILED"), ("interrupted", "KILLED")])

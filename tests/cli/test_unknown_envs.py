@@ -107,6 +107,18 @@ def test_what_is_measured_is_a_step_of_one_environment() -> None:
     assert 0 < seconds < 0.1
 
 
+@pytest.mark.parametrize(("env", "episodes"), [("CartPole-v1", 100), (f"{__name__}:Endless", 10)])
+def test_evaluations_that_a_run_reacts_to_are_not_measured(
+    place: Path, monkeypatch: pytest.MonkeyPatch, env: str, episodes: int
+) -> None:
+    """Else weights would depend on how fast the machine is at that moment."""
+    monkeypatch.setattr(allowance, "step_seconds", lambda *_: 1.0)
+    plan: Any = allowance.Plan.make("a2c", env, {})
+    agent, clock = plan.make_learner(plan.make_env(1).spec).agent(), allowance.Clock(100, 50)
+    found = [allowance.measured(plan, agent, clock, 1.0, 50, [10], watched=watched) for watched in (False, True)]
+    assert [one.episodes for one in found] == [1, episodes]
+
+
 def test_time_limits_are_known() -> None:
     assert [make_env("CartPole-v1", num_envs).spec.limit for num_envs in (2, 16)] == [500, 500]
     assert make_env("rlplug_core.testing.envs:Chain", 2).spec.limit == 0

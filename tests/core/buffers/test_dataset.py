@@ -65,6 +65,48 @@ def test_discrete_actions_count_from_zero() -> None:
         data.fitted(spec, spaces.Discrete(2, start=5))
 
 
+def test_numbers_that_are_no_actions_or_states_are_refused() -> None:
+    actions = np.array([0, 1, 2, 0.7, 1, 2, 0])
+    with pytest.raises(UsageError, match=r"its actions lie outside Discrete\(3\)"):
+        Dataset("x", {**arrays(), "actions": actions}).fitted(Spec(BOX, spaces.Discrete(3), 1, "T"), spaces.Discrete(3))
+    spec = Spec(spaces.Discrete(5), CANONICAL, 1, "Test")
+    for wrong, said in ((7, "'observations' of transition 3 is 7, and Discrete\\(5\\) has 0 to 4"), (1.5, "not whole")):
+        obs = np.array([0, 1, 2, wrong, 4, 0, 1])
+        with pytest.raises(UsageError, match=said):
+            Dataset("x", {**arrays(), "observations": obs, "next_observations": np.ones(7)}).fitted(spec, OWN)
+
+
+def test_ends_are_one_for_each_transition() -> None:
+    ends = arrays()["terminations"][:, None]
+    with pytest.raises(UsageError, match=r"'terminations' is \[1\] each, and \[\] here"):
+        Dataset("x", {**arrays(), "terminations": ends}).fitted(SPEC, OWN)
+
+
+def test_names_of_observations_may_hold_a_slash() -> None:
+    space = spaces.Dict({"arm/pos": BOX, "arm": spaces.Dict({"vel": BOX})})
+    obs = arrays()["observations"]
+    there = {"arm/pos": obs, "arm": {"vel": 2 * obs}}
+    fitted = Dataset("x", {**arrays(), "observations": there, "next_observations": there}).fitted(
+        Spec(space, CANONICAL, 1, "Test"), OWN
+    )
+    np.testing.assert_array_equal(fitted.obs["arm/pos"], obs)
+    np.testing.assert_array_equal(fitted.obs["arm"]["vel"], 2 * obs)
+
+
+def test_one_transition_is_a_data_set() -> None:
+    one = {name: array[:1] for name, array in arrays().items()}
+    (step,) = Dataset("x", one).fitted(SPEC, OWN).steps()
+    assert step.ended
+
+
+def test_nothing_is_waited_for_where_all_is_there() -> None:
+    replay = replay_buffer(
+        100, Pace(4, 1, 1, learning_starts=1), n_step=1, gamma=0.5, seeds=Seeds(1), device=torch.device("cpu"),
+        priority=PriorityOptions(),
+    )  # fmt: skip
+    assert RecordedReplay(replay, Dataset("x", arrays()).fitted(SPEC, OWN)).mass == 7
+
+
 def test_the_hash_is_of_the_content(tmp_path: Path) -> None:
     packed = read(saved(tmp_path / "a.npz"))
     np.savez(tmp_path / "b.npz", **arrays())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -84,3 +85,15 @@ def base_of(array: Any) -> Any:
     while isinstance(array, np.ndarray) and array.base is not None:
         array = array.base
     return array
+
+
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_observations_may_have_an_empty_part(store: str) -> None:
+    buffer = ReplayBuffer(400, Pace(8, 10, 2, 100), 1, 0.9, Seeds(7), store=store)  # type: ignore[arg-type]
+    for step in steps("uniform"):
+        empty = np.zeros((len(step.valid), 0), np.float32)
+        obs, after = {"some": step.obs, "none": empty}, {"some": step.next_obs, "none": empty}
+        buffer.add(replace(step, obs=obs, next_obs=after))
+        for batch in buffer.batches(CLOCK):
+            assert batch.obs["none"].shape == batch.next_obs["none"].shape == (8, 0)
+    assert buffer.owed == 0

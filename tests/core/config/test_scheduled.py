@@ -150,7 +150,7 @@ def test_bounds_hold_from_beginning_to_end(name: str, text: str, sentence: str) 
 @pytest.mark.parametrize("value", [lambda progress: 1e-3, "linear:1e-3", "linear", [1e-3, 0.0]])
 def test_what_is_neither_a_number_nor_a_schedule_is_told_how_one_is_written(value: object) -> None:
     with pytest.raises(
-        BadConfig, match=r"'learning_rate': expected `float`, got .*; a schedule is written as constant"
+        BadConfig, match=r"'learning_rate': expected `float`, got .*; a schedule is a text, written as constant"
     ):
         convert(Some, {"learning_rate": value}, "some")
     with pytest.raises(BadConfig, match=r"'fixed': expected `float`, got `\w+` \('rlplug info some'"):

@@ -372,6 +372,19 @@ def test_a_finished_run_is_not_resumed_but_can_be_prolonged(tmp_path: Path) -> N
     assert final_of(run)["clock"]["total"] == 350
 
 
+def test_an_end_that_an_interrupted_run_has_passed_is_refused(tmp_path: Path) -> None:
+    """`total_timesteps` counts all steps, where others count those to come."""
+    run = interrupted(tmp_path, 10)
+    with pytest.raises(
+        UsageError, match=r"run is at step \d+ and would end at 20; --total-timesteps counts all"
+    ) as told:
+        resume(run, total_timesteps=20, hooks=False)
+    assert told.value.__notes__ == ["In Python: total_timesteps=..."]
+    assert run.status == "interrupted"
+    resume(run, hooks=False)
+    assert run.status == "finished"
+
+
 def test_a_run_interrupted_at_its_very_end_can_be_finished(done: Run, tmp_path: Path) -> None:
     """All steps are made, but neither the last update nor the verdict."""
     run = interrupted(tmp_path, 25)

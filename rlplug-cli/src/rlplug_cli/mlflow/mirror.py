@@ -262,6 +262,8 @@ def _record_tags(record: Record) -> dict[str, str]:
     data = record.data
     if record.kind == "tag":
         return {_key(key): _text(value) for key, value in data.items()}
+    if record.kind == "start" and data.get("limit"):  # a parameter cannot change
+        return {"rlplug.total_timesteps": str(data["limit"]), "rlplug.rescaled": str(bool(data.get("rescale"))).lower()}
     if record.kind == "error":
         return {"rlplug.error": _text(f"{data['type']}: {data['message']}")}
     if record.kind == "evaluation" and data.get("best"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of
+from rlplug_core.nets.one_hot import Counted, stray
 from rlplug_core.types import Array, Space, Spec, Step, tree_map
 
 OBS, NEXT_OBS = "observations", "next_observations"
@@ -33,7 +34,7 @@ class Dataset:
     """
 
     place: str
-    arrays: Mapping[str, Any]
+    arrays: Mapping[str, Any] = field(repr=False)
     env: str = ""
 
     def __len__(self) -> int:
@@ -71,7 +72,7 @@ class Dataset:
         actions = _canonical(_numbers(self.arrays["actions"], "actions", action_space.shape, self.place), action_space)
         if actions is None:
             raise self._unfit(f"its actions lie outside {action_space}")
-        terminated, truncated = (self.arrays[name].astype(bool) for name in FIELDS[-2:])
+        terminated, truncated = (_numbers(self.arrays[name], name, (), self.place) != 0 for name in FIELDS[-2:])
         return Fitted(
             sha256=self.sha256, obs=obs, action=actions.astype(dtype_of(spec.action)),
             reward=rewards.astype(np.float32), next_obs=after,
@@ -82,11 +83,20 @@ class Dataset:
         there, wanted = flat({name: self.arrays[name]}), _leaves(spec.obs, name)
         if there.keys() != wanted.keys():
             raise self._unfit(f"it has {', '.join(sorted(there))}, and {spec.id} shows {', '.join(sorted(wanted))}")
-        cast = {
-            key: _numbers(there[key], key, space.shape, self.place).astype(space.dtype, copy=False)
-            for key, space in wanted.items()
-        }
-        return nested(cast)[name]
+        return self._among(spec.obs, there, name)
+
+    def _among(self, space: Space, there: Mapping[str, Array], name: str) -> Any:
+        """Observations as nested as their space is: a name in it may hold a slash, which stands between names, too."""
+        if isinstance(space, spaces.Dict):
+            return {key: self._among(part, there, f"{name}/{key}") for key, part in space.spaces.items()}
+        array = _numbers(there[name], name, space.shape, self.place)
+        cast = array.astype(space.dtype, copy=False)
+        if isinstance(space, Counted):
+            if (array != cast).any():
+                raise self._unfit(f"'{name}' holds numbers that are not whole, and it is {space}")
+            if found := stray(space, cast):
+                raise self._unfit(f"'{name}' of transition {found[0]:,} {found[1]}")
+        return cast
 
     def _unfit(self, why: str) -> UsageError:
         return UsageError(
@@ -131,7 +141,7 @@ class Fitted:
         found[-1] = False
         leaves = zip(flat({"": self.obs}).values(), flat({"": self.next_obs}).values(), strict=True)
         for obs, after in leaves:
-            found[:-1] &= (obs[1:] == after[:-1]).reshape(len(self) - 1, -1).all(1)
+            found[:-1] &= (obs[1:] == after[:-1]).all(tuple(range(1, obs.ndim)))
         return found
 
 
@@ -194,6 +204,8 @@ def _canonical(actions: Array, space: Space) -> Array | None:
     Raises:
         UsageError: actions of this kind cannot be read back.
     """
+    if isinstance(space, Counted) and (actions != actions.astype(np.int64)).any():
+        return None
     if isinstance(space, spaces.Discrete):
         found = actions.astype(np.int64) - int(space.start)
         return found if ((found >= 0) & (found < space.n)).all() else None

@@ -56,7 +56,7 @@ class Stacked:
     def __init__(self, frames: Any, stack: int, last: bool) -> None:
         self.frames, self.stack, self.last = frames, stack, last
         self.length, self.num_envs, self.channels = frames.shape[:3]
-        self.flat = frames.reshape(-1, *frames.shape[2:])
+        self.flat = frames.reshape(self.length * self.num_envs, *frames.shape[2:])
         self.age = np.zeros((self.length, self.num_envs), np.uint8)
         self.lags = np.arange(stack - 1, -1, -1)
         self.starts: dict[int, Array] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.dataset import Fitted
@@ -30,6 +31,7 @@ class RecordedReplay:
             raise UsageError("a data set loses nothing; leave priority.eviction at oldest")
         self.replay, self.sha256 = replay, data.sha256
         replay.capacity = len(data)
+        replay.pace = replace(replay.pace, learning_starts=len(data))  # there is nothing to wait for
         for step in data.steps():
             replay.add(step)
         replay.owed = 0

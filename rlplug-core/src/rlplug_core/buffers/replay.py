@@ -141,7 +141,7 @@ class ReplayBuffer:
             return 1
         sizes: list[int] = []
         tree_map(lambda store: sizes.append(store.take(np.zeros(1, np.int64)).nbytes), self.data.obs)
-        return max(1, CACHED // (self.pace.batch_size * sum(sizes)))
+        return max(1, CACHED // max(1, self.pace.batch_size * sum(sizes)))
 
     def ready(self) -> bool:
         """Return whether it holds a transition."""

@@ -181,4 +181,4 @@ def _way(now: Array, after: Array, slots: int, store: Store) -> Whole | Stacked:
 
 
 def _merged(array: Array) -> Array:
-    return array.reshape(-1, *array.shape[2:])
+    return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])  # -1 says nothing where a part is empty

@@ -21,7 +21,7 @@ Store: TypeAlias = str
 
 def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
     """An array, or a tensor on a device; memory and disk are taken page by page, as they are first written."""
-    if store == "memory":
+    if store == "memory" or (store == "disk" and 0 in shape):  # nothing is in no file
         return np.zeros(shape, dtype)
     if store == "disk":
         with tempfile.TemporaryFile(prefix="rlplug-replay-") as file:  # it has no name, so it goes with the process
@@ -84,7 +84,7 @@ class Whole:
     def __init__(self, array: Any) -> None:
         self.array = array
         self.length, self.num_envs = array.shape[:2]
-        self.flat = array.reshape(-1, *array.shape[2:])
+        self.flat = array.reshape(self.length * self.num_envs, *array.shape[2:])
         self.finals: dict[int, Array] = {}
 
     def put(self, time: int, value: Array) -> None:

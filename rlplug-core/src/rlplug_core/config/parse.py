@@ -152,7 +152,7 @@ def _sentence(message: str, where: str, options: Mapping[str, Option]) -> str:
 def _form(option: Option, got: str) -> str:
     """Return how to write what an option does not take as it is: a schedule, or a class or another object."""
     if option.scheduled:
-        return f"; a schedule is written as {FORMS}"
+        return f"; a schedule is a text, written as {FORMS}"
     if got in BUILTIN:
         return ""
     places = {"repeated": "['./file.py:Name']", "target": "'./file.py:Name'"}

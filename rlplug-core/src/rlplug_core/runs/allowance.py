@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 
@@ -19,6 +19,9 @@ from rlplug_core.seeds import untouched
 
 #: Episodes of an evaluation, and fewest of the final one.
 MOST, FEWEST_FINAL = 100, 10
+#: Episodes of an evaluation that something in the run reacts to, where no preset names the environment: weights then
+#: depend on what it finds, and must not depend on a clock.
+WATCHED = 10
 #: The share of a run's time that evaluations may take, and the seconds of each that nobody minds anyway: more of them
 #: where a preset names the environment, so that runs which others compare with play a hundred.
 SHARE, FREE, FREE_NAMED, FREE_FINAL = 0.1, 0.05, 1.0, 30.0
@@ -76,11 +79,12 @@ def allowance(
 
 
 def measured(
-    plan: Plan, agent: Agent, clock: Clock, spent: float, every: int, lengths: Sequence[int]
+    plan: Plan, agent: Agent, clock: Clock, spent: float, every: int, lengths: Sequence[int], watched: bool = False
 ) -> Allowance:  # fmt: skip
     """The episodes that the evaluations of a run may play, from the pace of its training so far.
 
     Args:
+        watched: whether controllers see evaluations; then it is a fixed number, and the final one's alone is measured.
         lengths: of training episodes; the longest counts where the environment has no time limit that is near. Where
             none has ended yet, an evaluation's may last until it is cut.
     """
@@ -90,8 +94,10 @@ def measured(
     finally:
         env.close()
     length = near_limit(env) or max(lengths, default=longest(env, clock))
-    free = FREE_NAMED if is_known(plan.algorithm, plan.env) else FREE
-    return allowance(step, length, spent, steps=clock.steps, every=every, total=clock.total, free=free)
+    known = is_known(plan.algorithm, plan.env)
+    free = FREE_NAMED if known else FREE
+    found = allowance(step, length, spent, steps=clock.steps, every=every, total=clock.total, free=free)
+    return replace(found, episodes=MOST if known else WATCHED) if watched else found
 
 
 def step_seconds(agent: Agent, env: Env, seed: int, clock: Clock) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from rlplug_core.errors import RlplugError
@@ -16,20 +16,25 @@ UNSAID = {"traceback", "trust", "set"}
 
 
 @contextmanager
-def noted() -> Iterator[None]:
-    """Add a note to an error that names options; the command line prints no notes, Python and notebooks do."""
+def noted(*own: str) -> Iterator[None]:
+    """Add a note to an error that names options; the command line prints no notes, Python and notebooks do.
+
+    Args:
+        own: options that are arguments of this function, where others take them among their options.
+    """
     try:
         yield
     except RlplugError as error:
-        if (note := in_python(str(error))) and note not in getattr(error, "__notes__", ()):
+        if (note := in_python(str(error), own)) and note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         raise
 
 
-def in_python(sentence: str) -> str:
+def in_python(sentence: str, own: Collection[str] = ()) -> str:
     """Return how the options that a sentence names are given in Python; nothing where it names none."""
     found = dict.fromkeys(name.rstrip(".-") for name in TYPED.findall(COMMAND.sub("", sentence)))
     names = [name.replace("-", "_") for name in found if name not in UNSAID]
-    options = ", ".join(f"'{name}': ..." for name in names if name not in ARGUMENTS)
-    said = [f"{name}=..." for name in names if name in ARGUMENTS] + [f"options={{{options}}}"] * bool(options)
+    arguments = ARGUMENTS.union(own)
+    options = ", ".join(f"'{name}': ..." for name in names if name not in arguments)
+    said = [f"{name}=..." for name in names if name in arguments] + [f"options={{{options}}}"] * bool(options)
     return f"In Python: {', '.join(said)}" if said else ""

@@ -23,6 +23,7 @@ from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.data import Recording, record
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, evaluate_checkpoint
+from rlplug_core.runs.in_python import noted
 from rlplug_core.runs.listing import Summary, find, summary
 from rlplug_core.runs.policy import Policy, policy_of
 from rlplug_core.runs.sources import names
@@ -94,6 +95,7 @@ class Run:
         """Every training episode as columns: `steps`, `returns`, `lengths`, `workers`."""
         return tables.episodes(self.journal)
 
+    @noted()
     def evaluate(
         self, episodes: int = 100, seed: int | None = None, checkpoint: str = "best", *, stochastic: bool = False,
         epsilon: float = 0.0, env: object = None, arguments: Mapping[str, object] | None = None,
@@ -116,11 +118,13 @@ class Run:
         )
         return evaluate_checkpoint(plan_of(self), self.directory, episodes, seed, conditions)
 
+    @noted()
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
         """Greedy episodes with every checkpoint that is left, by env step: a curve after the fact."""
         kept = reversed(Checkpoints(self.directory.checkpoints_path).kept())
         return {saved.step: self.evaluate(episodes, seed, saved.path.name) for saved in kept}
 
+    @noted()
     def record(
         self, path: Path | str, steps: int, *, num_envs: int = 1, seed: int | None = None, checkpoint: str = "best",
         stochastic: bool = False, epsilon: float = 0.0, env: Any = None,
@@ -142,6 +146,7 @@ class Run:
             plan_of(self), self.directory, Path(path), steps, num_envs=num_envs, seed=seed, conditions=conditions
         )
 
+    @noted()
     def play(
         self, episodes: int = 1, seed: int | None = None, checkpoint: str = "best", *, video: Path | str | None = None,
         frames: Path | str | None = None, every: int = 1, fps: float | None = None, sheet: Path | str | None = None,
@@ -163,11 +168,13 @@ class Run:
         )
         return watched(plan_of(self), self.directory, showing, episodes=episodes, seed=seed, conditions=conditions)
 
+    @noted()
     def policy(self, checkpoint: str = "best", deterministic: bool = True) -> Policy:
         """The policy of a checkpoint; see `rlplug_core.load`."""
         origin = partial(_policy, self.path, self.env, self.trust)
         return policy_of(plan_of(self), self.directory, checkpoint, deterministic, origin)
 
+    @noted()
     def export(
         self, out: Path | str, checkpoint: str = "best", *, onnx: bool = False, torchscript: bool = False
     ) -> Path:  # fmt: skip

@@ -195,7 +195,7 @@ def _describe(run: Run, plan: Plan, algorithm: str, origins: Mapping[str, str]) 
     }, plan.targets)))  # fmt: skip
 
 
-@noted()
+@noted("total_timesteps", "rescale", "on")
 def resume(
     run: Path | str | Run,
     *,
@@ -262,6 +262,11 @@ def _resume(
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:
         warn(f"{warning}; falling back to {saved.path.name}")
+    if total_timesteps is not None and saved.kind != "final" and total_timesteps <= saved.step:
+        raise UsageError(
+            f"run {run.name} is at step {saved.step:,} and would end at {total_timesteps:,}; --total-timesteps counts "
+            "all its steps, those before the stop included: give more, or leave it out to reach what the run began with"
+        )
     if status != "finished":
         total_timesteps, rescale = _goal(run, manifest, total_timesteps, rescale)
     limit = total_timesteps or components["clock"]["limit"]

@@ -323,7 +323,7 @@ class Session:
             spent = self.events.now() - self.events.began
             found = measured(
                 self.plan, learner.agent(), self.clock, spent=spent, every=self.events.eval_every,
-                lengths=list(self.events.recent.lengths),
+                lengths=list(self.events.recent.lengths), watched=bool(self.events.crew.controllers),
             )  # fmt: skip
             self.record(KIND, self.clock.steps, found.record)
             if found.fewer:
