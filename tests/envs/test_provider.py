@@ -47,6 +47,21 @@ def test_rows_hold_no_wrapper_whose_work_they_do() -> None:
     assert type(env.envs[0]).__name__ == "CartPoleEnv"
 
 
+@pytest.mark.parametrize("rows", [1, 12])
+def test_minus_one_takes_the_time_limit_away(rows: int) -> None:
+    env = Gymnasium({"max_episode_steps": -1}).make("CartPole-v1", rows)
+    assert env.spec.limit == 0
+    env.reset(0)
+    assert not env.step(np.zeros(rows, np.int64)).ended
+
+
+@pytest.mark.parametrize("steps", [0, -2, 2.5, True, None, "abc"])
+def test_a_time_limit_that_is_no_number_of_steps_is_refused(steps: object) -> None:
+    said = rf"^'CartPole-v1': max_episode_steps is {steps!r}; give a whole number from 1 on, or -1 for no time limit$"
+    with pytest.raises(UsageError, match=said):
+        Gymnasium({"max_episode_steps": steps}).make("CartPole-v1", 1)
+
+
 @pytest.mark.parametrize(
     ("id", "message"),
     [

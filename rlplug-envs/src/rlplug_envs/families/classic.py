@@ -236,17 +236,24 @@ def specified(spec: EnvSpec, arguments: Mapping[str, Any]) -> EnvSpec:
     """A registry's entry with arguments of one's own.
 
     Raises:
-        UsageError: the environment takes none of this name.
+        UsageError: the environment takes none of this name, or the time limit is no number of steps.
     """
     own = dict(arguments)
     made = copy.copy(spec)
     if LIMIT in own:
-        made.max_episode_steps = own.pop(LIMIT)
+        made.max_episode_steps = _asked_limit(own.pop(LIMIT), spec.id)
     if own:
         entry = spec.entry_point or spec.vector_entry_point
         check_arguments(load_env_creator(entry) if isinstance(entry, str) else entry, spec.id, own)
     made.kwargs = {**spec.kwargs, **own}
     return made
+
+
+def _asked_limit(steps: object, id: str) -> int | None:
+    """Return the time limit of one's own; None for -1, which is Gymnasium's word for no limit at all."""
+    if type(steps) is not int or (steps < 1 and steps != -1):  # a bool is an int to isinstance
+        raise UsageError(f"'{id}': {LIMIT} is {steps!r}; give a whole number from 1 on, or -1 for no time limit")
+    return None if steps == -1 else steps
 
 
 def _register(module: str) -> None:
