@@ -54,6 +54,17 @@ class OneByOne(Point):
         return bool(np.linalg.norm(achieved_goal - desired_goal) <= 0.5)
 
 
+class Aside(OneByOne):
+    """One that asks for the goals' own numbers, as one for whole batches would ask for its rows."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        aside = np.abs(achieved_goal[0] - desired_goal[0]) + np.abs(achieved_goal[1] - desired_goal[1])
+        return -(aside > 1).astype(np.float64)
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return self.compute_reward(achieved_goal, desired_goal, info) == 0
+
+
 class Locked(OneByOne):
     """One that cannot be pickled."""
 
@@ -88,7 +99,7 @@ class Unending(Point):
         raise RuntimeError("ask later")
 
 
-@pytest.mark.parametrize("env", [Point, OneByOne, Refuses])
+@pytest.mark.parametrize("env", [Point, OneByOne, Refuses, Aside])
 def test_a_batch_of_goals_is_paid_as_each_alone(env: type[Point]) -> None:
     found, (achieved, desired) = goals(env), np.random.default_rng(1).uniform(-1, 1, (2, 9, 2))
     expected = [env().compute_reward(*pair, {}) for pair in zip(achieved, desired, strict=True)]

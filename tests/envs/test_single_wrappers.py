@@ -7,13 +7,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlplug_core.errors import BadConfig, PluginError, UsageError
 from rlplug_core.plugins.single_wrappers import Single
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env
-from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.vector import row_seed
+from rlplug_envs.families.classic import HELD, Gymnasium
+from rlplug_envs.vector import SerialEnvs, row_seed
 
 
 class Doubled(gymnasium.RewardWrapper[Any, Any]):
@@ -51,6 +52,57 @@ def test_a_wrapper_of_ones_own_and_several_of_them() -> None:
     env.reset(0)
     assert env.step(np.zeros(2, np.int64)).reward.tolist() == [2, 2]
     assert Wrapping.parse(f"{__file__}:Doubled").words == f"{__file__}:Doubled"
+
+
+class Once(CartPoleEnv):
+    """One that is nobody's but its maker's."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("words", ["action-repeat", f"{__file__}:Doubled"])
+def test_an_environment_that_was_handed_over_stays_open_inside_a_wrapper(words: str) -> None:
+    own = Once()
+    env: Any = Gymnasium().hold(own, "Yours")
+    env.limit(6)
+    env = wrapped(env, [Wrapping.parse(words)])
+    assert env.spec.inexact == HELD
+    env.reset(0)
+    ends = [env.step(np.arange(1)).ended for _ in range(6)]
+    assert ends.index(True) == (2 if words == "action-repeat" else 5)
+    env.close()
+    assert own.closed == 0
+
+
+class Maker:
+    """Makes environments, by a name that others have too."""
+
+    def __init__(self, kind: type[gymnasium.Env[Any, Any]]) -> None:
+        self.kind = kind
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        return self.kind()
+
+    def __repr__(self) -> str:
+        return "Maker"
+
+
+class Counting(CartPoleEnv):
+    """One whose state lies elsewhere."""
+
+    steps = iter(range(10**9))
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, reward + next(self.steps), *rest
+
+
+def test_whether_makers_of_one_name_give_what_can_be_captured_is_found_out_apart() -> None:
+    rows = [SerialEnvs(Maker(kind), 1, "Yours") for kind in (CartPoleEnv, Counting)]
+    assert [bool(one.inside(Doubled).spec.inexact) for one in rows] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,14 @@ class Each:
 
     def __init__(self, function: Any, dtype: Any, goal: Array) -> None:
         self.function, self.dtype = function, dtype
-        self.whole = self._takes_whole_batches(np.stack([goal, goal]))
+        # More copies than any side of a goal is long: what a function for one pair gives has another shape.
+        self.whole = self._takes_whole_batches(np.stack([goal] * (max(goal.shape, default=1) + 1)))
 
-    def _takes_whole_batches(self, two: Array) -> bool:
+    def _takes_whole_batches(self, several: Array) -> bool:
         try:
-            return bool(np.shape(self.function(two, two, {})) == (2,))
-        except Exception:  # noqa: BLE001 - it was written for one pair of goals, and may raise anything about two
-            self.function(two[0], two[0], {})
+            return bool(np.shape(self.function(several, several, {})) == (len(several),))
+        except Exception:  # noqa: BLE001 - it was written for one pair of goals, and may raise anything about several
+            self.function(several[0], several[0], {})
             return False
 
     def __call__(self, achieved: Array, desired: Array) -> Array:

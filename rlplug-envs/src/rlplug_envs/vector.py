@@ -32,8 +32,9 @@ from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_re
 Make: TypeAlias = Callable[[], GymEnv]
 Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
 
-#: Why environments inside wrappers cannot be captured, by how they are made; tested once per process.
-_TESTED: dict[tuple[str, Wrap], str] = {}
+#: Why environments inside wrappers cannot be captured, by their entry in the registry or by what makes them (itself: of
+#: its name alone another one may come to be called); tested once per process.
+_TESTED: dict[tuple[object, Wrap], str] = {}
 
 
 def row_seed(seed: int, row: int) -> int:
@@ -240,19 +241,25 @@ class SerialEnvs:
 
         A time limit stays that of their own steps, of which a wrapper may take several at once.
         """
-        id, make, envs = self.spec.id, self._make, iter(self.envs)
-        limit = 0 if self._limit == inf else int(self._limit)
-
-        def around(env: GymEnv) -> GymEnv:
-            env = TimeLimit(env, limit) if limit else env
-            return wrap(paid(env) if isinstance(wrap, Single) else env)  # our own sum rewards at most
-
-        kind = (repr(self.envs[0].spec or make), wrap)
+        id, make, envs, around = self.spec.id, self._make, iter(self.envs), self.around(wrap)
+        limit = 0 if self._limit == inf else min(int(self._limit), 20)
+        spec = self.envs[0].spec
+        kind = (repr(spec) if spec else make, wrap)
         if kind not in _TESTED:
-            _TESTED[kind] = self_test(lambda: SerialEnvs(lambda: around(make()), 1, id, min(limit, 20), ""))
+            _TESTED[kind] = self_test(lambda: SerialEnvs(lambda: around(make()), 1, id, limit, ""))
         rows = SerialEnvs(lambda: around(next(envs)), len(self.envs), id, inexact=_TESTED[kind])
         rows._make = lambda: around(make())
         return rows
+
+    def around(self, wrap: Wrap) -> Wrap:
+        """Return what puts an environment inside `wrap`, with the time limit of its own steps."""
+        limit = 0 if self._limit == inf else int(self._limit)
+
+        def wrapped(env: GymEnv) -> GymEnv:
+            env = TimeLimit(env, limit) if limit else env
+            return wrap(paid(env) if isinstance(wrap, Single) else env)  # our own sum rewards at most
+
+        return wrapped
 
     def info(self, key: str) -> list[Any]:
         """Return what the last step's `info` says under `key`, for each environment; None where it says nothing."""
