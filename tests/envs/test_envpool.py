@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from rlplug_core.errors import BadEnv, MissingPackage, UnknownEnv, UsageError
 from rlplug_core.plugins.families import families
@@ -132,6 +133,14 @@ def test_time_limits_truncate() -> None:
         found, ends = lengths(env, 20)
         assert found == {5}
         assert all(now.truncated.all() and not now.terminated.any() for now in ends)
+
+
+def test_the_shortest_of_several_time_limits_counts() -> None:
+    pool: Any = object.__new__(Pool)  # without the package
+    pool.spec, pool._arguments = EnvSpec("CartPole-v1", max_episode_steps=500), {}
+    for steps, least in ((100, 100), (200, 100), (7, 7)):
+        pool.limit(steps)
+        assert pool._arguments == {"max_episode_steps": least}
 
 
 @needs

@@ -21,12 +21,23 @@ from rlplug_envs.agents import Agents
 from rlplug_envs.capture import self_test
 from rlplug_envs.games import Game, Parallel, Turns
 from rlplug_envs.vector import SerialEnvs
-from rlplug_envs.wrappers.actions import StickyActions, StickyActionsConfig
+from rlplug_envs.wrappers.actions import ActionRepeat, ActionRepeatConfig, StickyActions, StickyActionsConfig, forbids
 from rlplug_envs.wrappers.flatten import Flatten
 from rlplug_envs.wrappers.frames import FrameStack, FrameStackConfig
 from tests.envs.strict import Hiding, Inside, Several, Strict
 
 KINDS = [Strict, Inside, Several]
+
+
+class Nested(Strict):
+    """The choice lies in a dictionary."""
+
+    action_space = spaces.Dict({"deep": spaces.Tuple((spaces.Discrete(3, start=-1), spaces.MultiBinary(2)))})
+
+    def check(self, action: Any) -> None:
+        super().check(action["deep"][0] + 1)
+
+
 SIZES = {"hunter": 3, "prey": 5}
 
 
@@ -202,3 +213,18 @@ def test_a_sticky_action_sticks_only_where_it_is_allowed(kind: type[Strict]) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sticky_actions_under_a_mask_go_on_to_the_same_bits(kind: type[Strict]) -> None:
     assert self_test(lambda: StickyActions(SerialEnvs(kind, 3, inexact=""), StickyActionsConfig(probability=0.7))) == ""
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Nested])
+def test_a_repeated_action_is_taken_only_as_long_as_it_is_allowed(kind: type[Strict]) -> None:
+    env = ActionRepeat(SerialEnvs(kind, 3, inexact=""), ActionRepeatConfig(times=4))
+    env.spec.action.seed(0)
+    now, rewards = env.reset(0), set[float]()
+    for _ in range(60):
+        now = env.step(legal(env.spec.action, sample(env.spec.action, 3), np.array(now.obs["action_mask"])))
+        rewards.update(now.reward.tolist())
+    assert rewards >= {1, 2, 3}
+
+
+def test_a_mask_without_choices_forbids_none() -> None:
+    assert not forbids(np.zeros(3), spaces.Discrete(3), 1)

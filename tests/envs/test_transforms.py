@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +27,7 @@ from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import ActionRepeat, ActionRepeatConfig, StickyActions
 from rlplug_envs.wrappers.flatten import Flatten
 from rlplug_envs.wrappers.frames import FrameStack
+from rlplug_envs.wrappers.lives import EpisodicLife
 from rlplug_envs.wrappers.observations import NormalizeObs, NormalizeObsConfig
 from rlplug_envs.wrappers.rewards import ClipReward, ScaleReward
 from rlplug_envs.wrappers.time import TimeFeature, TimeLimit
@@ -491,3 +494,40 @@ def test_actions_are_translated_through_wrappers() -> None:
 def test_what_does_not_suit_is_refused_in_a_sentence(words: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         over(SerialEnvs(Rich, 1, inexact=""), words)
+
+
+class Lives(gymnasium.Env[Any, Any]):
+    """Every fourth step costs one of three lives, of which a reset says nothing; the last step cuts the episode."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.age = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.age += 1
+        return np.zeros(1, np.float32), 1.0, False, self.age >= self.length, {"lives": 3 - self.age // 4}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_lives_need_not_be_said_where_episodes_begin(mode: AutoresetMode) -> None:
+    """A vector of Gymnasium's says None of the rows that were reset, where others said a number."""
+    makes = [lambda: Lives(8), lambda: Lives(6)]
+    env = EpisodicLife(Adapter(lambda: SyncVectorEnv(makes, autoreset_mode=mode), "Lives", inexact="a test"))
+    env.reset(0)
+    walk = [env.step(np.zeros(2, np.int64)) for _ in range(30)]
+    assert not any((now.terminated & now.truncated).any() for now in walk)
+    assert {(one.row, one.length) for now in walk for one in now.episodes} == {(0, 8), (1, 6)}
+    assert any(now.terminated.any() for now in walk)
+
+
+def test_running_episodes_that_say_nothing_of_lives_are_refused() -> None:
+    env = EpisodicLife(Adapter(lambda: SyncVectorEnv([Walk] * 2), "Walk", inexact="a test"))
+    env.reset(0)
+    with pytest.raises(UsageError, match="Walk says nothing of lives"):
+        env.step(np.zeros(env.spec.num_envs, np.int64))

@@ -92,7 +92,8 @@ class Pool(VectorEnv[Any, Any, Any]):
     def limit(self, steps: int) -> None:
         """Truncate episodes after `steps` steps, or earlier where they are already."""
         assert self.spec is not None
-        self._arguments["max_episode_steps"] = min(self.spec.max_episode_steps or steps, steps)
+        asked: Any = self._arguments.get("max_episode_steps")
+        self._arguments["max_episode_steps"] = min(filter(None, (self.spec.max_episode_steps, asked, steps)))
 
     def reset(self, *, seed: Any = None, options: object = None) -> tuple[Any, dict[str, Any]]:
         """Make every environment with its own seed, derived from `seed`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -9,6 +10,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from rlplug_core.config.options import Config, Fraction, Several
 from rlplug_core.errors import UsageError
@@ -17,7 +19,7 @@ from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.protocols import Env, SupportsInside
 from rlplug_core.seeds import Draws, Seeds
-from rlplug_core.types import Array, GymEnv, State, Timestep
+from rlplug_core.types import MASK, Array, GymEnv, Space, State, Timestep
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class ActionRepeatConfig(Config):
 
 
 class ActionRepeat(Transform):
-    """Each action is taken several times, at most until the episode ends; their rewards are summed.
+    """Each action is taken several times, at most until the episode ends or a mask forbids it; rewards are summed.
 
     Steps and lengths of episodes count what the agent chose; a time limit stays that of the environment's own steps.
     """
@@ -108,7 +110,7 @@ class ActionRepeat(Transform):
 
 
 class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """One environment whose actions are taken `times` times."""
+    """One environment whose actions are taken `times` times, or until a mask forbids them."""
 
     def __init__(self, env: GymEnv, times: int) -> None:
         super().__init__(env)
@@ -121,4 +123,32 @@ class Repeated(gymnasium.Wrapper[Any, Any, Any, Any]):
             total += float(reward)
             if terminated or truncated:
                 break
+            mask = obs[MASK] if isinstance(obs, dict) and MASK in obs else info.get(MASK)
+            if mask is not None and forbids(mask, self.action_space, action):
+                break
         return obs, total, terminated, truncated, info
+
+
+def forbids(mask: Any, space: Space, action: Any) -> bool:
+    """Return whether a mask of all choices side by side forbids an action, which is as the environment takes it."""
+    allowed, end = np.reshape(mask, -1), 0
+    for choice, size in _chosen(space, action):
+        own, end = allowed[end : end + size], end + size
+        if own.any() and not own[choice]:
+            return True
+    return False
+
+
+def _chosen(space: Space, action: Any) -> Iterator[tuple[int, int]]:
+    """Each choice of an action, counted from 0, and of how many."""
+    if isinstance(space, spaces.Dict):
+        for name, part in space.spaces.items():
+            yield from _chosen(part, action[name])
+    elif isinstance(space, spaces.Tuple):
+        for part, one in zip(space.spaces, action, strict=True):
+            yield from _chosen(part, one)
+    elif isinstance(space, spaces.Discrete):
+        yield int(action) - int(space.start), int(space.n)
+    elif isinstance(space, spaces.MultiDiscrete):
+        for one, start, size in zip(np.ravel(action), space.start.flat, space.nvec.flat, strict=True):
+            yield int(one) - int(start), int(size)

@@ -38,8 +38,8 @@ class EpisodicLife(Transform):
         told = self._tell("lives")
         if told == self._lives.tolist() and not np.count_nonzero(now.is_first):
             return now  # before numpy, whose small arrays take longer than all of this
-        lives = self._numbers(told)
-        lost = (lives < self._lives) & (lives > 0) & ~now.is_first
+        lives = self._numbers(told, now.valid & ~now.is_first)
+        lost = (lives < self._lives) & (lives > 0) & ~(now.is_first | now.terminated | now.truncated)
         self._lives = np.where(now.is_first, 0, lives)
         if not lost.any():
             return now
@@ -47,10 +47,11 @@ class EpisodicLife(Transform):
         terminated, is_first = now.terminated | lost, now.is_first | lost
         return replace(now, final_obs=final, terminated=terminated, is_first=is_first, ended=True)
 
-    def _numbers(self, told: list[Any]) -> Array:
-        if None in told:
+    def _numbers(self, told: list[Any], running: Array) -> Array:
+        """Return the lives of each row; 0 where a row that is not `running` says nothing, as after a reset."""
+        if any(lives is None and runs for lives, runs in zip(told, running.tolist(), strict=True)):
             raise UsageError(f"episodic-life: {self.spec.id} says nothing of lives in info['lives']; leave it out")
-        return np.array(told, np.int64)
+        return np.array([lives or 0 for lives in told], np.int64)
 
     def state_dict(self) -> State:
         return super().state_dict() | {"lives": self._lives.copy()}
