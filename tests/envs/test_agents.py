@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from pettingzoo.utils import parallel_to_aec
 
 from rlplug_core.acting.random_agent import RandomAgent
@@ -186,6 +187,21 @@ def test_returns_that_an_evaluation_cuts_are_the_worlds_own(
     assert sum(bare.returns) > 3
 
 
+class Paired(Dilemma):
+    """Observations are two numbers."""
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        obs, infos = super().reset(seed, options)
+        return {agent: np.zeros(2, np.float32) for agent in obs}, infos
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        obs, *rest = super().step(actions)
+        return ({agent: np.zeros(2, np.float32) for agent in obs}, *rest)  # type: ignore[return-value]
+
+
 class Astray(Dilemma):
     """What an agent sees is one more than there is, from its second step on."""
 
@@ -199,6 +215,38 @@ def test_an_observation_that_its_space_does_not_have_is_named_with_agent_and_ste
     env = Agents(make, 2, "d", "")
     said = r"^d, agent column, step 2 of its episode: the observation is 3, and Discrete\(3\) has 0 to 2; let obs"
     with pytest.raises(BadEnv, match=said):
+        walked(env, env.reset(0), 5)
+
+
+class Wrong(Paired):
+    """The second step of the second agent gives what the test says."""
+
+    def __init__(self, obs: Any, reward: Any) -> None:
+        super().__init__()
+        self.bad = obs, reward
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        obs, rewards, *rest = super().step(actions)
+        if self.at == 2:
+            obs, rewards = {**obs, "column": self.bad[0]}, {**rewards, "column": self.bad[1]}
+        return (obs, rewards, *rest)
+
+
+@pytest.mark.parametrize("form", [Parallel, lambda world: Turns(parallel_to_aec(world))])
+@pytest.mark.parametrize(
+    ("obs", "reward", "said"),
+    [
+        (np.float32([0, np.nan]), 1.0, r"an observation is not a number \(NaN\)"),
+        (np.float32(0.5), 1.0, r"the observation has shape \(\), its observation space says \(2,\)"),
+        (np.zeros(3, np.float32), 1.0, r"the observation has shape \(3,\), its observation space says \(2,\)"),
+        (np.zeros(2, np.float32), "much", "the reward is 'much'; give a number"),
+    ],
+)
+def test_bad_values_are_named_with_agent_and_step(form: Any, obs: Any, reward: Any, said: str) -> None:
+    if form is not Parallel and reward == "much":
+        pytest.skip("PettingZoo's own conversion adds rewards up")
+    env = Agents(lambda: form(Wrong(obs, reward)), 1, "d", "")
+    with pytest.raises(BadEnv, match=f"^d, agent column, step 2 of its episode: {said}"):
         walked(env, env.reset(0), 5)
 
 

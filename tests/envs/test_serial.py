@@ -416,6 +416,26 @@ def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
         rows.step(np.zeros(1, np.int64))
 
 
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"b": 1}, "the observation lacks the entry 'a' of its space"),
+        ({"a": np.float32(1), "b": 1}, r"the observation 'a' has shape \(\), its observation space says \(2,\)"),
+        ({"a": np.ones(1), "b": 1}, r"the observation 'a' has shape \(1,\), its observation space says \(2,\)"),
+        ({"a": np.ones(3), "b": 1}, r"the observation 'a' has shape \(3,\), its observation space says \(2,\)"),
+        ({"a": np.ones(2), "b": 0.5}, "the observation 'b' is 0.5, and its observation space has whole numbers"),
+    ],
+)
+def test_a_part_that_does_not_fit_its_space_is_named_with_row_and_step(bad: Any, message: str) -> None:
+    env = Broken(bad, obs=spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)}))
+    env.value = {"a": np.zeros(2, np.float32), "b": 0.0}
+    rows = SerialEnvs(lambda: env, 1, "Broken-v0", inexact="")
+    rows.reset(0)
+    rows.step(np.zeros(1, np.int64))
+    with pytest.raises(BadEnv, match=f"^Broken-v0, environment 0, step 2 of its episode: {message}"):
+        rows.step(np.zeros(1, np.int64))
+
+
 SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
 
 

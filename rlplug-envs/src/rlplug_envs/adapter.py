@@ -14,7 +14,7 @@ from rlplug_core.types import MASK, Array, Episode, Obs, Spec, State, Timestep, 
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
-from rlplug_envs.spaces import View, check_shape, merge, same, write
+from rlplug_envs.spaces import View, check_shape, merge, put, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import Watch, check_counted, check_results
 
@@ -111,9 +111,6 @@ class Adapter:
         self._info = info
         if not _usual(self._never, gain, terminated, truncated):
             check_results(self.spec.id, self._time + 1 - self._begun, gain, terminated, truncated)
-        body = self._view.body(obs)
-        if not (body.__class__ is value.__class__ is np.ndarray and value.shape == body.shape):
-            check_shape(body, value, self.spec.id, batched=True)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
         self._write(obs, value, info, loud)
@@ -192,8 +189,8 @@ class Adapter:
             raise BadEnv(f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended")
         body, successors = self._view.body(final_obs), info["final_obs"]
         if isinstance(successors, np.ndarray) and successors.dtype == object:
-            for row in np.flatnonzero(ended):
-                write(body, row, successors[row])
+            for row in np.flatnonzero(ended).tolist():
+                put(body, row, successors[row], self._when)
         else:
             merge(body, ended, successors)
         check_counted(self._when, self.spec.obs, final_obs)
@@ -254,8 +251,11 @@ class Adapter:
             row, float(self._totals[row]), int(self._time - self._begun[row]), success(info), numbers(info)
         )  # fmt: skip
 
-    def _write(self, obs: Obs, value: object, info: object, ended: bool) -> None:
-        write(self._view.body(obs), ..., value)
+    def _write(self, obs: Obs, value: Any, info: object, ended: bool) -> None:
+        body = self._view.body(obs)
+        if not (body.__class__ is value.__class__ is np.ndarray and value.shape == body.shape):
+            check_shape(body, value, self.spec.id, batched=True)
+        write(body, ..., value)
         if self._view.masked:
             obs[MASK][...] = self._mask(info, ended)
 

@@ -20,9 +20,9 @@ from rlplug_core.types import MASK, Array, Episode, Space, Spec, State, Timestep
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.shown import numbers, picture, success
-from rlplug_envs.spaces import View, allocate, check_shape, masked, write
+from rlplug_envs.spaces import View, allocate, check_shape, has_nan, masked, put
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed
-from rlplug_envs.watch import check_counted
+from rlplug_envs.watch import NUMBERS, check_counted, check_result
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -107,6 +107,8 @@ class Agents:
 
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Write down what an agent is told, and its episode where that ends it."""
+        if one.reward.__class__ not in NUMBERS:
+            check_result(self._when(row, one), one.reward, one.terminated, one.truncated)
         if not isfinite(one.reward):
             raise BadEnv(f"{self._when(row, one)}: the reward is {one.reward}; give a finite number")
         self._totals[row] += one.reward
@@ -154,10 +156,11 @@ class Agents:
     def _write(self, row: int, one: Seen, ended: bool) -> None:
         agent = self.agents[row]
         own = self._own(self._obs, agent)
-        write(self._view.body(own), row, one.obs)
-        check_counted(
-            lambda _: self._when(row, one), self._space(agent), tree_map(lambda part: part[row : row + 1], own)
-        )
+        put(self._view.body(own), row, one.obs, lambda _: self._when(row, one))
+        written = tree_map(lambda part: part[row : row + 1], own)
+        if has_nan(written):
+            raise BadEnv(f"{self._when(row, one)}: an observation is not a number (NaN)")
+        check_counted(lambda _: self._when(row, one), self._space(agent), written)
         if self._view.masked:
             own[MASK][row] = self._view.mask(one.info, ended or agent not in self._masks)
         if isinstance(own, dict) and MASK in own:

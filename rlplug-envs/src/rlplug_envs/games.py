@@ -24,7 +24,7 @@ class Seen:
     """
 
     obs: object
-    reward: float
+    reward: Any  # a number, if the world keeps to its interface
     terminated: bool
     truncated: bool
     info: Info
@@ -90,7 +90,7 @@ class Parallel:
             cut = not ends and (bool(truncated[agent]) or agent not in left)
             seen[agent] = Seen(
                 obs[agent],
-                float(rewards[agent]),
+                rewards[agent],
                 terminated=ends,
                 truncated=cut,
                 info=infos.get(agent, {}),
@@ -137,7 +137,7 @@ class Turns:
             agent = self.env.agent_selection
             obs, reward, terminated, truncated, info = self.env.last()
             cut, opens = bool(truncated) and not terminated, agent not in self.acted
-            seen[agent] = Seen(obs, float(reward), terminated=bool(terminated), truncated=cut, info=info, opens=opens)
+            seen[agent] = Seen(obs, reward, terminated=bool(terminated), truncated=cut, info=info, opens=opens)
             if terminated or truncated:
                 self.env.step(None)
             else:

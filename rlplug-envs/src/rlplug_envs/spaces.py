@@ -20,6 +20,8 @@ from rlplug_core.types import MASK, Array, Obs, Space
 
 #: A bound beyond this is "no bound", written as the largest float.
 UNBOUNDED = 1e30
+#: Types of whole numbers, which need no second look.
+WHOLE = frozenset({int, np.int64, np.int32})
 
 
 class View:
@@ -213,6 +215,36 @@ def write(target: Obs, row: object, value: object) -> None:
         target[row] = value
 
 
+def put(target: Obs, row: int, value: object, when: Callable[[int], str]) -> None:
+    """Put one observation into a row, part by part, as `write` does.
+
+    Raises:
+        BadEnv: a part is missing, or would be broadcast or cut to fit; `when` names a row and its step.
+    """
+    try:
+        _put(target, row, value)
+    except (KeyError, IndexError, TypeError, ValueError):
+        check_shape(target, value, when(row))
+        raise
+
+
+def _put(target: Obs, row: int, value: Any) -> None:
+    """Write what has the shape of its part; any error says that it does not fit."""
+    if isinstance(target, dict):
+        for name, inner in target.items():
+            _put(inner, row, part(value, name))
+        return
+    shape = value.shape if value.__class__ is np.ndarray else () if value.__class__ in WHOLE else np.shape(value)
+    if shape != target.shape[1:] or (not shape and _is_cut(target, value)):
+        raise ValueError("an observation of another kind than its space")
+    target[row] = value
+
+
+def _is_cut(target: Array, value: Any) -> bool:
+    """Return whether a number loses its fraction in an array of whole numbers."""
+    return value.__class__ not in WHOLE and target.dtype.kind in "iu" and value != np.trunc(value)
+
+
 def merge(target: Obs, rows: Array, source: Any) -> None:
     """Copy the rows that the mask `rows` [N] selects from a batch of observations into `target` [N, ...]."""
     if isinstance(target, dict):
@@ -241,6 +273,9 @@ def check_shape(target: Obs, value: Any, id: str, where: str = "", batched: bool
     elif np.shape(value) != (expected := target.shape if batched else target.shape[1:]):
         name = f" '{where[:-1]}'" if where else ""
         raise BadEnv(f"{id}: the observation{name} has shape {np.shape(value)}, its observation space says {expected}")
+    elif not expected and _is_cut(target, value):
+        name = f" '{where[:-1]}'" if where else ""
+        raise BadEnv(f"{id}: the observation{name} is {value}, and its observation space has whole numbers; give one")
 
 
 def has_nan(obs: Obs) -> bool:

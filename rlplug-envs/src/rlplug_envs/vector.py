@@ -26,7 +26,7 @@ from rlplug_envs.goals import with_goals
 from rlplug_envs.paid import paid, paid_of
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
-from rlplug_envs.spaces import View, allocate, check_shape, has_nan, write
+from rlplug_envs.spaces import View, allocate, check_shape, has_nan, put
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_reset, check_result
 
 Make: TypeAlias = Callable[[], GymEnv]
@@ -219,7 +219,7 @@ class SerialEnvs:
         self._write(obs, row, value, info, False)
 
     def _write(self, obs: Obs, row: int, value: object, info: dict[str, object], ended: bool) -> None:
-        write(self._view.body(obs), row, value)
+        put(self._view.body(obs), row, value, self._where)
         if self._view.masked:
             obs[MASK][row] = self._view.mask(info, ended)
 
