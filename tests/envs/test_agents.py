@@ -355,6 +355,16 @@ def test_a_world_of_ones_own_may_lie_in_the_working_directory(tmp_path: Path, mo
     assert make_env("pettingzoo/my_worlds.dilemma", 1).spec.agents == ("row", "column")
 
 
+def test_a_world_of_ones_own_need_not_lie_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lone_dilemma.py").write_text("from tests.envs.games import parallel_env\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert make_env("pettingzoo/lone_dilemma", 1).spec.agents == ("row", "column")
+    for name in ("no_such_world", "classic"):
+        with pytest.raises(UnknownEnv, match=f"'pettingzoo/{name}' names no module; write one such as"):
+            make_env(f"pettingzoo/{name}", 1)
+
+
 @pytest.mark.parametrize("package", ["pettingzoo", "mpe2"])
 def test_what_the_extra_brings_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:

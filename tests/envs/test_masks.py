@@ -24,6 +24,7 @@ from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.wrappers.actions import ActionRepeat, ActionRepeatConfig, StickyActions, StickyActionsConfig, forbids
 from rlplug_envs.wrappers.flatten import Flatten
 from rlplug_envs.wrappers.frames import FrameStack, FrameStackConfig
+from rlplug_envs.wrappers.observations import NormalizeObs, NormalizeObsConfig
 from tests.envs.strict import Hiding, Inside, Several, Strict
 
 KINDS = [Strict, Inside, Several]
@@ -224,6 +225,12 @@ def test_a_repeated_action_is_taken_only_as_long_as_it_is_allowed(kind: type[Str
         now = env.step(legal(env.spec.action, sample(env.spec.action, 3), np.array(now.obs["action_mask"])))
         rewards.update(now.reward.tolist())
     assert rewards >= {1, 2, 3}
+
+
+def test_moments_of_masked_observations_are_refused() -> None:
+    env = Flatten(SerialEnvs(Strict, 2, inexact=""), Config())
+    with pytest.raises(UsageError, match=r"hold an action_mask, which it does not support; leave it out: --net\.norm"):
+        NormalizeObs(env, NormalizeObsConfig())
 
 
 def test_a_mask_without_choices_forbids_none() -> None:

@@ -90,9 +90,9 @@ def find(id: str) -> ModuleType:
     """
     place, _, name = id.removeprefix(NAMESPACE).rpartition(".")
     place = f"pettingzoo.{place}" if place.partition(".")[0] in OWN else place
+    look_here(place or name)
     if not place:
-        raise UnknownEnv(f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3")
-    look_here(place)
+        return _alone(id, name)
     try:
         package = import_module(place)
         known = [module.name for module in iter_modules(getattr(package, "__path__", ()))]
@@ -107,6 +107,16 @@ def find(id: str) -> ModuleType:
     newer = [one for one in known if re.fullmatch(re.escape(bare) + r"_v\d+", one)]
     hint = f"; there is '{newer[-1]}'" if newer else did_you_mean(name, known)
     raise UnknownEnv(f"no environment '{id}': {place} has no '{name}'{hint}")
+
+
+def _alone(id: str, name: str) -> ModuleType:
+    """The module of someone's own that lies in no package."""
+    if not name.isidentifier() or name in OWN or not find_spec(name):
+        raise UnknownEnv(f"'{id}' names no module; write one such as {NAMESPACE}mpe2.simple_spread_v3")
+    try:
+        return import_quietly(name)
+    except ModuleNotFoundError as error:
+        raise _missing(id, error) from error
 
 
 def _version(name: str) -> int:

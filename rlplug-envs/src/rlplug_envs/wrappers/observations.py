@@ -11,7 +11,7 @@ from rlplug_core.config.options import Config, Positive
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.transform import Transform, told, with_obs
 from rlplug_core.protocols import Env
-from rlplug_core.types import Array, Obs, State, Timestep
+from rlplug_core.types import MASK, Array, Obs, Space, State, Timestep
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,7 @@ class NormalizeObs(Transform):
         super().__init__(env)
         space = env.spec.obs
         if not isinstance(space, spaces.Box) or space.dtype != np.float32:
-            raise UsageError(
-                f"normalize-obs: the observations of {env.spec.id} are no floats; put flatten before it: "
-                "--wrap flatten --wrap normalize-obs"
-            )
+            raise UsageError(f"normalize-obs: {_why_not(space, env.spec.id)}")
         self._clip, self._frozen = config.clip_obs, False
         self._mean, self._squares, self._count = np.zeros(space.shape), np.zeros(space.shape), 0
         self._measure()
@@ -112,3 +109,10 @@ class NormalizeObs(Transform):
         self._mean, self._squares = np.array(state["mean"]), np.array(state["squares"])
         self._count = state["count"]
         self._measure()
+
+
+def _why_not(space: Space, id: str) -> str:
+    """Return why observations cannot be scaled, and what to type instead."""
+    if isinstance(space, spaces.Dict) and MASK in space.spaces:
+        return f"the observations of {id} hold an {MASK}, which it does not support; leave it out: --net.normalize-obs"
+    return f"the observations of {id} are no floats; put flatten before it: --wrap flatten --wrap normalize-obs"
