@@ -217,6 +217,23 @@ def test_a_card_says_no_command_that_cannot_run_and_what_a_wrappers_file_needs(r
     assert "the wrapper's file" in text
 
 
+def test_a_card_types_several_controllers_one_by_one_and_extends_an_extended_run(run: Run) -> None:
+    about, spec = (
+        {"checkpoint": "best-1", "step": 1, "wrap": []},
+        Spec(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), 1, "X"),
+    )
+    steering = ["plateau:patience=3,factor=0.9", "early-stopping:patience=30"]
+    options = {**run.config["options"], "controller": steering, "eval_wrap": [], "wrap": ["a", "b:k=1,l=2"]}
+    origins = {**run.config["origins"], **dict.fromkeys(("controller", "eval_wrap", "wrap"), "option")}
+    config = {**run.config, "options": options, "origins": origins}
+    text = card(replace(run.summary(), total_timesteps=3000), config, about, spec)
+    assert "--controller plateau:patience=3,factor=0.9 --controller early-stopping:patience=30" in text
+    assert "--wrap a --wrap b:k=1,l=2" in text
+    assert "--eval-wrap none" in text
+    assert "\nrlplug resume RUN --total-timesteps 3000\n```" in text
+    assert "rlplug resume" not in card(run.summary(), run.config, about, spec)
+
+
 def weights(run: Run, kind: str = "final") -> dict[str, torch.Tensor]:
     state = read(Checkpoints(run.directory.checkpoints_path).kept(kind)[0].path, "learner")[0]["learner"]
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}

@@ -9,6 +9,8 @@ from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.listing import Summary
 from rlplug_core.types import Spec
 
+#: Options that are typed once for each of their values, whose commas are their own.
+REPEATED = ("wrap", "eval_wrap", "controller")
 _CARD = """---
 library_name: rlplug
 tags:
@@ -73,7 +75,8 @@ def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], sp
         seed=found.seed, scores=_scores(found), obs=spec.obs, action=spec.action,
         wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
         trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
-        command=_command(found, typed), options=_rows((name, _text(value)) for name, value in chosen.items()),
+        command=_command(found, typed, config["options"].get("total_timesteps")),
+        options=_rows((name, _text(value)) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )  # fmt: skip
 
@@ -95,14 +98,18 @@ def _scores(found: Summary) -> str:
     return _rows(scores)
 
 
-def _command(found: Summary, typed: Mapping[str, Any]) -> str:
+def _command(found: Summary, typed: Mapping[str, Any], began: int | None) -> str:
+    """The command line that makes the run again, and the one that extends it from its first total, `began`."""
     if any(name.startswith("__main__") for name in (found.algorithm, found.env)):
         return "# made in Python, from a class that no command line reaches"
     words = [f"rlplug run {shell_word(found.algorithm)} {shell_word(found.env)}"]
     for name, value in typed.items():
-        given = [("--wrap", one) for one in value] if name == "wrap" else [("--set", f"{name}={_text(value)}")]
+        given = [("--set", f"{name}={_text(value)}")]
+        if name in REPEATED:
+            given = [("--" + name.replace("_", "-"), one) for one in value or ["none"]]
         words += [f"{option} {shell_word(text)}" for option, text in given]
-    return " ".join(words)
+    extended = found.total_timesteps != began
+    return " ".join(words) + (f"\nrlplug resume RUN --total-timesteps {found.total_timesteps}" if extended else "")
 
 
 def _rows(rows: Any) -> str:
