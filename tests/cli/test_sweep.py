@@ -215,6 +215,7 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         (("sweep", "a2c", "CartPole-v1", "--seed", "7"), "--seeds says which seeds: --seeds 7,8"),
         (("sweep", "a2c", "CartPole-v1", "--set", "seed=7,8"), "--seeds says which seeds: --seeds 7,8"),
         (("sweep", "a2c", "CartPole-v1", "--gamma"), "option '--gamma' needs a value"),
+        (("sweep", "a2c", "CartPole-v1", "--print-config"), "option '--print-config' is of 'rlplug run'"),
         (("sweep", "--gamma", "0.9", "a2c"), "options belong behind the environments"),
         (("sweep", "a2c", "CartPole-v1", "--name", "a/b"), "it names a directory"),
         (("run", "a2c", "CartPole-v1", "--seeds", "none"), "write how many"),

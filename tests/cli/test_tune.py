@@ -293,6 +293,7 @@ def test_an_argument_of_the_environment_is_fixed_as_run_takes_it(
         (("ppo", "CartPole-v1", "--set", "seed=7"), "--seeds says which seeds: --seeds 7,8"),
         (("ppo", "CartPole-v1", "--seed", "7..9"), "--seeds says which seeds: --seeds 7,8"),
         (("ppo", "CartPole-v1", "--space", "seeded.toml"), "--seeds says which seeds: --seeds 7,8"),
+        (("ppo", "CartPole-v1", "--print-config"), "option '--print-config' is of 'rlplug run'"),
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )

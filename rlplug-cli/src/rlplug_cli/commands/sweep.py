@@ -107,6 +107,22 @@ def algorithm_command(algorithm: str) -> AlgorithmCommand:
     return found
 
 
+def option_of(command: AlgorithmCommand, flag: str) -> click.Option:
+    """The option that several runs may be told by a flag.
+
+    Raises:
+        UsageError: there is none, or it says what a single command does.
+    """
+    flags = {flag: one for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+    one = flags.get(flag.replace("_", "-"))
+    if not isinstance(one, click.Option):
+        near = command.near(flag) or did_you_mean(flag, flags)
+        raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
+    if not isinstance(one, SchemaOption) and one.name not in ("set", "config", "net"):
+        raise UsageError(f"option '{flag}' is of 'rlplug run'; leave it out, or type it there")
+    return one
+
+
 def _probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
     """Refuse a pair that would not begin, by what a single run would say.
 
@@ -143,7 +159,6 @@ def _axes(algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms
 
 def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[list[Choice]]:
     """The alternatives that were typed as options."""
-    flags = {flag: one for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     found: list[list[Choice]] = []
     rest = list(words)
     while rest:
@@ -153,10 +168,7 @@ def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[list[Choice]
             found.append(axis(option_name(flag), (f"{flag}=",), text if equals else "".join(rest[:1]), "str"))
             rest = rest if equals else rest[1:]
             continue
-        one = flags.get(flag.replace("_", "-"))
-        if one is None or not isinstance(one, click.Option):
-            near = command.near(flag) or did_you_mean(flag, flags)
-            raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
+        one = option_of(command, flag)
         if one.is_flag or (isinstance(one, SchemaOption) and one.option.type == "bool"):
             found.append([((flag,), "")])
             continue

@@ -10,13 +10,13 @@ import click
 
 from rlplug_cli.arguments import spelled, taken
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
-from rlplug_cli.commands.sweep import algorithm_command
+from rlplug_cli.commands.sweep import algorithm_command, option_of
 from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.sweep.grid import refuse_seed, seeds
 from rlplug_core.config.options import Range
-from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_cli.tune.goal import Goal
@@ -111,16 +111,12 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
     """The ranges among what was typed, and the words of all else."""
     from rlplug_cli.tune.space import written
 
-    flags = {flag: one for one in command.params for flag in (*one.opts, *one.secondary_opts)}
     by_name = {one.name: one for one in (*command.own, *command.run_options)}
     rest, own = taken(words)
     ranges, fixed = {}, [*spelled(own)]
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
-        one = flags.get(flag.replace("_", "-"))
-        if not isinstance(one, click.Option):
-            near = command.near(flag) or did_you_mean(flag, flags)
-            raise UsageError(f"{command.algorithm} has no option '{flag}'{near}")
+        one = option_of(command, flag)
         if one.is_flag:
             fixed.append(flag)
             continue
