@@ -192,7 +192,7 @@ def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:
         (("runs", "--label", "learningrate"), "no run here has an option 'learningrate'; did you mean 'learning_rate'"),
         (
             ("runs", "--metric", "eval/retrun"),
-            "none of these runs has recorded eval/retrun; they have eval/return_mean",
+            "none of these runs has recorded eval/retrun; they have eval/return_mean, loss/policy, perf/updates",
         ),
         (("runs", "--image", "curves.bmp"), "a picture's name ends in .png"),
         (("runs", "--target", "high"), "--target high: expected a return"),
@@ -218,6 +218,8 @@ def test_plot_draws_a_panel_for_each_metric_and_environment(runs: Path, rlplug: 
     text = " ".join(ElementTree.parse("curves.svg").getroot().itertext())
     for word in ("eval/return_mean", "loss/policy", "Acrobot-v1", "updates", "ppo learning_rate=0.0003"):
         assert word in text
+    unknown = rlplug("plot", "runs", "--metric", "nope").err
+    assert "recorded nope; they have eval/return_mean, loss/policy, perf/updates" in unknown
     assert rlplug("plot", "runs", "--image", "curves.png").code == 0
     width, height = struct.unpack(">II", Path("curves.png").read_bytes()[16:24])
     assert width > height > 100

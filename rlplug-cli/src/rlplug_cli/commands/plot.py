@@ -10,7 +10,6 @@ import click
 from rlplug_cli.commands.compare import shared
 from rlplug_cli.compare.words import named
 from rlplug_cli.output import echo
-from rlplug_core.errors import UsageError
 
 
 @click.command("plot")
@@ -34,7 +33,7 @@ def command(
     """
     from rlplug_cli.compare.figures import save
     from rlplug_cli.compare.lines import Settings, lines
-    from rlplug_cli.compare.report import read_arms
+    from rlplug_cli.compare.report import read_arms, unrecorded
 
     metrics = [name.strip() for name in metric.split(",") if name.strip()]
     wanted = Settings(center, confidence, axis=axis, points=points, smooth=smooth)
@@ -42,7 +41,7 @@ def command(
     drawn = lines(found, metrics, wanted)
     for name in metrics:
         if not any(line.metric == name for line in drawn):
-            raise UsageError(f"none of these runs has recorded {name} ('rlplug compare --json' shows what they have)")
+            raise unrecorded(found, [name])
     save(image, drawn, wanted)
     for remark in remarks:
         echo(f"note: {remark}")

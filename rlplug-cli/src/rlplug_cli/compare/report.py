@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlplug_cli.compare.files import changed, together
-from rlplug_cli.compare.history import AXES, RETURN, SECONDS, UPDATES, History, history
+from rlplug_cli.compare.history import AXES, RETURN, SECONDS, History, history
 from rlplug_cli.compare.lines import Line, Settings, lines
 from rlplug_cli.compare.results import Cost, Improvement, Score, costs, improvements, overall, scores
 from rlplug_cli.compare.selection import Arm, arms, selected
 from rlplug_core.errors import UsageError
+from rlplug_core.runs.curves import curves
 
 #: With fewer seeds than this an interval of 95 % covers clearly less: docs/compare.md has the table.
 FEW_SEEDS = 10
@@ -43,15 +44,21 @@ def report(words: Sequence[str], out: Path, metrics: Sequence[str], by: Sequence
     found, remarks = read_arms(words, out, metrics, by, settings)
     drawn = lines(found, metrics, settings)
     if not drawn:
-        names = sorted({name for arm in found for run in arm.runs for name in run.curves} - {SECONDS, UPDATES})
-        raise UsageError(
-            f"none of these runs has recorded {' or '.join(metrics)}; they have {', '.join(names) or 'nothing'}"
-        )
+        raise unrecorded(found, metrics)
     return Report(
         arms=tuple(found), lines=tuple(drawn), scores=(*scores(found, settings), *overall(found, settings)),
         improvements=tuple(improvements(found, settings)), costs=tuple(costs(found, settings)),
         remarks=(*remarks, *_remarks(found, drawn)), settings=settings,
     )  # fmt: skip
+
+
+def unrecorded(found: Sequence[Arm], metrics: Sequence[str]) -> UsageError:
+    """The error about metrics that no run has recorded; it names those that are in their journals."""
+    journals = [run.path / "journal.jsonl" for arm in found for run in arm.runs]
+    names = sorted({name for journal in journals if journal.exists() for name in curves(journal)})
+    return UsageError(
+        f"none of these runs has recorded {' or '.join(metrics)}; they have {', '.join(names) or 'nothing'}"
+    )
 
 
 def read_arms(
