@@ -196,6 +196,7 @@ def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:
         ),
         (("runs", "--image", "curves.bmp"), "a picture's name ends in .png"),
         (("runs", "--target", "high"), "--target high: expected a return"),
+        (("runs", "--target", "Nope-v1=5"), "--target is for Nope-v1, and the runs are of "),
         (("runs", "--normalize", "CartPole-v1=5:1"), "expected two returns"),
         (("runs", "--normalize", "Nope-v1=0:500"), "--normalize is for Nope-v1, and the runs are of "),
         (("runs", "--html", "no/such/place.html"), "no/such/place.html cannot be written"),

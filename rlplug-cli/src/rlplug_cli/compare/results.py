@@ -143,8 +143,16 @@ def _improvement(one: str, other: str, tasks: Sequence[tuple[str, Floats, Floats
 
 
 def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
-    """Return what each arm spent until its target, where there is one."""
-    targets, found = settings.targets or {}, []
+    """Return what each arm spent until its target, where there is one.
+
+    Raises:
+        UsageError: a target is of an environment that no run is of.
+    """
+    targets, found, tasks = settings.targets or {}, [], envs(arms)
+    if foreign := [env for env in targets if env and env not in tasks]:
+        raise UsageError(
+            f"--target is for {', '.join(foreign)}, and the runs are of {', '.join(tasks)}; give ENV=RETURN for these"
+        )
     for env in envs(arms):
         target = targets.get(env, targets.get(""))
         for arm in arms if target is not None else ():
