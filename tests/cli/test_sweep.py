@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from rlplug_cli.sweep.crew import Crew
+from rlplug_cli.sweep.display import display
 from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
 from rlplug_cli.sweep.manifest import Task, kept, locked
 from rlplug_cli.sweep.seeds import complete, cost
@@ -145,6 +146,12 @@ def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, option
     assert cost(algorithm, complete(values)) == cores
 
 
+def test_a_quiet_display_says_nothing(place: Path) -> None:
+    crew = Crew(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task has a place
+    with display("sweep", crew, None, lambda: "none") as show:
+        show([])
+
+
 def test_one_process_at_a_time_works_on_a_directory(place: Path) -> None:
     with locked(place / "here"), pytest.raises(UsageError, match=r"is at work in process \d+; wait for it or stop it"):
         locked(place / "here")
@@ -225,6 +232,10 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         ),
         (("sweep", "a2c", "CartPole-v1", "--runner", "sync,decoupled"), "a2c on CartPole-v1: a2c does not run under"),
         (("sweep", "a2c", "CartPole-v1", "--wrap", "none;atari"), "a2c on CartPole-v1: "),
+        (("run", "a2c", "CartPole-v1", "--jobs", "2"), "--jobs is of several seeds; add --seeds"),
+        (("run", "a2c", "CartPole-v1", "--seeds", "3,4", "--seed", "2"), "--seeds says which seeds: --seeds 7,8"),
+        (("run", "a2c", "CartPole-v1", "--init-parts", "policy"), "'--init-parts' says what is taken from --init"),
+        (("evaluate", "a-run", "--all-checkpoints", "--checkpoint", "best"), "and --checkpoint one; leave one out"),
         (("run", "dqn", "Pendulum-v1", "--seeds", "2"), "rlplug: DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )

@@ -15,6 +15,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
+from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_core.loop.evaluate import Evaluation
@@ -33,6 +34,9 @@ def command(
     env: str | None, wrap: list[str] | None, json: bool, trust: bool,
 ) -> None:  # fmt: skip
     """Play episodes with a checkpoint of RUN, a path or a name in runs/, greedily unless it says otherwise."""
+    chosen = click.get_current_context().get_parameter_source("checkpoint")
+    if all_checkpoints and chosen is not click.core.ParameterSource.DEFAULT:
+        raise UsageError("--all-checkpoints plays every checkpoint and --checkpoint one; leave one out")
     path = located(run)
     one_thread()
     from rlplug_core.runs.opened import Run

@@ -123,13 +123,18 @@ class AlgorithmCommand(TakesArguments):
         if given["print_config"]:
             echo(written_out(values, origins, (*self.own, *self.run_options)))
             return
+        if given["jobs"] and given["seeds"] is None:
+            raise UsageError("--jobs is of several seeds; add --seeds, as in --seeds 5")
         if given["seeds"] is not None:
+            from rlplug_cli.sweep.grid import refuse_seed
             from rlplug_cli.sweep.seeds import seeded
 
+            if "," in given["seeds"]:
+                refuse_seed(origins)
             self.probe(env, values)
             seeded(
                 self.algorithm, env, self.chosen(context), values, text=given["seeds"], name=name, out=out,
-                jobs=given["jobs"], as_json=json,
+                jobs=given["jobs"], as_json=json, quiet=quiet,
             )  # fmt: skip
             return
         from rlplug_cli.training import trained
@@ -152,7 +157,10 @@ class AlgorithmCommand(TakesArguments):
         from rlplug_core.plugins.kinds import kind_for  # it may have to make the environment
 
         kind = kind_for(self.algorithm, given["env"], values)
-        return resolve(self.algorithm, given["env"], values, origins, kind)
+        values, origins = resolve(self.algorithm, given["env"], values, origins, kind)
+        if origins.get("init_parts") in ("option", "set") and not values.get("init"):
+            raise UsageError("option '--init-parts' says what is taken from --init, and there is none; add --init RUN")
+        return values, origins
 
     def probe(self, env: str, values: Mapping[str, object]) -> None:
         """Refuse what a run with these options, presets included, would not begin.

@@ -22,12 +22,15 @@ MARGIN = 6
 
 @contextmanager
 def display(
-    title: str, crew: Crew, stream: TextIO, so_far: Callable[[], str]
+    title: str, crew: Crew, stream: TextIO | None, so_far: Callable[[], str]
 ) -> Iterator[Callable[[Sequence[Entry]], None]]:
     """Yield what is called after each look, with the tasks that have just ended; live where `stream` is a terminal.
 
-    `so_far` says how far the whole is.
+    `so_far` says how far the whole is. Without a stream nothing is shown.
     """
+    if stream is None:
+        yield lambda ended: None
+        return
     if not redraws(stream):
         yield Lines(title, crew, stream, so_far)
         return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def seeded(
     algorithm: str, env: str, words: Sequence[str], values: Mapping[str, object], text: str, name: str | None,
-    out: Path, jobs: int | None, as_json: bool,
+    out: Path, jobs: int | None, as_json: bool, quiet: bool = False,
 ) -> None:  # fmt: skip
     """Train the seeds that `text` means, each as a run of its own; `words` say the options again that are `values`."""
     whole = complete(values)
@@ -30,7 +30,10 @@ def seeded(
     stem = found[0].name.rpartition("-s")[0]
     directory = out / (name or f"{stem}-{digest([algorithm, env, *words])}")
     cores = cost(algorithm, whole)
-    swept("seeds", directory, found, resolved=lambda task: whole, costs=lambda task: cores, jobs=jobs, as_json=as_json)
+    swept(
+        "seeds", directory, found, resolved=lambda task: whole, costs=lambda task: cores, jobs=jobs, as_json=as_json,
+        quiet=quiet,
+    )  # fmt: skip
 
 
 def complete(values: Mapping[str, object]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ Elsewhere = Callable[[Path], AbstractContextManager[tuple[Place, int]]]
 def swept(
     kind: str, directory: Path, tasks: Sequence[Task], resolved: Callable[[Task], Mapping[str, object]],
     costs: Callable[[Task], int], jobs: int | None, as_json: bool, on: Elsewhere | None = None,
+    quiet: bool = False,
 ) -> None:  # fmt: skip
     """Carry out the tasks of a directory and tell what came of all that it holds.
 
@@ -33,6 +34,7 @@ def swept(
         costs: how many cores a task takes.
         jobs: how many tasks run at once; without it, as many as the cores allow.
         on: where they are carried out, if not here.
+        quiet: whether nothing is said before the end.
 
     Raises:
         UsageError: the directory is at work, or holds something else. Interrupted: a signal stopped it.
@@ -45,7 +47,7 @@ def swept(
             crew = Crew(directory, place, jobs or room)
             for task in sweep.tasks:
                 crew.add(task, resolved(task), 1 if jobs else costs(task))
-            interrupted = _carried_out(crew, f"{directory.name}", stream)
+            interrupted = _carried_out(crew, f"{directory.name}", None if quiet else stream)
         _conclude(directory, interrupted is None)
         if as_json:
             echo_json(result(crew))
