@@ -236,6 +236,7 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         (("run", "a2c", "CartPole-v1", "--seeds", "3,4", "--seed", "2"), "--seeds says which seeds: --seeds 7,8"),
         (("run", "a2c", "CartPole-v1", "--init-parts", "policy"), "'--init-parts' says what is taken from --init"),
         (("evaluate", "a-run", "--all-checkpoints", "--checkpoint", "best"), "and --checkpoint one; leave one out"),
+        (("runs", "--status", "foo"), "'foo' is not one of 'running', 'finished'"),
         (("run", "dqn", "Pendulum-v1", "--seeds", "2"), "rlplug: DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],
 )

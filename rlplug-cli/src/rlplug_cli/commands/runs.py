@@ -29,6 +29,8 @@ KEYS: dict[str, Callable[[Summary], Any]] = {
     "steps": lambda run: run.steps, "last": lambda run: run.last, "best": lambda run: run.best,
     "final": lambda run: final(run), "seconds": lambda run: run.seconds,
 }  # fmt: skip
+#: The ways in which runs stand.
+STATUSES = ("running", "finished", "interrupted", "failed", "killed", "unreadable")
 _OUT = click.option(
     "--out", type=click.Path(path_type=Path), default="runs", help="Where the run directories are  [runs]"
 )
@@ -38,7 +40,7 @@ _OUT = click.option(
 @_OUT
 @click.option("--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything.")
 @click.option("--env", metavar="NAME", help="Only runs on this environment; * stands for anything.")
-@click.option("--status", help="Only runs that are running, finished, interrupted, failed, killed or unreadable.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only runs that are so.")
 @click.option("--group", help="Only runs that differ from each other in nothing but the seed.")
 @click.option("--sort", type=click.Choice(list(KEYS)), default="created", help="What to sort by  [created]")
 @click.option("--reverse", is_flag=True, help="The other way round: the highest or the newest first.")
