@@ -140,6 +140,7 @@ def test_the_usual_values_are_the_rules_own_or_the_algorithms() -> None:
         ("zzz", {}, r"no optimizer 'zzz'; take adam"),
         ("Optimizer", {}, "no optimizer 'Optimizer'"),
         ("LBFGS", {}, r"torch.optim.LBFGS does not step on one flat tensor \(.*closure.*\); use adam, adamw"),
+        ("Nope", {}, r"of torch.optim (?!.*(LBFGS|Muon|SparseAdam)).*NAdam"),
         ("Muon", {}, "torch.optim.Muon does not step on one flat tensor"),
         ("SparseAdam", {}, "torch.optim.SparseAdam does not step on one flat tensor"),
         ("sgd", {"eps": 1.0},

@@ -277,9 +277,19 @@ def _torch(name: str, given: dict[str, object], usual: dict[str, object]) -> Upd
         if isinstance(found, type) and issubclass(found, base) and found is not base
     }
     if short not in known:
-        near = did_you_mean(short, [*RULES, *known]) or ";"
-        raise BadConfig(f"no optimizer '{name}'{near} take {listed()}, or of torch.optim {', '.join(sorted(known))}")
+        usable = sorted(filter(_fits, known))
+        near = did_you_mean(short, [*RULES, *usable]) or ";"
+        raise BadConfig(f"no optimizer '{name}'{near} take {listed()}, or of torch.optim {', '.join(usable)}")
     return Torch(short, _arguments(name, known[short], given, _adams(known[short], usual)))
+
+
+def _fits(name: str) -> bool:
+    """Return whether a class of `torch.optim` can be a rule with its own arguments."""
+    try:
+        Torch(name, {})
+    except BadConfig:
+        return False
+    return True
 
 
 def _adams(cls: type[object], usual: dict[str, object]) -> dict[str, object]:
