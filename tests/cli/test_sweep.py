@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 import pytest
 
 from rlplug_cli.sweep.crew import Crew
-from rlplug_cli.sweep.display import display
+from rlplug_cli.sweep.display import Lines, display
 from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
 from rlplug_cli.sweep.manifest import Task, kept, locked
 from rlplug_cli.sweep.seeds import complete, cost
@@ -150,6 +152,19 @@ def test_a_quiet_display_says_nothing(place: Path) -> None:
     crew = Crew(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task has a place
     with display("sweep", crew, None, lambda: "none") as show:
         show([])
+
+
+def test_a_run_that_ended_is_said_before_the_next_begins(place: Path) -> None:
+    standing = SimpleNamespace(steps=0, status="finished", finals={}, last=1.0, seconds=1.0)
+    first, second = (SimpleNamespace(task=SimpleNamespace(name=name), standing=standing) for name in ("s1", "s2"))
+    stream, crew = io.StringIO(), SimpleNamespace(working=[first], signal=0)
+    say: Any = Lines("sweep", crew, stream, lambda: "")  # type: ignore[arg-type]
+    say([])
+    crew.working = [second]
+    say([first])
+    assert [tuple(line.split()[:2]) for line in stream.getvalue().splitlines()[1:]] == [
+        ("s1:", "begins"), ("s1:", "finished"), ("s2:", "begins"),
+    ]  # fmt: skip
 
 
 def test_one_process_at_a_time_works_on_a_directory(place: Path) -> None:

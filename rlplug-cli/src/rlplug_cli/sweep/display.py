@@ -47,7 +47,7 @@ def display(
 
 
 class Lines:
-    """One line per task that begins or ends, with how many are done."""
+    """One line per task that ends or begins, in this order, with how many are done."""
 
     def __init__(self, title: str, crew: Crew, stream: TextIO, so_far: Callable[[], str]) -> None:
         self.crew, self.stream, self.so_far = crew, stream, so_far
@@ -55,15 +55,15 @@ class Lines:
         self._say(f"{title}: {so_far()}")
 
     def __call__(self, ended: Sequence[Entry]) -> None:
+        for entry in ended:
+            self.begun.discard(entry.task.name)
+            self._say(f"{entry.task.name}: {outcome(self.crew, entry)}  ({self.so_far()})")
         for entry in self.crew.working:
             name = entry.task.name
             if name not in self.begun:
                 self.begun.add(name)
                 steps = entry.standing.steps
                 self._say(f"{name}: goes on at step {steps:,}" if steps else f"{name}: begins")
-        for entry in ended:
-            self.begun.discard(entry.task.name)
-            self._say(f"{entry.task.name}: {outcome(self.crew, entry)}  ({self.so_far()})")
 
     def _say(self, text: str) -> None:
         print(clean(text), file=self.stream, flush=True)
