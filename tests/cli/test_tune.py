@@ -266,6 +266,28 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
     assert config["options"]["learning_rate"] == found["best"]["params"]["learning_rate"]
 
 
+def test_a_study_without_a_complete_trial_fails_and_says_why(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    Path("stuck.py").write_text(
+        "from pathlib import Path\n\nimport gymnasium\n\n\nclass Stuck(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(-1, 1, (2,))\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n\n"
+        "    def reset(self, seed=None, options=None):\n        return self.observation_space.sample(), {}\n\n"
+        "    def step(self, action):\n        if Path('runs/tuned').exists():\n"
+        "            raise ValueError('the motor is stuck')\n"
+        "        return self.observation_space.sample(), 1.0, True, False, {}\n"
+    )
+    words = ("--gamma", "0.9,0.99", *TINY, "--export", "best.toml", "--name", "tuned")
+    done = rlplug("tune", "a2c", "./stuck.py:Stuck", "--trials", "1", *words)
+    assert done.code == 1, done.err
+    assert "no trial of tuned is complete (1 fail)" in done.err
+    assert "the motor is stuck" in done.err
+    assert "best.toml is not written" in done.err
+    assert not Path("best.toml").exists()
+
+
 def test_an_argument_of_the_environment_is_fixed_as_run_takes_it(
     place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.sweep.grid import refuse_seed, seeds
 from rlplug_core.config.options import Range
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import RlplugError, UsageError
 
 if TYPE_CHECKING:
     from rlplug_cli.tune.goal import Goal
@@ -74,6 +74,8 @@ def command(
         echo_json(found.as_json())
     else:
         echo(found.text())
+    if found.best is None:
+        raise RlplugError(_nothing(found, export, export_preset))
 
 
 def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, Any]) -> tuple[Goal, dict[str, object]]:
@@ -132,6 +134,17 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
         else:
             fixed += [flag, f"{option.name}={text}" if option is not None and one.name == "set" else text]
     return ranges, fixed
+
+
+def _nothing(found: Outcome, *exports: Path | None) -> str:
+    """Return why there are no best options, and what was not written."""
+    from rlplug_cli.tune.search import titles
+
+    said = f": {found.failure}" if found.failure else ""
+    lost = "".join(f"; {path} is not written" for path in exports if path is not None)
+    return (
+        f"no trial of {found.directory.name} is complete ({titles(found.trials)}){said}{lost}; --trials says how many"
+    )
 
 
 def _write(found: Outcome, env: str, config: Path | None, preset: Path | None) -> None:

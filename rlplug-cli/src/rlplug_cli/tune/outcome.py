@@ -28,7 +28,10 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Outcome:
-    """The findings of a study; `options` are the best trial's with those that were fixed, in their own types."""
+    """The findings of a study; `options` are the best trial's with those that were fixed, in their own types.
+
+    `failure` is what a run that failed said last, in this process; empty where none did.
+    """
 
     directory: Path
     trials: list[dict[str, Any]]
@@ -36,6 +39,7 @@ class Outcome:
     options: dict[str, Any]
     importances: dict[str, float]
     pictures: tuple[Path, ...]
+    failure: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return what a script wants to know."""
@@ -53,7 +57,7 @@ class Outcome:
             for one in ranked[:SHOWN]
         ]
         lines = [
-            table(("TRIAL", "RETURN", *names), rows) if rows else "no trial has ended yet",
+            table(("TRIAL", "RETURN", *names), rows) if rows else "no trial is complete",
             "",
             titles(self.trials),
         ]
@@ -124,7 +128,13 @@ def _outcome(directory: Path, goal: Goal, fixed: Mapping[str, object], search: S
         pictures.importance(drawn[-1], importances)
     options = {**fixed, **search.typed(best.params)} if best is not None else {}
     told = next((one for one in trials if best is not None and one["number"] == best.number), None)
-    return Outcome(directory, trials=trials, best=told, options=options, importances=importances, pictures=tuple(drawn))
+    failed = [
+        entry for entry in search.crew.entries.values() if entry.standing.status not in ("finished", "interrupted")
+    ]
+    return Outcome(
+        directory, trials=trials, best=told, options=options, importances=importances, pictures=tuple(drawn),
+        failure=search.crew.last_words(failed[-1]) if failed else "",
+    )  # fmt: skip
 
 
 def _said(value: object) -> str:
