@@ -13,8 +13,11 @@ from PIL import Image
 
 from rlplug_cli.mlflow.mirror import _artifacts
 from rlplug_core.errors import UsageError
+from rlplug_core.films import player
 from rlplug_core.films.sheet import ACROSS, Strip
 from rlplug_core.loop import evaluate as evaluation
+from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.plugins.env_source import source_of
 from rlplug_core.runs.listing import records
 from rlplug_core.runs.opened import Run
 from rlplug_core.runs.reproduction import compared
@@ -64,6 +67,21 @@ def test_a_film_is_made_inside_the_wrappers_of_evaluations(run: Run, tmp_path: P
     options = {**OPTIONS, "record_every": 50, "eval_wrap": ["time-limit:steps=2"]}
     filmed = train("a2c", f"{FILE}:Walker", options, out=tmp_path, name="judged", hooks=False)
     assert {one.data["length"] for one in records(filmed.path) if one.kind == "film"} == {2}
+
+
+def test_the_first_episode_has_the_seed_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def played(agent: Any, env: Any, seed: int, *_: Any) -> Evaluation:
+        seeds.append(seed)
+        return Evaluation(returns=(1.0,), lengths=(1,))
+
+    monkeypatch.setattr(player, "evaluate", played)
+    player.play(None, None, 3, seed=7, clock=None, reel=None)  # type: ignore[arg-type]  # nothing acts
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 3
+    few, many = (source_of("CartPole-v1").make(number).reset(7).obs[0] for number in (1, 3))
+    np.testing.assert_array_equal(few, many)  # as evaluations have it, each episode in a row of its own
 
 
 @pytest.mark.parametrize("kind", ["webp", "gif"])

@@ -76,7 +76,8 @@ def play(
         env.show(reel)
     played: list[Evaluation] = []
     for number in range(episodes):
-        one = evaluate(agent, env, Seeds(seed).child("play", number).integer(), clock, explore)
+        own = Seeds(seed).child("play", number).integer() if number else seed  # the first is that of an evaluation
+        one = evaluate(agent, env, own, clock, explore)
         played.append(one)
         if reel is not None:
             reel.strips[-1].total, reel.strips[-1].length = one.mean, max(one.lengths)
