@@ -346,6 +346,7 @@ def test_the_command_line_a_file_and_a_dictionary_say_the_same(
     assert open_run("typed").evaluate(2).lengths == (3, 3)
     assert set(open_run("typed").episodes()["lengths"]) == {6}
     seen = json.loads(rlplug("evaluate", "typed", "--episodes", "2", "--env.length", "8", "--json").out)
+    assert (seen["arguments"], seen["wrap"], type(seen["seed"])) == ({"length": 8}, None, int)
     assert seen["lengths"] == [8, 8]
     printed = rlplug("run", "ppo", f"{mine}:Count", *arguments, "--print-config").out
     (place / "again.toml").write_text(printed)

@@ -39,7 +39,8 @@ def command(
         raise UsageError("--all-checkpoints plays every checkpoint and --checkpoint one; leave one out")
     path = located(run)
     one_thread()
-    from rlplug_core.runs.opened import Run
+    from rlplug_core.runs.evaluation import seed_of
+    from rlplug_core.runs.opened import Run, plan_of
 
     found = Run(path, trust=given(path, trust))
     names = found.checkpoints if all_checkpoints else [checkpoint]
@@ -51,7 +52,10 @@ def command(
         for name in names
     }
     if json:
-        about = {"run": str(path), "seed": seed, "stochastic": stochastic, "epsilon": epsilon, "env": env}
+        about = {
+            "run": str(path), "seed": seed_of(plan_of(found), seed), "stochastic": stochastic, "epsilon": epsilon,
+            "env": env, "arguments": arguments or {}, "wrap": wrap,
+        }  # fmt: skip
         each = [{"checkpoint": name, **plain(result)} for name, result in results.items()]
         whole = {**about, "checkpoints": each} if all_checkpoints else {**about, **each[0]}
         echo_json(whole)
