@@ -50,14 +50,16 @@ class Draws:
         self.block = self.draw(self.generator, self.size)
         self.position = 0
 
-    def next(self) -> Array:
-        """The next draw, a view of the block."""
+    def next(self, rows: int = 0) -> Array:
+        """The next draw, a view of the block; of another number of `rows` than it has, as many draws as that takes."""
         if self.position == self.size:
             self._refill()
         position = self.position
         self.position = position + 1
         value: Array = self.block[position]
-        return value
+        if not rows or len(value) == rows:
+            return value
+        return np.concatenate([value, *(self.next() for _ in range(-(-rows // len(value)) - 1))])[:rows]
 
     def state_dict(self) -> State:
         return {"before": self.before, "position": self.position}

@@ -31,7 +31,7 @@ class SampleAgent(NetworkAgent):
         outputs = self.forward(obs)
         action = self.head.mode(outputs)
         if explore and self.draws is not None:
-            gaussian, uniform = self.drawn(self.draws, len(outputs)).swapaxes(0, 1)
+            gaussian, uniform = self.draws.next(len(outputs)).swapaxes(0, 1)
             random = clock.steps < self.warmup
             action = uniform.reshape(action.shape) if random else self.head.sample(outputs, gaussian)
         return Act(action, None, NO_EXTRAS)
@@ -116,7 +116,7 @@ class NoiseAgent(NetworkAgent):
     ) -> Act:
         action = self.forward(obs)
         if explore and self.draws is not None:
-            gaussian, uniform = self.drawn(self.draws, len(action)).swapaxes(0, 1)
+            gaussian, uniform = self.draws.next(len(action)).swapaxes(0, 1)
             random = clock.steps < self.warmup
             action = uniform if random else (action + self.added(gaussian, is_first, clock.progress)).clip(-1, 1)
         return Act(action.reshape(-1, *self.shape), None, NO_EXTRAS)

@@ -57,7 +57,7 @@ class EpsilonGreedy(NetworkAgent):
         if self.draws is None or not (explore or self.evaluation):
             best: Array = values.argmax(-1)
             return best
-        noise = self.drawn(self.draws, len(values))
+        noise = self.draws.next(len(values))
         action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
         if exploring.any():

@@ -35,14 +35,6 @@ class NetworkAgent:
         """A block of random numbers [draws, N, k], one draw per step."""
         raise NotImplementedError
 
-    def drawn(self, draws: Draws, rows: int) -> Array:
-        """Random numbers [rows, k]: one draw, or, where it is for fewer environments, as many as it takes."""
-        noise = draws.next()
-        if len(noise) == rows:
-            return noise
-        more = (draws.next() for _ in range(-(-rows // len(noise)) - 1))
-        return np.concatenate([noise, *more])[:rows]
-
     def state_dict(self) -> State:
         return {"draws": None if self.draws is None else self.draws.state_dict()}
 
@@ -137,7 +129,7 @@ class PolicyAgent(NetworkAgent):
         """
         if not explore or self.draws is None:
             return Act(self.head.mode(outputs), recurrent_state, NO_EXTRAS)
-        action = self.head.sample(outputs, self.drawn(self.draws, len(outputs)))
+        action = self.head.sample(outputs, self.draws.next(len(outputs)))
         if self.log_prob:
             return Act(action, recurrent_state, {"log_prob": self.head.host_log_prob(outputs, action)})
         return Act(action, recurrent_state, NO_EXTRAS)
