@@ -117,6 +117,7 @@ def test_evaluations_that_a_run_reacts_to_are_not_measured(
     agent, clock = plan.make_learner(plan.make_env(1).spec).agent(), allowance.Clock(100, 50)
     found = [allowance.measured(plan, agent, clock, 1.0, 50, [10], watched=watched) for watched in (False, True)]
     assert [one.episodes for one in found] == [1, episodes]
+    assert found[1].fewer.startswith("the run reacts to them: evaluations play")
 
 
 def test_time_limits_are_known() -> None:

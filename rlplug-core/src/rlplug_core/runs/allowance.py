@@ -33,11 +33,15 @@ KIND = "eval_episodes"
 
 @dataclass(frozen=True)
 class Allowance:
-    """Episodes per evaluation and of the final one; and what one was measured to take, where it was."""
+    """Episodes per evaluation and of the final one; and what one was measured to take, where it was.
+
+    `watched` says that something in the run reacts to evaluations, so that their number is fixed.
+    """
 
     episodes: int = MOST
     final: int = MOST
     seconds: float = 0.0
+    watched: bool = False
 
     @classmethod
     def recorded(cls, run: Path) -> Allowance | None:
@@ -54,8 +58,9 @@ class Allowance:
         """A sentence for the user where it is not a hundred; empty where it is."""
         if self.episodes == MOST and self.final == MOST:
             return ""
+        why = "the run reacts to them" if self.watched else f"an episode takes {self.seconds:.2g} s here"
         return (
-            f"an episode takes {self.seconds:.2g} s here: evaluations play {self.episodes} episodes, the final one "
+            f"{why}: evaluations play {self.episodes} episodes, the final one "
             f"{self.final}; --eval-episodes and --final-eval-episodes say otherwise"
         )
 
@@ -97,7 +102,7 @@ def measured(
     known = is_known(plan.algorithm, plan.env)
     free = FREE_NAMED if known else FREE
     found = allowance(step, length, spent, steps=clock.steps, every=every, total=clock.total, free=free)
-    return replace(found, episodes=MOST if known else WATCHED) if watched else found
+    return replace(found, episodes=MOST if known else WATCHED, watched=True) if watched else found
 
 
 def step_seconds(agent: Agent, env: Env, seed: int, clock: Clock) -> float:
