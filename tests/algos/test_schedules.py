@@ -139,7 +139,9 @@ def test_a_schedule_of_what_is_learned_is_refused(learner: Callable[..., Any], a
 
 @pytest.mark.parametrize(("algorithm", "name"), [("qrdqn", "kappa"), ("iqn", "kappa"), ("iql", "max_weight")])
 def test_a_schedule_may_end_at_0(trained: Callable[..., Any], algorithm: str, name: str) -> None:
-    trained(algorithm, env_of(algorithm), **{**options_of(algorithm), **OFF, name: "linear(1,0,0.5)"})
+    runner = trained(algorithm, env_of(algorithm), **{**options_of(algorithm), **OFF, name: "linear(1,0,0.5)"})
+    assert runner.clock.updates > 0
+    assert all(parameter.isfinite().all() for parameter in runner.snapshot().parameters())
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "per-dqn", "sac"])

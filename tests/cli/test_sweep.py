@@ -148,10 +148,11 @@ def test_a_run_costs_its_threads_in_each_of_its_processes(algorithm: str, option
     assert cost(algorithm, complete(values)) == cores
 
 
-def test_a_quiet_display_says_nothing(place: Path) -> None:
+def test_a_quiet_display_says_nothing(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     crew = Crew(place / "sweep", None, 1)  # type: ignore[arg-type]  # no task has a place
     with display("sweep", crew, None, lambda: "none") as show:
         show([])
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_run_that_ended_is_said_before_the_next_begins(place: Path) -> None:

@@ -408,11 +408,15 @@ def test_a_part_without_numbers_has_no_bounds_to_show() -> None:
 def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
     space = spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)})
     env = Broken({"a": HALF, "b": 1}, obs=space)
-    env.value = {"a": np.zeros(2, np.float32), "b": 0}
+    breaks_at_its_second_step(env, "an observation 'a' is not a number")
+
+
+def breaks_at_its_second_step(env: Broken, message: str) -> None:
+    env.value = {"a": np.zeros(2, np.float32), "b": 0.0}
     rows = SerialEnvs(lambda: env, 1, "Broken-v0", inexact="")
     rows.reset(0)
     rows.step(np.zeros(1, np.int64))
-    with pytest.raises(BadEnv, match=r"environment 0, step 2 of its episode: an observation 'a' is not a number"):
+    with pytest.raises(BadEnv, match=f"^Broken-v0, environment 0, step 2 of its episode: {message}"):
         rows.step(np.zeros(1, np.int64))
 
 
@@ -428,12 +432,7 @@ def test_a_nan_within_a_dictionary_is_named_with_its_entry() -> None:
 )
 def test_a_part_that_does_not_fit_its_space_is_named_with_row_and_step(bad: Any, message: str) -> None:
     env = Broken(bad, obs=spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(2)}))
-    env.value = {"a": np.zeros(2, np.float32), "b": 0.0}
-    rows = SerialEnvs(lambda: env, 1, "Broken-v0", inexact="")
-    rows.reset(0)
-    rows.step(np.zeros(1, np.int64))
-    with pytest.raises(BadEnv, match=f"^Broken-v0, environment 0, step 2 of its episode: {message}"):
-        rows.step(np.zeros(1, np.int64))
+    breaks_at_its_second_step(env, message)
 
 
 SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
