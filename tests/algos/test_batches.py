@@ -14,17 +14,17 @@ pytestmark = pytest.mark.usefixtures("loops")
 
 SMALL = {"total_timesteps": 10_000, "net.hidden": [8]}
 CASES = {
-    "ppo": ("ppo", "Pendulum-v1", SMALL), "iql": ("iql", "Pendulum-v1", SMALL), "sac": ("sac", "Pendulum-v1", SMALL),
-    "td3": ("td3", "Pendulum-v1", SMALL), "dqn": ("dqn", "CartPole-v1", {**SMALL, "exploration_initial_eps": 0.5}),
-    "ou": ("ddpg", "Pendulum-v1", {**SMALL, "action_noise": "ornstein-uhlenbeck"}),
-    "discrete": ("ppo", "CartPole-v1", SMALL), "acer": ("acer-continuous", "Pendulum-v1", {"total_timesteps": 10_000}),
+    "ppo": ("ppo", "Continuous", SMALL), "iql": ("iql", "Continuous", SMALL), "sac": ("sac", "Continuous", SMALL),
+    "td3": ("td3", "Continuous", SMALL), "dqn": ("dqn", "Chain", {**SMALL, "exploration_initial_eps": 0.5}),
+    "ou": ("ddpg", "Continuous", {**SMALL, "action_noise": "ornstein-uhlenbeck"}),
+    "discrete": ("ppo", "Chain", SMALL), "acer": ("acer-continuous", "Continuous", {"total_timesteps": 10_000}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_row_has_an_action_of_its_own(case: str) -> None:
     algorithm, name, options = CASES[case]
-    plan = Plan.make(algorithm, name, options)
+    plan = Plan.make(algorithm, f"rlplug_core.testing.envs:{name}", options)
     env = plan.make_env(1)
     policy: Any = Policy(plan.make_learner(env.spec).agent(), env, deterministic=False)
     size = env.spec.obs.shape[0]  # type: ignore[index]
