@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 
 from rlplug_core.export.program import quiet
 from rlplug_core.nets import products
-from rlplug_core.nets.by_rules import ByRules
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.q_networks import QNetwork
@@ -253,14 +251,6 @@ def test_a_processor_without_bfloat16_computes_in_float32(monkeypatch: pytest.Mo
     monkeypatch.setattr(products, "has_bfloat16", lambda: False)
     features, weight, bias = parts(256, 256, 64)
     assert torch.equal(products.linear_in_bfloat16(features, weight, bias), products.linear(features, weight, bias))
-
-
-@pytest.mark.usefixtures("_rounding")
-def test_a_network_in_bfloat16_says_why_it_does_not_go_by_rules() -> None:
-    net = Net(precision="bfloat16")
-    no_encoder = replace(net, hidden=(16,))
-    for made in (encoder(SPEC.obs, net)[0], QNetwork(SPEC, no_encoder)):
-        assert ByRules(made).why_not() == "bfloat16 has no rule"
 
 
 @pytest.mark.usefixtures("_rounding")

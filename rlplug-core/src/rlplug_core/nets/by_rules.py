@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from rlplug_core.nets.activation_rules import FUNCTIONS
+from rlplug_core.nets.bfloat16_rules import HiddenInBfloat16
 from rlplug_core.nets.layer_rules import Affine, Normal, Rule
 from rlplug_core.nets.node import Into, Node, PerGradient
 from rlplug_core.nets.passes import Passes
+from rlplug_core.nets.products import has_bfloat16
 from rlplug_core.nets.tape import Stop, Tape
 from rlplug_core.types import Array
 
@@ -93,6 +95,22 @@ def dense_rules(
     if last:
         between[len(layers) - 1 :] = [[]]
     return [rule for layer, then in zip(layers, between, strict=True) for rule in (*layer, *then)]
+
+
+def rules_in_bfloat16(
+    linears: Iterable[nn.Module], norms: Iterable[nn.Module], activation: Callable[..., Any]
+) -> list[Rule]:
+    """Those of linear layers with their activations, rounding to bfloat16 where a processor has instructions for it.
+
+    Raises:
+        NoRule: the activation has none, or there are norms.
+    """
+    if not has_bfloat16():
+        return dense_rules(linears, norms, activation)
+    if activation not in FUNCTIONS or list(norms):
+        raise NoRule(f"{activation.__name__} in bfloat16" if activation not in FUNCTIONS else "a norm in bfloat16")
+    layers: list[Any] = list(linears)
+    return [HiddenInBfloat16(layers, FUNCTIONS[activation])] if layers else []
 
 
 class ByRules:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets import products
-from rlplug_core.nets.by_rules import FORMS, NoRule, dense_rules, rules_of
+from rlplug_core.nets.by_rules import FORMS, NoRule, dense_rules, rules_in_bfloat16, rules_of
 from rlplug_core.nets.custom import custom
 from rlplug_core.nets.layer_rules import Rule, Scaled
 from rlplug_core.nets.net import Net
@@ -230,10 +230,9 @@ class Normalized(nn.Module):
 
 def _mlp_rules(mlp: MLP) -> list[Rule]:
     """Those of the layers, behind what makes vectors."""
-    if mlp.low:
-        raise NoRule("bfloat16")
     before = [] if mlp.vectors is None else rules_of(mlp.vectors)
-    return [*before, *dense_rules(mlp.linears, mlp.norms, mlp.activation)]
+    made = rules_in_bfloat16 if mlp.low else dense_rules
+    return [*before, *made(mlp.linears, mlp.norms, mlp.activation)]
 
 
 def _normalized_rules(normalized: Normalized) -> list[Rule]:

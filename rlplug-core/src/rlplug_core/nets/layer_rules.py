@@ -62,19 +62,20 @@ class Affine:
 
     def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
         values, told = kept
+        slopes, own = self.ahead(slopes, told, weights)
+        if weights:
+            own = [product(slopes.T, values), *own]
+        return product(slopes, self.weight) if inputs else None, own
+
+    def ahead(self, slopes: Array, told: Array, weights: bool) -> tuple[Array, list[Array]]:
+        """Slopes at x Wᵀ + b of those behind the function, and if wanted those at b; `told` is what `up` keeps."""
         if self.loops is not None:
-            below, total = np.empty(told.shape, told.dtype), np.zeros(told.shape[1], told.dtype)
-            self.loops[1](np.ascontiguousarray(slopes), told, below, total)
-            own = [product(below.T, values), total] if weights else []
-            return product(below, self.weight) if inputs else None, own
+            ahead, total = np.empty(told.shape, told.dtype), np.zeros(told.shape[1], told.dtype)
+            self.loops[1](np.ascontiguousarray(slopes), told, ahead, total)
+            return ahead, [total] if weights else []
         if self.then is not None:
             slopes = self.then.through(slopes, told)
-        own = []
-        if weights:
-            own = [product(slopes.T, values)]
-            if self.bias:
-                own.append(summed(slopes))
-        return product(slopes, self.weight) if inputs else None, own
+        return slopes, [summed(slopes)] if weights and self.bias else []
 
 
 class Normal:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlplug_core.batches import Transitions
 from rlplug_core.nets import products
-from rlplug_core.nets.by_rules import FORMS, ByRules, NoRule, dense_rules, rules_of
+from rlplug_core.nets.by_rules import FORMS, ByRules, dense_rules, rules_in_bfloat16, rules_of
 from rlplug_core.nets.continuous import Ensemble
 from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
 from rlplug_core.nets.heads import check_mask, masked
@@ -49,7 +49,7 @@ class Stream(nn.Module):
         self.sizes = [] if noisy is None else [layer.size for layer in layers]
         self.activation = activation(net)
         self.last = len(layers) - 1
-        self.low = net.precision == "bfloat16"
+        self.low = net.precision == "bfloat16" and noisy is None
 
     def forward(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
         parts = None if noise is None else noise.split(self.sizes)
@@ -222,9 +222,10 @@ class QNetworks(Ensemble):
 
 
 def _stream_rules(stream: Stream) -> list[Rule]:
-    if stream.low:
-        raise NoRule("bfloat16")
-    return dense_rules(stream.linears, stream.norms, stream.activation, last=True)
+    if not stream.low:
+        return dense_rules(stream.linears, stream.norms, stream.activation, last=True)
+    hidden, last = list(stream.linears[:-1]), stream.linears[-1]
+    return [*rules_in_bfloat16(hidden, stream.norms, stream.activation), *rules_of(last)]
 
 
 def q_rules(network: QNetwork) -> list[Rule]:
