@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -18,10 +19,13 @@ from torch import Tensor, nn
 from rlplug_core.algorithm import by_rules
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.learning.update_rules import SGD
+from rlplug_core.nets import by_rules as by_rules_module
 from rlplug_core.nets import loops as loops_module
 from rlplug_core.nets import passes
 from rlplug_core.nets.by_rules import ByRules
+from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.loops import has_scipy, made_by
+from rlplug_core.nets.net import Net
 from rlplug_core.nets.node import Node
 from rlplug_core.nets.passes import Passes
 
@@ -192,6 +196,21 @@ def test_others_go_layer_by_layer(networks: list[nn.Module]) -> None:
     rules = [ByRules(one) for one in networks]
     assert [one.why_not() for one in rules] == [""] * len(rules)
     assert not Passes(rules).pay(numbers(ROWS, INPUTS))
+
+
+def test_what_may_round_to_bfloat16_goes_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On several threads such a pass is faster than products that round."""
+    monkeypatch.setattr(by_rules_module, "has_bfloat16", lambda: True)
+    low, _ = encoder(Box(-1, 1, (INPUTS,)), Net(hidden=(7, 6), activation="relu", precision="bfloat16"))
+    networks = nn.Sequential(low, nn.Linear(6, OUTPUTS)), network(last=False)
+    networks[1].load_state_dict(dict(zip(networks[1].state_dict(), networks[0].state_dict().values(), strict=True)))
+    _, _, through = together(*networks)
+    obs = numbers(ROWS, INPUTS)
+    assert through.pay(obs)
+    with torch.no_grad():
+        one, other = through(obs)
+    assert np.array_equal(one, other)
+    close(one, networks[1](torch.from_numpy(obs)))
 
 
 def test_small_products_and_double_precision_go_layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.nets.bfloat16_rules import HiddenInBfloat16
 from rlplug_core.nets.layer_rules import Affine, Rule
 from rlplug_core.nets.loops import available, has_scipy, shared
 from rlplug_core.nets.node import Into, Node, PerGradient
@@ -176,7 +177,7 @@ def _form(tapes: Sequence[Tape | None]) -> Form | None:
     loops, known = pass_loops(), [tape for tape in tapes if tape is not None]
     if loops is None:
         return None
-    kinds = [[_kind(rule, loops.NAMES) for rule in tape.rules] for tape in known]
+    kinds = [[_kind(layer, loops.NAMES) for rule in tape.rules for layer in _layers(rule)] for tape in known]
     layers = [layer for layer in kinds[0] if layer is not None]
     if not layers or len(layers) < len(kinds[0]) or any(kind != layers for kind in kinds):
         return None
@@ -186,6 +187,11 @@ def _form(tapes: Sequence[Tape | None]) -> Form | None:
         np.array([*widths, outs[-1]]), np.array(functions), parameters, outputs=outs[-1], kept=sum(outs),
         weights=work + sum(outs), work=len(known) * work, gradient=PerGradient(partial(_gradient, parameters)),
     )  # fmt: skip
+
+
+def _layers(rule: Rule) -> Sequence[Rule]:
+    """Return the layers of a rule; those that may round to bfloat16 stay exact here, where that is faster."""
+    return rule.layers if isinstance(rule, HiddenInBfloat16) else [rule]
 
 
 def _kind(rule: Rule, names: tuple[str, ...]) -> tuple[int, int, int] | None:
