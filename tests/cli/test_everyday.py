@@ -55,13 +55,23 @@ def runs(made: Path, place: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("7", 7), ("1e6", 10**6), ("1M", 10**6), ("50k", 50_000), ("1_000", 1000), ("1.5k", 1500), ("2e3", 2000)],
+    [
+        ("7", 7),
+        ("1e6", 10**6),
+        ("1M", 10**6),
+        ("50k", 50_000),
+        ("1_000", 1000),
+        ("1.5k", 1500),
+        ("2e3", 2000),
+        ("4.1M", 4_100_000),
+        ("16.1k", 16_100),
+    ],
 )
 def test_whole_numbers_as_people_write_them(text: str, number: int) -> None:
     assert whole(text) == number
 
 
-@pytest.mark.parametrize("text", ["1.5", "1e-3", "M", "many", "", "1e400", "0x10", "1mk"])
+@pytest.mark.parametrize("text", ["1.5", "1e-3", "M", "many", "", "1e400", "1e999999999", "0x10", "1mk"])
 def test_what_is_no_whole_number(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         whole(text)

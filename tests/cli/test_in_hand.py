@@ -284,8 +284,11 @@ def test_a_target_network_follows_the_policy_of_an_export(tmp_path: Path) -> Non
         ({"init": "nobody"}, "no run at nobody"),
         ({"init_parts": ["polcy"]}, "no such part; did you mean 'policy'"),
         ({"env": f"{ENVS}:Bandit"}, r"do not fit: .* is \[.*\] there and \[.*\] here"),
+        ({"net.hidden": [64, 64, 64]}, r"do not fit: there is no \S*linears.2.weight"),
+        ({"net.hidden": [64]}, r"do not fit: \S*linears.1.weight is there and not here"),
+        ({"init_parts": ["optimizer"], "optimizer": "adam"}, "the optimizers at .* do not fit"),
     ],
-    ids=["name", "part", "shape"],
+    ids=["name", "part", "shape", "more layers", "fewer layers", "optimizer"],
 )
 def test_what_cannot_be_begun_with_is_said(
     run: Run, tmp_path: Path, options: dict[str, Any], sentence: str
@@ -293,6 +296,33 @@ def test_what_cannot_be_begun_with_is_said(
     with pytest.raises(UsageError, match=sentence):
         trained(tmp_path, "new", **{"init": str(run.path), **options})
     assert not (tmp_path / "new").exists()
+
+
+def test_a_buffer_goes_alone_and_to_as_many_environments(tmp_path: Path) -> None:
+    first = trained(tmp_path, "first", "dqn", learning_starts=20)
+    late: dict[str, Any] = {"init": first, "learning_starts": 10_000}
+    alone = trained(tmp_path, "alone", "dqn", init_parts=["buffer"], **late)
+    kept = [
+        read(Checkpoints(one.directory.checkpoints_path).kept("final")[0].path, "buffer")[0]["buffer"]
+        for one in (first, alone)
+    ]
+    assert [state["data"]["count"] for state in kept] == [60, 120]
+    assert not all(
+        torch.equal(one, other) for one, other in zip(weights(first).values(), weights(alone).values(), strict=True)
+    )
+    with pytest.raises(UsageError, match="holds steps of 2 environments, and this run has 3; give --num-envs 2"):
+        trained(tmp_path, "none", "dqn", init_parts=["buffer"], num_envs=3, **late)
+    assert not (tmp_path / "none").exists()
+
+
+def test_who_begins_with_a_run_whose_wrappers_learned_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = trained(tmp_path, "first", wrap=["normalize-obs"])
+    trained(tmp_path, "second", wrap=["normalize-obs"], init=first)
+    assert "have learned from its observations, which --init does not take over" in capsys.readouterr().err
+    trained(tmp_path, "third", init=trained(tmp_path, "plain"))
+    assert "does not take over" not in capsys.readouterr().err
 
 
 def test_a_run_is_reproduced_to_the_bits(run: Run) -> None:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.shown import Shown, picture
+from rlplug_envs.shown import Shown, numbers, picture
 from rlplug_envs.vector import SerialEnvs
 
 
@@ -66,3 +66,8 @@ def test_minatar_can_be_watched() -> None:
     assert [frame.shape for frame in frames] == [(10, 10, 3)]
     assert frames[0].dtype == np.uint8
     assert frames[0].max() > 100
+
+
+def test_numbers_of_info_are_those_that_floats_hold() -> None:
+    info = {"reward": 1.5, "steps": np.int64(3), "huge": 10**400, "none": np.nan, "text": "a", 5: 5.0}
+    assert numbers(info) == {"reward": 1.5, "steps": 3.0}

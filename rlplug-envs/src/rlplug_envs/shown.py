@@ -87,9 +87,16 @@ def numbers(info: Mapping[str, object]) -> dict[str, float]:
     """The finite numbers that a step's `info` says, and whether it succeeded; read where an episode ends."""
     found: dict[str, float] = {}
     for key, value in list(info.items()):
-        if isinstance(value, NUMBER) and isinstance(key, str) and len(found) < MOST and math.isfinite(value):
+        if isinstance(value, NUMBER) and isinstance(key, str) and len(found) < MOST and _finite(value):
             found[key] = float(value)
     return found
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def of_row(info: object, row: int, rows: int) -> Mapping[str, object]:

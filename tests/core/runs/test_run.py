@@ -106,6 +106,48 @@ def test_objects_with_hooks_are_told_of_a_run_and_of_its_resumption(tmp_path: Pa
     assert not (tmp_path / "none").exists()
 
 
+def test_totals_of_a_resumption_are_whole_numbers_of_any_kind(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    for given, whole in ((240.0, 240), (np.int64(280), 280), (np.float64(320), 320)):
+        resume(run, total_timesteps=given, hooks=False)  # type: ignore[arg-type]  # as notebooks give them
+        assert (run.status, run.summary().steps, run.summary().total_timesteps) == ("finished", whole, whole)
+    before = run.journal.read_bytes()
+    for wrong in (True, 400.5, "400", 0, -1, 10**20, [400]):
+        with pytest.raises(UsageError, match="give a whole number of env steps, 1 or more"):
+            resume(run, total_timesteps=wrong, hooks=False)  # type: ignore[arg-type]
+    assert run.journal.read_bytes() == before
+
+
+@pytest.mark.parametrize(("option", "value"), [("seed", 2**63), ("total_timesteps", 10**20)])
+def test_numbers_that_no_table_holds_are_refused(option: str, value: int, tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=f"{option}.* 9223372036854775807"):
+        trained(tmp_path, **{option: value})
+    assert not (tmp_path / "run").exists()
+
+
+def test_steps_that_a_resumption_took_back_do_not_count(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    last = records(run)[-1]
+    failed = {
+        "seq": last.seq + 1,
+        "time": last.time,
+        "kind": "error",
+        "step": 900,
+        "data": {"type": "E", "message": "m"},
+    }
+    with run.journal.open("a") as file:
+        file.write(json.dumps(failed) + "\n")
+    assert run.summary().steps == 900  # as long as nobody went on
+    assert resume(run, total_timesteps=240, hooks=False).summary().steps == 240
+
+
+def test_what_is_no_algorithm_and_no_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="algorithm is None; give an id such as 'ppo'"):
+        train(None, CHAIN, OPTIONS, out=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a name has printable characters"):
+        trained(tmp_path, name=5)  # type: ignore[arg-type]
+
+
 def test_paths_and_single_texts_are_what_they_look_like(tmp_path: Path) -> None:
     """A text where several are taken is one of them, and no list of letters."""
     first = trained(tmp_path)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
 
 #: What a letter behind a number multiplies it by.
 LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+#: As many digits has no number of anything; 1e999999999 would be a number of a gigabyte.
+DIGITS = 300
 
 
 @runtime_checkable
@@ -31,8 +34,11 @@ def whole(text: str) -> int:
         found = re.fullmatch(r"([\d_.e+]+?)([kmbg]?)", word)
         if found is None:
             raise
-        number = float(found[1]) * LETTERS.get(found[2], 1)
-        if not number.is_integer():
+        try:
+            number = Decimal(found[1]) * LETTERS.get(found[2], 1)  # 4.1 * 10**6 is no whole float
+        except ArithmeticError:  # as Decimal says that something is none, or has too many digits
+            raise ValueError(f"{text} is no number") from None
+        if number.adjusted() > DIGITS or number != number.to_integral_value():
             raise ValueError(f"{text} is no whole number") from None
         return int(number)
 

@@ -27,6 +27,9 @@ from rlplug_core.errors import BadConfig
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Several = Annotated[int, msgspec.Meta(ge=2)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+#: Numbers that are columns of files and tables, which have 64 bits.
+Steps = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]

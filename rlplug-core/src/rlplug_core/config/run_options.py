@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlplug_core.config.options import Config, Count, Natural, NonNegative, Positive, Repeated, Share
+from rlplug_core.config.options import Config, Count, Natural, NonNegative, Positive, Repeated, Seed, Share, Steps
 
 
 @dataclass(frozen=True)
 class RunOptions(Config):
     """The options of every run. Counts of steps are env steps, summed over all environments and workers."""
 
-    total_timesteps: Count = 100_000  # train for this many env steps
+    total_timesteps: Steps = 100_000  # train for this many env steps
     num_envs: Count = 1  # number of environments stepped together, in each worker or actor
-    seed: Natural = 1  # seed of all random numbers; 0 is a seed like any other
+    seed: Seed = 1  # seed of all random numbers; 0 is a seed like any other
     max_episodes: Natural = 0  # stop after this many episodes, over all environments and workers; 0 for no limit
     max_seconds: NonNegative = 0.0  # stop after this many seconds, those before a resume included; 0 for no limit
     target_return: float | None = None  # stop at the first evaluation whose mean return reaches this

@@ -49,7 +49,7 @@ class RunDirectory:
         Raises:
             UsageError: its name cannot be printed, it exists already or cannot be written.
         """
-        if name is not None and not (name and name.isprintable()):
+        if name is not None and not (isinstance(name, str) and name and name.isprintable()):
             raise UsageError(f"--name {plain(repr(name))}: a name has printable characters; choose another")
         path = out / (name or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{time.strftime('%Y%m%d-%H%M%S')}")
         try:

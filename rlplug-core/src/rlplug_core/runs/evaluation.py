@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from rlplug_core.acting.deviating import Deviating
@@ -47,8 +47,8 @@ class Conditions:
     wrap: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.epsilon <= 1:
-            raise UsageError(f"epsilon is {self.epsilon:g}; it is a chance from 0 to 1")
+        if not isinstance(self.epsilon, Real) or not 0 <= self.epsilon <= 1:
+            raise UsageError(f"epsilon is {self.epsilon!r}; it is a chance from 0 to 1")
 
     def applied(self, plan: Plan) -> Plan:
         """The plan with these environments."""

@@ -13,7 +13,7 @@ from rlplug_core.config.files import regular
 from rlplug_core.errors import BadFile, UsageError, did_you_mean, plain
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.files import shell_word
-from rlplug_core.runs.journal import Record, read
+from rlplug_core.runs.journal import MEASURED, Record, read
 
 #: Where run directories are made.
 OUT = Path("runs")
@@ -146,11 +146,18 @@ def _summary(path: Path) -> Summary:
     return Summary(
         name=_name(path), path=str(path), status="running" if directory.running() else ending(journal),
         algorithm=str(config["algorithm"]), env=str(config["env"]), seed=config["options"].get("seed"),
-        steps=max((record.step for record in journal), default=0),
+        steps=_steps(journal),
         total_timesteps=_total(config["options"], journal), best=max(means, default=None),
         last=means[-1] if means else None, final_eval=final_evaluation(journal), group=str(config["group"]),
         created=float(config["created"]), seconds=_seconds(journal),
     )  # fmt: skip
+
+
+def _steps(journal: Sequence[Record]) -> int:
+    """Return how far a run has come: what earlier processes only said, as of a failure, may have been taken back."""
+    begun = max((number for number, record in enumerate(journal) if record.kind == "start"), default=0)
+    counted = [record.step for n, record in enumerate(journal) if n >= begun or record.kind in MEASURED]
+    return max(counted, default=0)
 
 
 def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:

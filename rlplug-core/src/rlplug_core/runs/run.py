@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlplug_core.config.code_names import named, with_names
+from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable, fitted
 from rlplug_core.loop.env_timing import settled
@@ -83,6 +84,8 @@ def train(
     if not isinstance(options, Mapping | None):
         raise UsageError(f"options is {options!r}; give a dictionary of them, such as {{'total_timesteps': 20_000}}")
     values = with_names(options or {})
+    if isinstance(values.get("init"), Run):
+        values = {**values, "init": values["init"].path}
     if origins is None:
         values, origins = resolve(word, source.name, values, kind=kind_for(word, source, values))
     values = _with_num_envs(values, origins, source)
@@ -95,10 +98,11 @@ def train(
     if say is not None:
         for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
             say(found)
+    buffer = warm.buffer(plan.options.num_envs) if warm else None
     run = _created(plan, word, Path(out), name)
     with run.directory.locked():
         _describe(run, plan, word, origins)
-        Session(plan, run.directory, run, called, watch).train(buffer=warm.buffer() if warm else None)
+        Session(plan, run.directory, run, called, watch).train(buffer=buffer)
     return run
 
 
@@ -109,9 +113,15 @@ def _with_num_envs(values: dict[str, object], origins: Mapping[str, str], source
 
 
 def _word(algorithm: str | type[object]) -> str:
-    """Return what an algorithm is recorded by: a name that other processes import, if there is one."""
+    """Return what an algorithm is recorded by: a name that other processes import, if there is one.
+
+    Raises:
+        UsageError: it is neither a name nor a class.
+    """
     if isinstance(algorithm, str):
         return algorithm
+    if not isinstance(algorithm, type):
+        raise UsageError(f"algorithm is {algorithm!r}; give an id such as 'ppo', 'module:Class', or a class itself")
     name, unnamed = named(algorithm)
     return f"{algorithm.__module__}:{algorithm.__qualname__}" if unnamed else name
 
@@ -163,6 +173,7 @@ def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
     warm = WarmStart.of(plan.options.init, plan.options.init_parts)
     if "buffer" in warm.parts and (plan.runner != "sync" or plan.options.dataset):
         raise UsageError("--init-parts buffer goes with --runner sync alone, and without --dataset")
+    warm.warn_of_wrappers()
     return replace(plan, options=replace(plan.options, init=str(warm.path)), start=warm), warm
 
 
@@ -224,6 +235,7 @@ def resume(
             larger `total_timesteps` is given.
         BadCheckpoint: no checkpoint can be read.
     """
+    total_timesteps = _total(total_timesteps)
     run = open_run(run, env=env, trust=trust)
     with run.directory.locked():  # before anything is read, since another process may be at it
         _resume(
@@ -231,6 +243,18 @@ def resume(
             lambda plan: Session(plan, run.directory, run, _hooks(plan, hooks), watch),
         )  # fmt: skip
     return run
+
+
+def _total(given: object) -> int | None:
+    """The number of env steps that was given, 1e6 and numbers of numpy's among them.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = plain(given, "int")
+    if found is None or (type(found) is int and 0 < found < 2**63):
+        return found
+    raise UsageError(f"total_timesteps is {given!r}; give a whole number of env steps, 1 or more")
 
 
 def _hooks(plan: Plan, given: bool | Sequence[object]) -> Hooks:
@@ -257,7 +281,8 @@ def _resume(
         _check_none_gone(run, status)
         total_timesteps, rescale = _goal(run, {}, total_timesteps, rescale)
         plan, warm = _begun(plan)
-        session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
+        buffer = warm.buffer(plan.options.num_envs) if warm else None
+        session(plan).train(None, total_timesteps, rescale, buffer=buffer)
         return
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:

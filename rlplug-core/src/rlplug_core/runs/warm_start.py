@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rlplug_core.algorithm import Algorithm
-from rlplug_core.errors import UsageError, did_you_mean
+from rlplug_core.config.targets import message_of
+from rlplug_core.errors import UsageError, did_you_mean, warn
 from rlplug_core.learning.targets import Target
 from rlplug_core.protocols import Learner
-from rlplug_core.runs.checkpoint import Checkpoints, read
+from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, read
 from rlplug_core.runs.evaluation import learner_state
 from rlplug_core.runs.listing import find
 
@@ -61,18 +62,39 @@ class WarmStart:
             self._export(learner)
             return
         saved = read(self.path, "learner")[0]["learner"]
-        own = {name: value for name, value in learner.state_dict().items() if isinstance(value, Tensor)}
-        chosen = [name for name in own if part_of(name, own) in self.parts]
-        self._copy(own, saved, chosen)
+        if {"policy", "critic"} & {*self.parts}:
+            self._copy(self._chosen(learner.state_dict()), self._chosen(saved))
         if "optimizer" in self.parts:
             self._refuse_workers(learner)
-            learner.set_extra_state({**learner.get_extra_state(), "optimizers": saved["_extra_state"]["optimizers"]})
+            self._give_optimizers(learner, saved["_extra_state"]["optimizers"])
 
-    def buffer(self) -> Mapping[str, Any] | None:
-        """The state of the buffer that is to be taken over, if it is.
+    def _chosen(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The tensors of a learner's state that belong to the parts."""
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in tensors.items() if part_of(name, tensors) in self.parts}
+
+    def _give_optimizers(self, learner: Algorithm[Any], saved: object) -> None:
+        try:
+            learner.set_extra_state({**learner.get_extra_state(), "optimizers": saved})
+        except UNFIT as error:  # as other rules and sizes say it
+            raise UsageError(
+                f"the optimizers at {self.path} do not fit: {message_of(error)}; use the same algorithm, network and "
+                "optimizer, or leave the optimizer out of --init-parts"
+            ) from error
+
+    def warn_of_wrappers(self) -> None:
+        """Say that what the wrappers of the other run have learned stays behind, where they have."""
+        if {"policy", "critic"} & {*self.parts} and (self.path / "wrappers.json").is_file():
+            warn(
+                f"the wrappers of {self.path} have learned from its observations, which --init does not take over: "
+                "this run's learn anew, and the weights see other numbers at first; --net.normalize-obs is part of them"
+            )
+
+    def buffer(self, num_envs: int) -> Mapping[str, Any] | None:
+        """The state of the buffer that is to be taken over by a run of so many environments, if it is.
 
         Raises:
-            UsageError: this checkpoint holds none.
+            UsageError: this checkpoint holds none, or one of another number of environments.
         """
         if "buffer" not in self.parts:
             return None
@@ -81,6 +103,11 @@ class WarmStart:
         found: Mapping[str, Any] = read(self.path, "buffer")[0]["buffer"]
         if isinstance(found.get("data"), str) or "recorded" in found:
             raise UsageError(f"the buffer at {self.path} is filled from a data set; name that one with --dataset")
+        if (rows := _rows(found)) not in (None, num_envs):
+            raise UsageError(
+                f"the buffer at {self.path} holds steps of {rows} environments, and this run has {num_envs}; give "
+                f"--num-envs {rows}, or leave the buffer out of --init-parts"
+            )
         return found
 
     def _export(self, learner: Algorithm[Any]) -> None:
@@ -91,25 +118,22 @@ class WarmStart:
         if self.parts != ("policy",):
             raise UsageError(f"{self.path} is an export, which holds a policy alone; add --init-parts policy")
         flat = Flat(greedy(learner.agent()), learner.spec)
-        own = dict(flat.state_dict())
-        held = read_export(self.path).program.tensors
-        self._copy(own, held, [name for name in held if name in own])
+        self._copy(dict(flat.state_dict()), read_export(self.path).program.tensors)
         for target in targets_of(learner):
             target.network.load_state_dict(target.online.state_dict())
 
-    def _copy(self, own: Mapping[str, Tensor], saved: Mapping[str, Any], names: Sequence[str]) -> None:
-        wrong = [_difference(name, own[name], saved.get(name)) for name in names]
-        if found := [sentence for sentence in wrong if sentence]:
+    def _copy(self, own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+        if found := [sentence for name in {**own, **saved} if (sentence := _difference(name, own, saved))]:
             rest = f", and {len(found) - 3} more" if len(found) > 3 else ""
             raise UsageError(
                 f"the weights at {self.path} do not fit: {'; '.join(found[:3])}{rest}; use the same algorithm, network "
                 "and spaces, or take over less with --init-parts"
             )
-        if not names:
+        if not own:
             raise UsageError(f"{self.path} gives this learner nothing of {', '.join(self.parts)}")
         with torch.no_grad():
-            for name in names:
-                own[name].copy_(saved[name])
+            for name, tensor in own.items():
+                tensor.copy_(saved[name])
 
     def _refuse_workers(self, learner: Algorithm[Any]) -> None:
         if learner.context.runner != "sync":
@@ -128,7 +152,16 @@ def part_of(name: str, names: Iterable[str]) -> str:
     return "policy" if alone or "policy" in name.partition(".")[0] else "critic"
 
 
-def _difference(name: str, own: Tensor, saved: object) -> str:
-    if not isinstance(saved, Tensor):
+def _difference(name: str, own: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> str:
+    if name not in saved:
         return f"there is no {name}"
-    return "" if saved.shape == own.shape else f"{name} is {[*saved.shape]} there and {[*own.shape]} here"
+    if name not in own:
+        return f"{name} is there and not here"
+    there, here = saved[name].shape, own[name].shape
+    return "" if there == here else f"{name} is {[*there]} there and {[*here]} here"
+
+
+def _rows(buffer: Mapping[str, Any]) -> int | None:
+    """Return of how many environments a replay's state is, or None where it is empty or of another kind."""
+    data = buffer.get("data")
+    return int(data["fields"]["reward"].shape[1]) if isinstance(data, Mapping) and "fields" in data else None
