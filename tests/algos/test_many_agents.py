@@ -216,19 +216,43 @@ def test_a_rating_moves_by_elos_rule_and_past_versions_keep_theirs() -> None:
     league.keep(weights, 0, 10)
     league.choose(weights, 0, 10)
     assert league.opponent == 0
-    league.played(1.0)
+    league.played(1.0, league.facing)
     assert league.rating == FIRST_RATING + 8  # 16 * (1 - 0.5) between equals
     league.keep(weights, 10, 10)
     expected = 1 / (1 + 10 ** ((FIRST_RATING - league.rating) / 400))
     league.opponent, before = 0, league.rating
-    league.played(0.0)
+    league.played(0.0, league.facing)
     assert league.rating == pytest.approx(before - 16 * expected)
     assert [one["rating"] for one in league.snapshots] == [FIRST_RATING, FIRST_RATING + 8]
     league.keep(weights, 20, 10)
     assert len(league.snapshots) == 2, "the oldest gives way"
     league.opponent = None
-    league.played(1.0)
+    league.played(1.0, league.facing)
     assert league.rating == pytest.approx(before - 16 * expected), "against itself nothing is won"
+
+
+@pytest.mark.parametrize("began", [0, 1, None])
+def test_a_game_counts_for_the_opponent_with_whom_it_began(began: int | None) -> None:
+    league = League(3, 1.0, np.random.default_rng(0))
+    league.snapshots = [{"weights": {}, "rating": rating} for rating in (1200.0, 1800.0)]
+    league.opponent = began
+    spec = Spec(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), 2, "X", agents=("one", "other"))
+    buffer = SeatBuffer(Seats(spec), RolloutBuffer(4), league)
+
+    def played(first: bool) -> Step:
+        never, reward = np.zeros(2, np.bool_), np.float32([1, 0])
+        obs, is_first = np.zeros((2, 2), np.float32), np.full(2, first)
+        return Step(obs, np.zeros(2, np.int64), reward, obs, never, never, is_first, ~never, False, {}, None)
+
+    buffer.add(played(first=True))
+    league.opponent = None if began == 1 else 1
+    twin = SeatBuffer(Seats(spec), RolloutBuffer(4), league)
+    twin.load_state_dict(buffer.state_dict())
+    twin.add(played(first=False))
+    assert league.rating == FIRST_RATING
+    twin.add(played(first=True))
+    gained = {0: 8.0, 1: 16 * (1 - 1 / (1 + 10**1.5)), None: 0.0}
+    assert league.rating == pytest.approx(FIRST_RATING + gained[began])
 
 
 def test_past_versions_play_in_training_alone(tmp_path: Path) -> None:
@@ -279,7 +303,7 @@ class Scores(League):
         super().__init__(1, 1.0, np.random.default_rng(0))
         self.scores: list[float] = []
 
-    def played(self, score: float) -> None:
+    def played(self, score: float, theirs: float) -> None:
         self.scores.append(score)
 
 

@@ -296,6 +296,11 @@ def test_what_is_refused(tmp_path: Path, data: Path, algorithm: str, options: di
     assert not [*tmp_path.iterdir()]
 
 
+def test_data_holds_no_memories(tmp_path: Path, data: Path) -> None:
+    with pytest.raises(UsageError, match="a data set holds no memories, from which r2d2 learns"):
+        train("r2d2", ENVS + "Chain", {"offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)
+
+
 def test_a_data_set_of_another_environment_is_refused(tmp_path: Path, data: Path) -> None:
     with pytest.raises(UsageError, match=r"the data set .* does not fit: 'observations' is"):
         train("dqn", ENVS + "Chain", {"offline": True, "dataset": str(data)}, out=tmp_path, hooks=False)

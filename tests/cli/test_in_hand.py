@@ -310,8 +310,13 @@ def test_a_buffer_goes_alone_and_to_as_many_environments(tmp_path: Path) -> None
     assert not all(
         torch.equal(one, other) for one, other in zip(weights(first).values(), weights(alone).values(), strict=True)
     )
-    with pytest.raises(UsageError, match="holds steps of 2 environments, and this run has 3; give --num-envs 2"):
-        trained(tmp_path, "none", "dqn", init_parts=["buffer"], num_envs=3, **late)
+    for options, sentence in (
+        ({"num_envs": 3}, "num_envs is 2 there and 3 here"),
+        ({"n_step": 3, "buffer_size": 50}, "buffer_size is .* there and 50 here; n_step is 1 there and 3 here"),
+        ({"priority.alpha": 0.6}, "priority.alpha is none there and 0.6 here"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            trained(tmp_path, "none", "dqn", init_parts=["buffer"], **{**late, **options})
     assert not (tmp_path / "none").exists()
 
 

@@ -80,9 +80,11 @@ def _unread() -> int:
 
 def _failed(error: Exception) -> int:
     """Say in one sentence what nobody foresaw."""
+    from rlplug_core.config.targets import place_of
+
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
-    said = plain(f"{type(error).__name__}: {error}{_remedy(error)}", 1000)
+    said = plain(f"{type(error).__name__}: {error}{place_of(error)}{_remedy(error)}", 1000)
     return _say(f"the run failed: {said} (--traceback shows where)", 1)
 
 

@@ -20,7 +20,8 @@ from rlplug_core.batches import Samples, Transitions
 from rlplug_core.clock import Clock
 from rlplug_core.config.options import Config
 from rlplug_core.config.schedules import Schedule, constant, linear
-from rlplug_core.errors import UsageError
+from rlplug_core.config.schema import flatten
+from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.learning.cudagraphs import replayed
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.update_rules import Adam, UpdateRule
@@ -117,13 +118,16 @@ class Algorithm(nn.Module, Generic[B]):
 
     def build(self) -> None:
         """Make networks, then optimizers; called once, with the seed for initial weights set."""
-        raise NotImplementedError
+        raise self._lacking("build(self)")
 
     def agent(self, rank: int = 0, ranks: int = 1) -> Agent:
-        raise NotImplementedError
+        raise self._lacking("agent(self, rank=0, ranks=1)")
 
     def buffer(self) -> Buffer[B]:
-        raise NotImplementedError
+        raise self._lacking("buffer(self)")
+
+    def _lacking(self, method: str) -> PluginError:
+        return PluginError(f"{type(self).__name__} has no {method}, which every algorithm needs; write one")
 
     def learn(self, batch: B, now: Any, clock: Clock) -> Result:
         """Learn from one batch.
@@ -133,12 +137,14 @@ class Algorithm(nn.Module, Generic[B]):
             now: the config, with the present value of every option that follows a schedule.
             clock: env steps, updates and progress.
         """
-        raise NotImplementedError
+        raise self._lacking("learn(self, batch, now, clock)")
 
     def update(self, batch: B, clock: Clock) -> Result:
         """Learn from one batch, then move running statistics by it; runners call it, authors write `learn`."""
         now = self.config.at(clock) if self.config.schedules else self.config
         result = self.learn(batch, now, clock)
+        if not isinstance(result, Result):
+            raise PluginError(f"{type(self).__name__}.learn returned {result!r}; return rl.Result(metrics)")
         for module in self.running:
             module.absorb(batch, clock)
         return result
@@ -196,11 +202,18 @@ class Algorithm(nn.Module, Generic[B]):
         """Return the option `name` (dotted if nested) as a function of progress.
 
         With `anneal` a plain number falls to 0 over the run.
+
+        Raises:
+            PluginError: the config has no such option.
         """
         found: Schedule | None = self.config.schedules.get(name)
         if found is not None:
             return found
-        value: float = attrgetter(name)(self.config)
+        try:
+            value: float = attrgetter(name)(self.config)
+        except AttributeError as error:
+            near = did_you_mean(name, flatten(self.config))
+            raise PluginError(f"{type(self).__name__} has no option '{name}' to follow a schedule{near}") from error
         return linear(value, 0.0) if anneal else constant(value)
 
     def agent_seeds(self, rank: int) -> Seeds:

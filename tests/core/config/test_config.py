@@ -149,8 +149,22 @@ def test_what_no_command_line_can_express_is_an_authors_error() -> None:
     class Bare(Config):
         x: int
 
+    class Undecorated(Example):
+        more: int = 1
+
+    class Untyped(Example):
+        search: ClassVar[dict[str, Range]] = {}
+        more = 0.5
+
+        def late(self) -> int:
+            return 1
+
     with pytest.raises(BadConfig, match="'table' has type"):
         schema(Wrong)
+    with pytest.raises(BadConfig, match=r"Undecorated is not a dataclass; write @dataclass\(frozen=True\) above it"):
+        schema(Undecorated)
+    with pytest.raises(BadConfig, match=r"Untyped\.more has no type, so it is no option"):
+        schema(Untyped)
     with pytest.raises(BadConfig, match=r"Bare\.x has no default"):
         schema(Bare)
 

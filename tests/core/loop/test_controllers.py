@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,12 @@ def test_one_that_raises_ends_the_run_with_its_name(wrong: str, tmp_path: Path) 
         train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [f"{HERE}:{wrong}"]}, out=tmp_path, hooks=False)
 
 
+def test_one_that_stops_a_run_without_a_reason_is_named(tmp_path: Path) -> None:
+    run = train(TINY, f"{ENVS}:Chain", {**SHORT, "controller": [f"{HERE}:Curt"]}, out=tmp_path, hooks=False)
+    (end,) = read(run.journal, kinds=("end",))
+    assert re.fullmatch(r"stopped at step \d+: Curt stopped it and gave no reason", end.data["reason"])
+
+
 class Silent:
     """Has no reason."""
 
@@ -284,6 +291,13 @@ class Fails(Silent):
 
     def evaluated(self, evaluation: Any, clock: Any) -> None:
         raise KeyError("oh")
+
+
+class Curt(Silent):
+    reason = ""
+
+    def evaluated(self, evaluation: Any, clock: Any) -> None:
+        clock.stop = True
 
 
 class Misuses(Fails):

@@ -34,7 +34,7 @@ WRONG = {
     "Unseeded": "seeding", "Deaf": "seeding",
     "Borrows": "agents", "SameRanks": "agents", "Copies": "agents", "Nostalgic": "memory",
     "CountsLoads": "save-load", "CountsRows": "save-load", "Unwritable": "save-load",
-    "Forgets": "resume", "LosesBatches": "resume",
+    "LosesBatches": "resume",
     "Rooted": "fresh-process", "Watches": "evaluation", "TellsActorsApart": "decoupled",
 }  # fmt: skip
 
@@ -46,6 +46,7 @@ CONTRARY = {
 #: What shows in several ways: the checks that say so.
 SEVERAL = {
     "Reallocates": ["agents", "resume", "async"],
+    "Forgets": ["hidden-state", "resume"],
     "NextEpisode": ["episodes", "truncation"],
     "GoesOnElsewhere": ["episodes", "termination"],
     "OwnSteps": ["async", "non-finite"],

@@ -22,7 +22,7 @@ from rlplug_core.testing.distributions import write_distribution
 from rlplug_core.testing.envs import Chain, Continuous, Masked
 from rlplug_core.testing.kit.rules import KINDS
 from rlplug_core.testing.panels import Panel
-from rlplug_core.types import Array, Obs, State, Timestep
+from rlplug_core.types import MASK, Array, Obs, State, Timestep
 from tests.core.wraps import HERE as WRAPS
 from tests.core.wraps import Centered
 
@@ -50,6 +50,20 @@ class Uncounted(Chain):
 
     def step(self, action: Array) -> Timestep:
         return replace(super().step(action), episodes=[])
+
+
+class Forbidding(Masked):
+    """Forbids everything now and then, though its episode goes on."""
+
+    def observe(self) -> Obs:
+        seen = super().observe()
+        assert isinstance(seen, dict)
+        seen[MASK][self.state["length"] == 1] = 0
+        return seen
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        forbidden = self.state["forbidden"]
+        return super().move(np.where(action == forbidden, (forbidden + 1) % 3, action))
 
 
 class Haphazard(Continuous):
@@ -123,6 +137,7 @@ class Insatiable(Centered):
 
 WRONG_ENVS = {
     "TooLarge": "env-spaces", "Doubtful": "env-steps", "Uncounted": "env-steps", "Haphazard": "env-seeding",
+    "Forbidding": "env-steps",
     "Reuses": "env-arrays", "Amnesiac": "env-state",
 }  # fmt: skip
 WRONG_WRAPPERS = {

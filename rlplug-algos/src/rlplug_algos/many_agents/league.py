@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,15 @@ class League:
             with torch.no_grad():
                 rl.tree_map(lambda own, kept: own.copy_(kept), dict(weights), self.snapshots[self.opponent]["weights"])
 
-    def played(self, score: float) -> None:
-        """Move the rating by one result: 1 is a win, 0.5 a draw (Elo, 1978); against itself nothing moves."""
-        if self.opponent is not None:
-            ahead = self.snapshots[self.opponent]["rating"] - self.rating
+    @property
+    def facing(self) -> float:
+        """Return the rating of the present opponent, NaN where it is the player itself."""
+        return math.nan if self.opponent is None else float(self.snapshots[self.opponent]["rating"])
+
+    def played(self, score: float, theirs: float) -> None:
+        """Move the rating by one result: 1 is a win, 0.5 a draw (Elo, 1978); against itself, NaN, nothing moves."""
+        if not math.isnan(theirs):
+            ahead = theirs - self.rating
             self.rating += LARGEST_CHANGE * (float(score) - 1 / (1 + 10 ** (ahead / 400)))
 
     def state_dict(self) -> rl.State:

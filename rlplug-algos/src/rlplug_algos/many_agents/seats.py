@@ -33,6 +33,7 @@ class SeatBuffer:
     def __init__(self, seats: Seats, buffer: rl.Buffer[Any], league: League) -> None:
         self.seats, self.buffer, self.league = seats, buffer, league
         self.totals, self.playing = np.zeros(len(seats.mine)), np.zeros(seats.worlds, np.bool_)
+        self.theirs = np.full(seats.worlds, np.nan)  # of each world, the rating that was faced when its game began
         league.open = seats.agents > 1
 
     def add(self, step: rl.Step, source: int = 0) -> None:
@@ -45,8 +46,9 @@ class SeatBuffer:
         shape = self.seats.worlds, self.seats.agents
         totals, opens = self.totals.reshape(shape), step.is_first.reshape(shape).all(1)
         for world in np.flatnonzero(opens & self.playing):
-            self.league.played(self._result(totals[world], self.seats.rows[world] % self.seats.agents))
-        totals[opens] = 0.0
+            score = self._result(totals[world], self.seats.rows[world] % self.seats.agents)
+            self.league.played(score, float(self.theirs[world]))
+        totals[opens], self.theirs[opens] = 0.0, self.league.facing
         totals += step.reward.reshape(shape)
         self.playing = (self.playing & ~opens) | step.valid.reshape(shape).any(1)
 
@@ -68,8 +70,10 @@ class SeatBuffer:
         self.buffer.feedback(batch, result)
 
     def state_dict(self) -> rl.State:
-        return {"buffer": self.buffer.state_dict(), "totals": self.totals.copy(), "playing": self.playing.copy()}
+        own = {"totals": self.totals.copy(), "playing": self.playing.copy(), "theirs": self.theirs.copy()}
+        return {"buffer": self.buffer.state_dict(), **own}
 
     def load_state_dict(self, state: rl.State) -> None:
         self.buffer.load_state_dict(state["buffer"])
         self.totals[:], self.playing[:] = state["totals"], state.get("playing", True)
+        self.theirs[:] = state.get("theirs", self.league.facing)

@@ -246,7 +246,8 @@ def declared(group: Group, name: str, may_import: bool = True) -> tuple[Option, 
     try:
         return schema(getattr(cls, "Config", Config))
     except (BadConfig, NameError, TypeError) as error:  # a foreign class may annotate its fields with anything
-        raise PluginError(f"{owner} has options that cannot be shown: {error}; ask its author") from error
+        ask = "" if is_target(name) else "; ask its author"
+        raise PluginError(f"{owner} has options that cannot be shown: {error}{ask}") from error
 
 
 def having(typed: str) -> str:

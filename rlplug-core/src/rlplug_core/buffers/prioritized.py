@@ -54,6 +54,10 @@ class PrioritizedReplay(ReplayBuffer):
         self.tree = SumTree(0)
 
     @property
+    def made(self) -> dict[str, float]:
+        return {**super().made, "priority.alpha": self.priority.alpha}
+
+    @property
     def places(self) -> int:
         """Return how many transitions it can hold."""
         return 0 if self.data is None else self.data.total

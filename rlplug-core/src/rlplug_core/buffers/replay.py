@@ -76,6 +76,11 @@ class ReplayBuffer:
         self.data: Ring | None = None
 
     @property
+    def made(self) -> dict[str, float]:
+        """Return the options on which the meaning of its state's numbers depends, by their names."""
+        return {"buffer_size": self.capacity, "n_step": self.n_step}
+
+    @property
     def count(self) -> int:
         """Return how many vector steps were added."""
         return self.data.count if self.data is not None else 0
@@ -253,7 +258,7 @@ class ReplayBuffer:
     def state_dict(self) -> State:
         """The arrays in it are the buffer's own, as with torch's modules: store them before the next `add`."""
         return {
-            "added": self.added, "owed": self.owed, "generator": self._drawn_from(),
+            "made": self.made, "added": self.added, "owed": self.owed, "generator": self._drawn_from(),
             "data": None if self.data is None else self.data.state_dict(),
         }  # fmt: skip
 

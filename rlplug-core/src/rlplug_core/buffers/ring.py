@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.buffers.frames import TRIAL, Stacked, frame_channels
-from rlplug_core.buffers.storage import Store, Whole, allocate, host
+from rlplug_core.buffers.storage import Store, Whole, allocate, check_extras, host
 from rlplug_core.types import Array, State, Step, tree_map
 
 #: The ways to keep observations, by name.
@@ -37,6 +37,7 @@ class Ring:
     @classmethod
     def like(cls, step: Step, slots: int, store: Store) -> Ring:
         """An empty ring for steps such as this one."""
+        check_extras(step.extras, len(step.reward))
 
         def space(like: object) -> Any:
             return tree_map(lambda array: np.zeros((slots, *array.shape), array.dtype), like)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.batches import Cuts, Rollout, rows_of
+from rlplug_core.buffers.storage import check_extras
 from rlplug_core.clock import Clock
 from rlplug_core.types import Array, Obs, Result, State, Step, tree_map
 
@@ -97,6 +98,7 @@ class RolloutBuffer:
         def space(length: int, like: object, dtype: object = None) -> Any:
             return tree_map(lambda array: np.zeros((length, *array.shape), dtype or array.dtype), like)
 
+        check_extras(step.extras, num_envs)
         t = self.steps
         cuts = Cuts(tree_map(np.array, step.obs), np.zeros(num_envs, dtype=np.int64), 0)
         return Rollout(

@@ -67,6 +67,12 @@ class SequenceReplay(PrioritizedReplay):
         self.memories: Any = None  # [K, N, ...] before the first steps of the last K sequences of each row
 
     @property
+    def made(self) -> dict[str, float]:
+        shape = self.shape
+        own = {"sequence_length": shape.length, "burn_in": shape.burn_in, "sequence_period": shape.period}
+        return {**super().made, **own}
+
+    @property
     def span(self) -> int:
         return self.shape.burn_in + self.shape.length + self.n_step - 1
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlplug_core.errors import PluginError
 from rlplug_core.types import Array, State
 
 #: `memory`, `disk` (a temporary file, in TMPDIR), or the name of a torch device such as `cuda`.
@@ -27,6 +28,20 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
         with tempfile.TemporaryFile(prefix="rlplug-replay-") as file:  # it has no name, so it goes with the process
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
     return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=store)
+
+
+def check_extras(extras: Mapping[str, Any], rows: int) -> None:
+    """Refuse what an agent sends along if it has not one entry for each row: written as it is, it would be repeated.
+
+    Raises:
+        PluginError: it has not; it says which.
+    """
+    for name, array in extras.items():
+        if np.shape(array)[:1] != (rows,):
+            raise PluginError(
+                f"the agent's extras['{name}'] has shape {np.shape(array)}, and there are {rows} rows; give an array "
+                f"[{rows}, ...] with one entry for each"
+            )
 
 
 def refilled(saved: Any, length: int, store: Store) -> object:

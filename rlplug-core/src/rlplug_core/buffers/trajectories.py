@@ -84,6 +84,7 @@ class TrajectoryReplay:
     def state_dict(self) -> State:
         used = len(self.apart)
         return {
+            "made": {"n_steps": self.steps, "buffer_size in rollouts": self.capacity},
             "incoming": {str(source): incoming.state_dict() for source, incoming in self.incoming.items()},
             "count": self.count, "owed": self.owed, "new": self.new,
             "generator": self.generator.bit_generator.state, "apart": list(self.apart),

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -46,9 +46,26 @@ def schema(config: type[object]) -> tuple[Option, ...]:
     """The options of a configuration dataclass, nested ones flattened to dotted names.
 
     Raises:
-        BadConfig: a field has a type that no command line can express, or no default.
+        BadConfig: a field has a type that no command line can express, or no default; or what looks like a field is
+            none, for want of a type or of `@dataclass`.
     """
+    _check_fields(config)
     return tuple(_options(config, None, "", getattr(config, "search", {})))
+
+
+def _check_fields(config: type[object]) -> None:
+    """Refuse names that would silently be no options."""
+    for base in config.__mro__[:-1]:
+        own, typed = vars(base), vars(base).get("__annotations__", {})
+        for name, value in own.items():
+            if not name.startswith("_") and name not in (*typed, "search") and not _is_method(value):
+                raise BadConfig(f"{base.__name__}.{name} has no type, so it is no option; write one behind its name")
+        if typed and "__dataclass_fields__" not in own:
+            raise BadConfig(f"{base.__name__} is not a dataclass; write @dataclass(frozen=True) above it")
+
+
+def _is_method(value: object) -> bool:
+    return callable(value) or isinstance(value, property | classmethod | staticmethod | cached_property)
 
 
 def flatten(config: object) -> dict[str, Any]:
@@ -139,7 +156,9 @@ def _kind(name: str, hint: object) -> tuple[str, tuple[str, ...]]:
         item = typing.get_args(item)[0] if typing.get_origin(item) is Annotated else item
         if item in (int, float, str):
             return f"{item.__name__}s", ()
-    raise BadConfig(f"option '{name}' has type {hint}; use int, float, bool, str, Literal, or a tuple of one of these")
+    raise BadConfig(
+        f"option '{name}' has type {hint}; use int, float, bool, str, Literal, or tuple[int, ...] and its like"
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 from rlplug_core.buffers.dataset import Dataset, Fitted
 from rlplug_core.buffers.recorded import RecordedReplay, WarmReplay
 from rlplug_core.buffers.replay import ReplayBuffer
+from rlplug_core.buffers.sequences import SequenceReplay
 from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError
 from rlplug_core.loop.actor import Actor, Lane
@@ -72,6 +73,8 @@ def fillable(plan: Plan, buffer: object) -> ReplayBuffer:
             f"{plan.algorithm} has no replay buffer that a data set could fill; use an algorithm with one, such as "
             "iql, cql, sac or dqn"
         )
+    if isinstance(buffer, SequenceReplay):
+        raise UsageError(f"a data set holds no memories, from which {plan.algorithm} learns; use dqn, iql or cql")
     return buffer
 
 

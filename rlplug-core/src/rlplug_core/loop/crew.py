@@ -50,9 +50,11 @@ class Crew:
     def _told(self, what: str, tell: Callable[[Controller], None]) -> str:
         found = ""
         for one in self.controllers:
-            before = one.reason
+            before, stopped = one.reason, self.clock.stop
             guarded(one, what, partial(tell, one))
-            found = found or (one.reason if one.reason != before else "")
+            silent = self.clock.stop and not stopped and one.reason == before
+            said = f"{type(one).__name__} stopped it and gave no reason" if silent else one.reason
+            found = found or (said if said != before else "")
         if (wanted := settings_of(self.controllers)) != self.settings:
             self.settings = wanted
             self.apply(wanted)

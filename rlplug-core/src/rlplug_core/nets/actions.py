@@ -107,6 +107,14 @@ def legal(space: Space, action: Array, mask: Array) -> Array:
     return found.reshape(action.shape)
 
 
+def stuck(space: Space, mask: Array) -> Array:
+    """Return in which rows [N] of a mask [N, ...] some choice is left with nothing that is allowed."""
+    found = np.zeros(len(mask), np.bool_)
+    for _, allowed in _columns(space, mask):
+        found |= ~allowed.any(1)
+    return found
+
+
 def _columns(space: Space, mask: Array) -> Iterator[tuple[int, Array]]:
     """Each number in an action that is a choice, and which of its values a mask allows, [N, size]."""
     allowed, end = mask.reshape(len(mask), -1) != 0, 0

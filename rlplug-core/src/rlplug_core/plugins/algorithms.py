@@ -6,7 +6,7 @@ from rlplug_core.config.targets import is_target, load_target
 from rlplug_core.plugins.loading import check_parts, load
 from rlplug_core.plugins.names import usable
 
-_PARTS = ("Config", "runners", "agent", "buffer", "update")
+_PARTS = ("Config", "runners", "agent", "buffer", "update", "state_dict", "load_state_dict")
 
 
 def algorithm(name: str) -> type:

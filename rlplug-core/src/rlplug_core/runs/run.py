@@ -29,6 +29,7 @@ from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.plugins.transform import learned
+from rlplug_core.protocols import Learner
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
@@ -94,11 +95,13 @@ def train(
     plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
     called.choose(plan.options.log)
     plan, timing = settled(plan)
-    _probe(plan)
+    buffer = warm.buffer() if warm else None
+    learner = _probe(plan)
+    if warm and buffer is not None:
+        warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
     if say is not None:
         for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
             say(found)
-    buffer = warm.buffer(plan.options.num_envs) if warm else None
     run = _created(plan, word, Path(out), name)
     with run.directory.locked():
         _describe(run, plan, word, origins)
@@ -135,8 +138,8 @@ def probe(algorithm: str, env: str, values: Mapping[str, object]) -> None:
     _probe(Plan.make(absolute(algorithm), env, values))
 
 
-def _probe(plan: Plan) -> None:
-    """Refuse what cannot be made, before anything is written.
+def _probe(plan: Plan) -> Learner[Any]:
+    """Refuse what cannot be made, before anything is written; returns the learner that it made.
 
     Raises:
         UsageError: the environment for evaluations has other spaces.
@@ -156,7 +159,7 @@ def _probe(plan: Plan) -> None:
             warn(sentence)
     env.close()
     if plan.eval_source is plan.source and plan.eval_wrappings is None and not plan.source.is_object:
-        return
+        return learner
     other = plan.make_eval_env(1)
     other.close()
     if (env.spec.obs, env.spec.action) != (other.spec.obs, other.spec.action):
@@ -164,6 +167,7 @@ def _probe(plan: Plan) -> None:
             f"evaluations in {other.spec.id} see {other.spec.obs} and act in {other.spec.action}, training in "
             f"{env.spec.id} sees {env.spec.obs} and acts in {env.spec.action}; name one with the same spaces"
         )
+    return learner
 
 
 def _begun(plan: Plan) -> tuple[Plan, WarmStart | None]:
@@ -281,8 +285,7 @@ def _resume(
         _check_none_gone(run, status)
         total_timesteps, rescale = _goal(run, {}, total_timesteps, rescale)
         plan, warm = _begun(plan)
-        buffer = warm.buffer(plan.options.num_envs) if warm else None
-        session(plan).train(None, total_timesteps, rescale, buffer=buffer)
+        session(plan).train(None, total_timesteps, rescale, buffer=warm.buffer() if warm else None)
         return
     saved, components, manifest, warnings = checkpoints.load(("final", "step"))
     for warning in warnings:

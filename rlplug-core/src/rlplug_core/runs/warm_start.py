@@ -90,11 +90,11 @@ class WarmStart:
                 "this run's learn anew, and the weights see other numbers at first; --net.normalize-obs is part of them"
             )
 
-    def buffer(self, num_envs: int) -> Mapping[str, Any] | None:
-        """The state of the buffer that is to be taken over by a run of so many environments, if it is.
+    def buffer(self) -> Mapping[str, Any] | None:
+        """The state of the buffer that is to be taken over, if it is.
 
         Raises:
-            UsageError: this checkpoint holds none, or one of another number of environments.
+            UsageError: this checkpoint holds none.
         """
         if "buffer" not in self.parts:
             return None
@@ -103,12 +103,28 @@ class WarmStart:
         found: Mapping[str, Any] = read(self.path, "buffer")[0]["buffer"]
         if isinstance(found.get("data"), str) or "recorded" in found:
             raise UsageError(f"the buffer at {self.path} is filled from a data set; name that one with --dataset")
-        if (rows := _rows(found)) not in (None, num_envs):
-            raise UsageError(
-                f"the buffer at {self.path} holds steps of {rows} environments, and this run has {num_envs}; give "
-                f"--num-envs {rows}, or leave the buffer out of --init-parts"
-            )
         return found
+
+    def check(self, buffer: Mapping[str, Any], own: Mapping[str, Any], num_envs: int) -> None:
+        """Refuse a buffer's state in which numbers mean something else than in one of this run.
+
+        Args:
+            buffer: as it is to be taken over.
+            own: the state of this run's, which is empty.
+            num_envs: how many environments this run has.
+
+        Raises:
+            UsageError: it was made with other options; it says which.
+        """
+        here, there = {"num_envs": num_envs, **own.get("made", {})}, {**_rows(buffer), **buffer.get("made", {})}
+        names = [*here, *there] if "made" in buffer else there  # older checkpoints do not say it
+        differ = [name for name in dict.fromkeys(names) if there.get(name, "none") != here.get(name, "none")]
+        found = [f"{name} is {there.get(name, 'none')} there and {here.get(name, 'none')} here" for name in differ]
+        if found:
+            raise UsageError(
+                f"the buffer at {self.path} does not fit: {'; '.join(found)}; give the same numbers, or leave the "
+                "buffer out of --init-parts"
+            )
 
     def _export(self, learner: Algorithm[Any]) -> None:
         from rlplug_core.export.bundle import read as read_export
@@ -161,7 +177,9 @@ def _difference(name: str, own: Mapping[str, Tensor], saved: Mapping[str, Tensor
     return "" if there == here else f"{name} is {[*there]} there and {[*here]} here"
 
 
-def _rows(buffer: Mapping[str, Any]) -> int | None:
-    """Return of how many environments a replay's state is, or None where it is empty or of another kind."""
+def _rows(buffer: Mapping[str, Any]) -> dict[str, int]:
+    """Return of how many environments a replay's state is, as an option; nothing where it is empty or no replay."""
     data = buffer.get("data")
-    return int(data["fields"]["reward"].shape[1]) if isinstance(data, Mapping) and "fields" in data else None
+    if not isinstance(data, Mapping) or "fields" not in data:
+        return {}
+    return {"num_envs": int(data["fields"]["reward"].shape[1])}

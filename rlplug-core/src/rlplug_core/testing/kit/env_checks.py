@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlplug_core.errors import RlplugError, UnknownEnv
-from rlplug_core.nets.actions import shape_of
+from rlplug_core.nets.actions import shape_of, stuck
+from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
 from rlplug_core.plugins.transform import learned
 from rlplug_core.testing.kit.leaks import children
@@ -15,7 +16,7 @@ from rlplug_core.testing.kit.outcome import Failed, Skipped
 from rlplug_core.testing.kit.places import ROWS, TURNS, EnvSubject, copied, play, rows
 from rlplug_core.testing.kit.state import saved_and_read
 from rlplug_core.testing.kit.trees import difference
-from rlplug_core.types import Array, Obs, Timestep, tree_map
+from rlplug_core.types import Array, Obs, Spec, Timestep, tree_map
 
 _FLAGS = ("terminated", "truncated", "is_first", "valid")
 
@@ -50,6 +51,7 @@ def steps(subject: EnvSubject) -> None:
             now = env.step(action)
             _check_flags(now, turn + 1)
             before = _check_ends(now, before, turn + 1)
+            _check_masks(env.spec, now, turn + 1)
     finally:
         env.close()
 
@@ -59,15 +61,16 @@ def seeding(subject: EnvSubject) -> None:
     env = subject.make()
     one, again, other = play(env), play(env), play(subject.make(), seed=8)
     fresh = play(subject.make())
-    pairs = [(fresh, "two instances with one seed")]
+    pairs = [(fresh, "two instances with one seed", "")]
     if not learned(env):  # what learns goes on learning
-        pairs.append((again, "an instance that is reset again"))
-    for played, which in pairs:
+        carried = "; a wrapper that learns across episodes says so by `learned` and `freeze`"
+        pairs.append((again, "two episodes of one instance, begun with one seed,", carried))
+    for played, which, else_ in pairs:
         for turn, (wanted, found) in enumerate(zip(one.steps, played.steps, strict=True)):
             if path := difference(wanted, found):
                 raise Failed(
                     f"{which} differ in '{path}' at step {turn}; draw everything from a generator that `reset(seed)` "
-                    "seeds, and begin everything anew there"
+                    f"seeds, and begin everything anew there{else_}"
                 )
     if all(not difference(wanted, found) for wanted, found in zip(one.steps, other.steps, strict=True)):
         raise Skipped("it draws nothing: all seeds are one")
@@ -167,6 +170,13 @@ def _check_ends(now: Timestep, before: Array, turn: int) -> Array:
     if (early := now.is_first & ~over & now.valid & ~before).any():
         raise Failed(f"step {turn}: rows {rows(early)} open an episode though none has ended there")
     return (before & ~now.valid) | now.is_first
+
+
+def _check_masks(spec: Spec, now: Timestep, turn: int) -> None:
+    """Agents in a world may have to wait with nothing allowed; whoever is alone has to act."""
+    mask = None if spec.agents else mask_of(spec, now.obs)
+    if mask is not None and (found := stuck(spec.action, mask)).any():
+        raise Failed(f"step {turn}: the mask of rows {rows(found)} allows no action; allow one, or end the episode")
 
 
 def _shown(one: object) -> str:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from rlplug_core.config.targets import describe, is_target
+from rlplug_core.config.targets import describe, is_target, place_of
 from rlplug_core.plugins.names import usable
 from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
 from rlplug_core.testing.kit.rules import KINDS, Rule
@@ -95,7 +95,9 @@ class Examination:
         except Failed as failure:
             return Outcome("failed", str(failure), time.perf_counter() - started, failure.__cause__)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # the plugin is foreign code and may raise anything
-            return Outcome("failed", f"it raised {describe(error)}", time.perf_counter() - started, error)
+            return Outcome(
+                "failed", f"it raised {describe(error)}{place_of(error)}", time.perf_counter() - started, error
+            )
         return Outcome("passed", "", time.perf_counter() - started)
 
     def _judged(self, rule: Rule, found: Outcome) -> Outcome:

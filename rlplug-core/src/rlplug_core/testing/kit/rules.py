@@ -75,7 +75,7 @@ RULES = (
     Rule("memory", "contract", "agents:memory", ("updates", *_BITS)),
     Rule("save-load", "contract", "state:save_load", ("updates",)),
     Rule("resume", "contract", "state:resume", _STATE_AND_BITS),
-    Rule("hidden-state", "contract", "hidden:hidden", ("resume",), since=2),
+    Rule("hidden-state", "contract", "hidden:hidden", _STATE_AND_BITS, since=2),
     Rule("fresh-process", "contract", "state:fresh_process", ("resume",)),
     Rule("evaluation", "contract", "state:evaluation", _BITS),
     Rule("copies", "contract", "updating:copies", _BITS),
