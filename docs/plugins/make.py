@@ -1,16 +1,28 @@
-"""Write the reference in `hooks.md` from the specifications: `python docs/plugins/make.py`; a test holds them equal."""
+"""Write the references in `hooks.md` and `parts.md` from the sources; a test holds them equal.
+
+python docs/plugins/make.py
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE / "hooks.md"
-SOURCE = HERE.parents[1] / "rlplug-core" / "src" / "rlplug_core" / "plugins" / "hook_specs.py"
+PAGE, PARTS = HERE / "hooks.md", HERE / "parts.md"
+CORE = HERE.parents[1] / "rlplug-core" / "src" / "rlplug_core"
+SOURCE = CORE / "plugins" / "hook_specs.py"
 BEGIN, END = "<!-- reference: from rlplug_core/plugins/hook_specs.py -->", "<!-- reference: end -->"
+FIRST, LAST = "<!-- parts: from rlplug_core -->", "<!-- parts: end -->"
+#: The heading of each folder or module of parts, in the order of the page.
+HEADINGS = {
+    "algorithm": "The base of algorithms", "config": "Options", "batches": "Batches", "acting": "Agents",
+    "buffers": "Buffers", "nets": "Networks and heads", "learning": "Losses, estimators, optimizers",
+    "types": "What environments, agents and buffers exchange", "protocols": "Protocols", "clock": "Clock and seeds",
+    "seeds": "Clock and seeds", "plugins": "Wrappers and hooks", "runs": "Runs", "errors": "Errors",
+}  # fmt: skip
 
 
 def specifications() -> Iterator[ast.FunctionDef]:
@@ -40,5 +52,74 @@ def page() -> str:
     return re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n\n{reference()}\n{END}", text, flags=re.DOTALL)
 
 
+def modules() -> Mapping[str, list[str]]:
+    """The public names of `rlplug_core`, by the modules that define them."""
+    for node in ast.parse((CORE / "__init__.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
+            return {module: names.split() for module, names in ast.literal_eval(node.value).items()}
+    raise LookupError("rlplug_core/__init__.py has no _MODULES")
+
+
+def sources(module: str) -> list[str]:
+    """The source of a module, or of those of a package."""
+    place = CORE.joinpath(*module.split("."))
+    files = sorted(place.glob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    return [file.read_text(encoding="utf-8") for file in files]
+
+
+def row(module: str, name: str) -> str:
+    """A part's name with its arguments, and the first paragraph about it."""
+    for node in (node for source in sources(module) for node in ast.parse(source).body):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            about = (ast.get_docstring(node) or "").partition("\n\n")[0]
+            return cells(f"{name}{arguments(node)}", about)
+    return cells(name, remark(module, name))
+
+
+def cells(name: str, about: str) -> str:
+    told = " ".join(about.split()).replace("|", "\\|")
+    return f"| `{name}` | {told} |"
+
+
+def arguments(found: ast.ClassDef | ast.FunctionDef) -> str:
+    """The names of its arguments, in brackets; nothing for what is not called."""
+    body = found.body if isinstance(found, ast.ClassDef) else [found]
+    makes = [node for node in body if isinstance(node, ast.FunctionDef) and node.name in ("__init__", found.name)]
+    if makes:
+        given = makes[0].args
+        names = [one.arg for one in (*given.posonlyargs, *given.args) if one.arg not in ("self", "cls")]
+        names += ["*", *(one.arg for one in given.kwonlyargs)] if given.kwonlyargs else []
+    elif any("dataclass" in ast.unparse(mark) for mark in found.decorator_list):
+        fields = [node for node in body if isinstance(node, ast.AnnAssign)]
+        held = [ast.unparse(node.target) for node in fields if "ClassVar" not in ast.unparse(node)]
+        names = ["*" if name == "_" else name for name in held]
+    else:
+        return ""
+    return f"({', '.join(names)})"
+
+
+def remark(module: str, name: str) -> str:
+    """What the comment above a type or a constant says."""
+    for source in sources(module):
+        if found := re.search(rf"((?:^#:.*\n)+){name}\b.*=", source, re.MULTILINE):
+            return found[1].replace("#:", "")
+    raise LookupError(f"{module}.{name} has no comment above it")
+
+
+def parts() -> str:
+    """A table for each heading."""
+    tables: dict[str, list[str]] = {heading: [] for heading in HEADINGS.values()}
+    for module, names in modules().items():
+        tables[HEADINGS[module.partition(".")[0]]] += [row(module, name) for name in names]
+    return "\n".join(f"## {name}\n\n| part | |\n|---|---|\n" + "\n".join(rows) + "\n" for name, rows in tables.items())
+
+
+def page_of_parts() -> str:
+    """That page as it must be."""
+    text = PARTS.read_text(encoding="utf-8")
+    return re.sub(f"{FIRST}.*{LAST}", lambda _: f"{FIRST}\n\n{parts()}\n{LAST}", text, flags=re.DOTALL)
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    PARTS.write_text(page_of_parts(), encoding="utf-8")

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+#: An array of numpy's, of any type and shape.
 Array: TypeAlias = npt.NDArray[Any]
 Space: TypeAlias = spaces.Space[Any]
 #: A plain environment of Gymnasium's.

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import inspect
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import rlplug_core
 from rlplug_core import plugins
 from rlplug_core.errors import BadConfig, Interrupted
 from rlplug_core.plugins.hooks import Hooks
@@ -234,6 +236,15 @@ def test_a_refused_run_is_only_configured(witness: Witness) -> None:
 def test_the_page_holds_every_specification() -> None:
     made = reference()
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), "write it anew: python docs/plugins/make.py"
+
+
+def test_the_page_of_parts_holds_every_public_name() -> None:
+    made = reference()
+    written = made.PARTS.read_text(encoding="utf-8")
+    assert written == made.page_of_parts(), "write it anew: python docs/plugins/make.py"
+    names = re.findall(r"^\| `(\w+)", written, re.MULTILINE)
+    assert sorted(names) == sorted({*rlplug_core.__all__})
+    assert not re.findall(r"^\| `.*` \|\s*\|$", written, re.MULTILINE), "a part has no docstring or comment"
 
 
 @pytest.mark.parametrize("hook", HOOKS)

@@ -23,16 +23,23 @@ from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule
 from rlplug_core.errors import BadConfig
 
-#: Integers of at least 1, 2 and 0; numbers > 0, >= 0, in [0, 1] and in (0, 1].
+#: An integer of at least 1.
 Count = Annotated[int, msgspec.Meta(ge=1)]
+#: An integer of at least 2.
 Several = Annotated[int, msgspec.Meta(ge=2)]
+#: An integer of at least 0.
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-#: Numbers that are columns of files and tables, which have 64 bits.
+#: An integer of at least 1 that a table's column of 64 bits holds.
 Steps = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+#: An integer of at least 0 that a table's column of 64 bits holds.
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+#: A number above 0.
 Positive = Annotated[float, msgspec.Meta(gt=0)]
+#: A number of at least 0.
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
+#: A number from 0 to 1.
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+#: A number above 0, at most 1.
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 T = TypeVar("T")
 C = TypeVar("C", bound="Config")

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from rlplug_core.errors import BadConfig
 
+#: A number as a function of the run's progress, from 0 to 1.
 Schedule: TypeAlias = Callable[[float], float]
 
 #: What a schedule looks like where a number is expected; a bracket that is never closed is a schedule, too, but none

@@ -22,6 +22,7 @@ import pluggy
 PROJECT = "rlplug"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
+#: Marks a function or a method as one of the hooks.
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
