@@ -178,3 +178,39 @@ def test_a_port_that_is_taken(rlplug: Callable[..., Any], with_store: str) -> No
         taken.listen()
         port = str(taken.getsockname()[1])
         assert_one_sentence(rlplug("ui", "--port", port), 2, rf"port {port} cannot be used")
+
+
+MINE = """
+from dataclasses import dataclass
+import rlplug_core as rl
+from rlplug_algos.policy_gradient.ppo import PPO
+
+@dataclass(frozen=True)
+class Own(rl.Config):
+    num_envs: int = 2  # rows
+
+class Clash(PPO):
+    Config = Own
+
+class Broken(PPO):
+    def learn(self, batch, now, clock):
+        return batch["log_prob"]
+"""
+
+
+def test_an_option_that_every_run_has_is_refused_at_once(rlplug: Callable[..., Any], place: Path) -> None:
+    (place / "mine.py").write_text(MINE)
+    for words in (("run", "./mine.py:Clash", "CartPole-v1"), ("run", "./mine.py:Clash", "--help")):
+        done = rlplug(*words)
+        assert done.code
+        assert "redefines the run option 'num_envs'; its author must rename it" in done.err
+        assert "UserWarning" not in done.err
+
+
+def test_what_nobody_foresaw_is_placed_in_its_authors_file(
+    rlplug: Callable[..., Any], place: Path, short: tuple[str, ...]
+) -> None:
+    (place / "mine.py").write_text(MINE)
+    done = rlplug("run", "./mine.py:Broken", "CartPole-v1", *short)
+    assert done.code == 1
+    assert "(mine.py:15, in learn)" in done.err
