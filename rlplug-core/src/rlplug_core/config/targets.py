@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-import sysconfig
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -18,8 +17,8 @@ from rlplug_core.errors import MissingPackage, PluginError, UsageError, did_you_
 
 #: How the names of modules begin that were loaded from a file; where it lies is in the rest.
 FROM_FILE = "rlplug_file_"
-#: Where files lie that are nobody's own.
-INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+#: Packages in whose lines nobody looks for a mistake of their own.
+FIRST_PARTY = ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
 
 
 def load_target(target: str, noun: str) -> Any:
@@ -145,12 +144,14 @@ def classes_in(path: Path) -> list[str]:
 
 def place_of(error: BaseException) -> str:
     """Return where in a file of someone's own an exception arose, as `" (mine.py:55, in loss)"`, or nothing."""
+    import sysconfig  # here alone, since it takes a while and errors are rare
+
+    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found, frames = "", error.__traceback__
     while frames is not None:
         code, name = frames.tb_frame.f_code, str(frames.tb_frame.f_globals.get("__name__", ""))
-        ours = name.partition(".")[0] in ("rlplug_core", "rlplug_algos", "rlplug_envs", "rlplug_cli")
-        file = Path(code.co_filename)
-        if not ours and file.is_file() and not any(file.is_relative_to(prefix) for prefix in INSTALLED):
+        file, ours = Path(code.co_filename), name.partition(".")[0] in FIRST_PARTY
+        if not ours and file.is_file() and not any(file.is_relative_to(prefix) for prefix in installed):
             found = f" ({file.name}:{frames.tb_lineno}, in {code.co_name})"
         frames = frames.tb_next
     return found

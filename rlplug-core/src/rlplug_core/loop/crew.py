@@ -52,9 +52,10 @@ class Crew:
         for one in self.controllers:
             before, stopped = one.reason, self.clock.stop
             guarded(one, what, partial(tell, one))
-            silent = self.clock.stop and not stopped and one.reason == before
-            said = f"{type(one).__name__} stopped it and gave no reason" if silent else one.reason
-            found = found or (said if said != before else "")
+            said = one.reason if one.reason != before else ""
+            if self.clock.stop and not stopped and not said:
+                said = one.reason or f"{type(one).__name__} stopped it and gave no reason"
+            found = found or said
         if (wanted := settings_of(self.controllers)) != self.settings:
             self.settings = wanted
             self.apply(wanted)
