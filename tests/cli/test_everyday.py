@@ -15,7 +15,7 @@ import pytest
 from rlplug_cli.render import tables
 from rlplug_cli.render.tables import cut, facts, fitted, table
 from rlplug_core import load, open_run
-from rlplug_core.config.numbers import plain, whole
+from rlplug_core.config.numbers import figures, plain, whole
 from rlplug_core.config.parse import convert
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import BadConfig, UsageError
@@ -75,6 +75,17 @@ def test_whole_numbers_as_people_write_them(text: str, number: int) -> None:
 def test_what_is_no_whole_number(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         whole(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (500, "500.0"), (-1234.56, "-1,234.6"), (9.31, "9.31"), (0.9553, "0.955"), (-0.6, "-0.6"), (0.0, "0.0"),
+        (10.04, "10.0"), (1.0, "1.0"), (3e-5, "3e-05"), (float("nan"), "nan"),
+    ],
+)  # fmt: skip
+def test_small_returns_have_three_figures(value: float, shown: str) -> None:
+    assert figures(value) == shown
 
 
 def test_numbers_of_other_libraries_are_taken() -> None:

@@ -119,7 +119,7 @@ def test_statistics_of_an_evaluation() -> None:
     assert (result.median, result.iqm, result.mean) == (2.5, 2.5, 4.0)
     assert result.sem == pytest.approx(np.std([1, 2, 3, 10], ddof=1) / 2)
     assert result.success_rate == pytest.approx(2 / 3)
-    assert repr(result) == "Evaluation(mean return 4.0 ± 3.5 over 4 episodes, success rate 0.67)"
+    assert repr(result) == "Evaluation(mean return 4.0 ± 3.54 over 4 episodes, success rate 0.67)"
     assert Evaluation((1.0,), (1,)).success_rate is None
 
 

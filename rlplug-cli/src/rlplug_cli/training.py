@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.lookup import ended, file_name, final_evaluation, shortened, untrained
 from rlplug_cli.mlflow import episodes, mirror
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.live import display
+from rlplug_core.config.numbers import figures
 from rlplug_core.errors import NotWritten, plain, warn
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def conclusion(run: Run) -> str:
     return "\n".join(lines)
 
 
-def said(found: Mapping[str, object]) -> list[str]:
+def said(found: Mapping[str, Any]) -> list[str]:
     """A final evaluation as two lines: the last weights, and the best checkpoint."""
     lines = []
     for of, title in (("last_", "final evaluation  last weights"), ("", "                  best checkpoint")):
@@ -107,8 +108,8 @@ def said(found: Mapping[str, object]) -> list[str]:
             rate = found.get(f"{of}success_rate")
             success = "" if rate is None else f"success rate {rate:.1%}, "
             lines.append(
-                f"{title}  mean return {found[f'{of}return_mean']:,.1f} ± {spread:,.1f} over "
-                f"{found.get('episodes', 0)} greedy episodes (min {least:,.1f}, max {most:,.1f}), "
+                f"{title}  mean return {figures(found[f'{of}return_mean'])} ± {figures(spread)} over "
+                f"{found.get('episodes', 0)} greedy episodes (min {figures(least)}, max {figures(most)}), "
                 f"{success}{found[f'{of}checkpoint']}"
             )
             if agents := by_agent(found, f"{of}return_mean/"):
@@ -116,10 +117,10 @@ def said(found: Mapping[str, object]) -> list[str]:
     return lines
 
 
-def by_agent(found: Mapping[str, object], begin: str) -> str:
+def by_agent(found: Mapping[str, Any], begin: str) -> str:
     """The mean returns of agents, `a 1.0, b 2.0`, from the entries whose names begin so; empty where there are none."""
     means = {name.removeprefix(begin): value for name, value in found.items() if name.startswith(begin)}
-    return ", ".join(f"{agent} {mean:,.1f}" for agent, mean in means.items())
+    return ", ".join(f"{agent} {figures(mean)}" for agent, mean in means.items())
 
 
 def way_to(state: mirror.State) -> str:

@@ -15,6 +15,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.render.tables import table
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
+from rlplug_core.config.numbers import figures
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,13 +80,13 @@ def plain(result: Evaluation) -> dict[str, Any]:
 def sentence(result: Evaluation, how: str) -> str:
     """An evaluation in two lines."""
     success = "" if result.success_rate is None else f", success rate {result.success_rate:.1%}"
-    agents = "".join(f", {agent} {mean:,.1f}" for agent, mean in result.by_agent.items())
+    agents = "".join(f", {agent} {figures(mean)}" for agent, mean in result.by_agent.items())
     by = f"\nby agent: {agents[2:]}" if agents else ""
     cut = f"\n{result.said_cut}" if result.cut else ""
     return (
-        f"mean return {result.mean:,.1f} ± {result.std:,.1f} over {result.episodes} {how} episodes "
-        f"(min {result.minimum:,.1f}, max {result.maximum:,.1f}), mean length {result.length_mean:,.1f}\n"
-        f"median {result.median:,.1f}, IQM {result.iqm:,.1f}, standard error of the mean {result.sem:,.2f}"
+        f"mean return {figures(result.mean)} ± {figures(result.std)} over {result.episodes} {how} episodes "
+        f"(min {figures(result.minimum)}, max {figures(result.maximum)}), mean length {result.length_mean:,.1f}\n"
+        f"median {figures(result.median)}, IQM {figures(result.iqm)}, standard error of the mean {result.sem:,.2f}"
         f"{success}{by}{cut}"
     )
 
@@ -95,5 +96,5 @@ def _curve(results: dict[str, Evaluation]) -> str:
     lines = []
     for name, one in results.items():
         numbers = (one.mean, one.sem, one.median, one.iqm, one.minimum, one.maximum)
-        lines.append((name, f"{int(Path(name).name.rpartition('-')[2]):,}", *(f"{number:,.1f}" for number in numbers)))
+        lines.append((name, f"{int(Path(name).name.rpartition('-')[2]):,}", *map(figures, numbers)))
     return table(header, lines)

@@ -13,6 +13,7 @@ from rlplug_cli.lookup import located, one_thread, shortened
 from rlplug_cli.output import echo
 from rlplug_cli.trust import given
 from rlplug_cli.trust import option as trust_option
+from rlplug_core.config.numbers import figures
 
 
 @click.command("record", cls=TakesArguments)
@@ -38,6 +39,6 @@ def command(
         env=env, arguments=arguments, wrap=wrap,
     )  # fmt: skip
     episodes = len(made.returns)
-    mean = f", mean return {sum(made.returns) / episodes:,.1f}" if episodes else ""
+    mean = f", mean return {figures(sum(made.returns) / episodes)}" if episodes else ""
     echo(f"data set {shortened(output)}: {len(made.dataset):,} transitions, {episodes:,} whole episodes{mean}")
     echo(f"sha256   {made.dataset.sha256}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rlplug_cli.output import redraws
 from rlplug_cli.render.trace import Trace
+from rlplug_core.config.numbers import figures
 from rlplug_core.errors import plain
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def speed(value: float) -> str:
 
 
 def number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
+    return "-" if value is None else figures(value)
 
 
 def duration(seconds: float) -> str:

@@ -43,6 +43,11 @@ def whole(text: str) -> int:
         return int(number)
 
 
+def figures(value: float) -> str:
+    """A return as it is shown: with one decimal, or where it is small and has more, with three figures."""
+    return f"{value:,.1f}" if abs(value) >= 10 or value == round(value, 1) else f"{value:.3g}"
+
+
 def plain(value: object, kind: str) -> Any:
     """A value of an option of this type, arrays, their numbers and 1e6 for a whole number among them, as Python's own.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlplug_core.config.numbers import figures
 from rlplug_core.types import Array
 
 #: Frames in a row, and how wide one is.
@@ -64,7 +65,7 @@ def sheet(path: Path, strips: list[Strip]) -> Path:
     draw: Any = ImageDraw.Draw(page)
     for number, (title, strip) in enumerate(rows):
         top = gap + number * (side + line + gap)
-        draw.text((gap, top), f"{title} return {strip.total:,.1f}, {strip.length:,} steps".strip(), fill="black")
+        draw.text((gap, top), f"{title} return {figures(strip.total)}, {strip.length:,} steps".strip(), fill="black")
         for place, frame in enumerate(strip.row()):
             page.paste(Image.fromarray(frame), (gap + place * (WIDTH + gap), top + line))
     path.parent.mkdir(parents=True, exist_ok=True)

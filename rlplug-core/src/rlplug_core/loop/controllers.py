@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlplug_core.clock import Clock, Steering
+from rlplug_core.config.numbers import figures
 from rlplug_core.config.options import Config, Count, NonNegative, Share
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import UsageError
@@ -36,7 +37,7 @@ class TargetReturn:
 
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
         if evaluation.mean >= self.target and not self.reason:
-            self.reason = f"an evaluation reached {evaluation.mean:,.1f} (--target-return {self.target:g})"
+            self.reason = f"an evaluation reached {figures(evaluation.mean)} (--target-return {self.target:g})"
             clock.stop = True
 
     def state_dict(self) -> State:
@@ -118,8 +119,9 @@ class EarlyStopping:
     def evaluated(self, evaluation: Evaluated, clock: Steering) -> None:
         if self.patience.runs_out(evaluation.mean) and not self.reason:
             count, best = self.patience.patience, self.patience.best
+            assert best is not None  # patience runs out behind a best one
             self.reason = (
-                f"{count} evaluations brought nothing better than {best:,.1f} (--early-stopping-patience {count})"
+                f"{count} evaluations brought nothing better than {figures(best)} (--early-stopping-patience {count})"
             )
             clock.stop = True
 

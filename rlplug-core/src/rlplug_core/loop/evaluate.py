@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlplug_core.clock import Clock
+from rlplug_core.config.numbers import figures
 from rlplug_core.loop.playing import Playing
 from rlplug_core.loop.recent import means
 from rlplug_core.protocols import Agent, Env, SupportsReturns
@@ -37,7 +38,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         success = "" if self.success_rate is None else f", success rate {self.success_rate:.2f}"
-        return f"Evaluation(mean return {self.mean:,.1f} ± {self.std:,.1f} over {self.episodes} episodes{success})"
+        spread = f"{figures(self.mean)} ± {figures(self.std)}"
+        return f"Evaluation(mean return {spread} over {self.episodes} episodes{success})"
 
     @property
     def episodes(self) -> int:

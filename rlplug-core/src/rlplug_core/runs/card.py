@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlplug_core.config.numbers import figures
 from rlplug_core.runs.files import shell_word
 from rlplug_core.runs.listing import Summary
 from rlplug_core.types import Spec
@@ -93,7 +94,7 @@ def _scores(found: Summary) -> str:
     if final := found.final_eval:
         for of in ("last_", "") if "last_checkpoint" in final else ("",):
             mean, spread = final[f"{of}return_mean"], final[f"{of}return_std"]
-            said = f"{mean:,.1f} ± {spread:,.1f} over {final['episodes']} episodes"
+            said = f"{figures(mean)} ± {figures(spread)} over {final['episodes']} episodes"
             scores.append((f"final evaluation of {final[f'{of}checkpoint']}", said))
     return _rows(scores)
 
@@ -117,7 +118,7 @@ def _rows(rows: Any) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
+    return "-" if value is None else figures(value)
 
 
 def _text(value: object) -> str:
