@@ -65,12 +65,16 @@ class Clock:
 
 
 class Steering:
-    """A clock in the hands of a controller: everything can be read, `scale` and `stop` can be set."""
+    """A clock in the hands of a controller: everything can be read, `scale` and `stop` can be set.
 
-    __slots__ = ("_clock",)
+    Attributes:
+        stopped: whether `stop` was set here, and not by a signal or a limit.
+    """
+
+    __slots__ = ("_clock", "stopped")
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._clock, self.stopped = clock, False
 
     @property
     def total(self) -> int:
@@ -108,7 +112,7 @@ class Steering:
 
     @stop.setter
     def stop(self, value: bool) -> None:
-        self._clock.stop = bool(value)
+        self._clock.stop = self.stopped = bool(value)
 
 
 class Signals(Protocol):

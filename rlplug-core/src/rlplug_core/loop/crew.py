@@ -50,10 +50,10 @@ class Crew:
     def _told(self, what: str, tell: Callable[[Controller], None]) -> str:
         found = ""
         for one in self.controllers:
-            before, stopped = one.reason, self.clock.stop
+            before, self.clock.stopped = one.reason, False
             guarded(one, what, partial(tell, one))
             said = one.reason if one.reason != before else ""
-            if self.clock.stop and not stopped and not said:
+            if self.clock.stopped and not said:
                 said = one.reason or f"{type(one).__name__} stopped it and gave no reason"
             found = found or said
         if (wanted := settings_of(self.controllers)) != self.settings:
