@@ -92,7 +92,7 @@ step for each 30,000, and 10,000 on Reacher and InvertedPendulum. Rows of `-long
 Pong with the recipe of `--wrap atari`: score of a whole game, as many steps as an hour of one core makes. With sticky
 actions (Machado et al., 2018) evaluations are of 10 games, the final one of 30. The rows of `-not-sticky` are as most
 published curves: `--wrap atari:sticky=0 --no-anneal-lr`, here with `--net.precision bfloat16`, and evaluations of 5
-games, the final one of 10.
+games, the final one of 10. CleanRL's documentation gives 20.36 ± 0.20 for `ppo_atari.py` after 10,000,000 steps.
 
 {atari}
 
