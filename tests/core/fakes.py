@@ -236,6 +236,11 @@ class Seamless:
     def buffer(self) -> RolloutBuffer:
         return RolloutBuffer(4)
 
+    def state_dict(self) -> State:
+        return {}
+
+    def load_state_dict(self, state: State) -> None: ...
+
     def update(self, batch: Rollout, clock: Clock) -> Result:
         return Result({})
 
