@@ -1,7 +1,4 @@
-"""Write the references in `hooks.md` and `parts.md` from the sources; a test holds them equal.
-
-python docs/plugins/make.py
-"""
+"""Write the references in `hooks.md` and `parts.md`: `python docs/plugins/make.py`; a test holds them current."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from rlplug_core.plugins import index
 from rlplug_core.plugins.names import usable
 from rlplug_core.plugins.presets import resolve, usual
 from rlplug_core.plugins.records import Group
+from rlplug_core.plugins.reserved import check_options
 
 _OPTION = re.compile(r"(?<!no )option '([\w.]+)'")
 _BY_USER = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
@@ -52,9 +53,8 @@ class Algorithms(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         own, every = declared("algorithms", cmd_name, may_import=not ctx.resilient_parsing), schema(RunOptions)
-        if (clash := {option.name for option in own} & {option.name for option in every}) and not ctx.resilient_parsing:
-            raise PluginError(f"{cmd_name} redefines the run option '{min(clash)}'; its author must rename it")
         if not ctx.resilient_parsing:  # completion shows no defaults, and so reads no presets
+            check_options(cmd_name, [option.name for option in own])
             own, every = usual(cmd_name, own), usual(cmd_name, every)
         return AlgorithmCommand(cmd_name, own, every)
 

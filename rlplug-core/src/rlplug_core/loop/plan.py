@@ -27,6 +27,7 @@ from rlplug_core.plugins import absolute
 from rlplug_core.plugins import algorithm as find_algorithm
 from rlplug_core.plugins.controlling import Controlling
 from rlplug_core.plugins.env_source import EVAL, TRAIN, EnvSource, parted, source_of
+from rlplug_core.plugins.reserved import check_options
 from rlplug_core.plugins.transform import configure
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, Learner
@@ -78,8 +79,7 @@ class Plan:
         """
         learner: type[Any] = find_algorithm(algorithm)
         names, own = {option.name for option in schema(RunOptions)}, {option.name for option in schema(learner.Config)}
-        if clash := (names | {"algorithm", "env"}) & own:
-            raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")
+        check_options(algorithm, own)
         values, arguments, eval_arguments = parted(values)
         source = source_of(env, arguments)
         eval_source = _for_evaluation(source, values, eval_arguments)

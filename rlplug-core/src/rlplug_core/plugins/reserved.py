@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from rlplug_core.errors import BadConfig
+
 #: The fields of `run_options.RunOptions`, as plain names: looking at an index must not import what configurations need.
 RUN_OPTIONS = frozenset({
     "actor_device", "actors", "checkpoint_every", "chunk_steps", "compile", "controller", "cpus_per_actor",
@@ -17,3 +21,13 @@ COMMAND_LINE = frozenset({
     "traceback",
 })  # fmt: skip
 RESERVED = RUN_OPTIONS | COMMAND_LINE
+
+
+def check_options(algorithm: str, names: Iterable[str]) -> None:
+    """Refuse an algorithm's options that every run has.
+
+    Raises:
+        BadConfig: there is one; it says which.
+    """
+    if clash := (RUN_OPTIONS | {"algorithm", "env"}) & {*names}:
+        raise BadConfig(f"{algorithm} redefines the run option '{min(clash)}'; its author must rename it")

@@ -95,10 +95,7 @@ def train(
     plan, warm = _begun(with_dataset(Plan.make(word, source, values)))
     called.choose(plan.options.log)
     plan, timing = settled(plan)
-    buffer = warm.buffer() if warm else None
-    learner = _probe(plan)
-    if warm and buffer is not None:
-        warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
+    buffer = _fitting(warm, _probe(plan), plan)
     if say is not None:
         for found in filter(None, (*remarks(plan, origins), timing, survey(plan))):
             say(found)
@@ -187,6 +184,14 @@ def again(
     """Train once more what a run's record says, presets left aside; no hook plugin takes part."""
     origins = dict.fromkeys(options, "record")
     return train(algorithm, env, options, out=out, name=name, origins=origins, watch=watch, hooks=False)
+
+
+def _fitting(warm: WarmStart | None, learner: Learner[Any], plan: Plan) -> Mapping[str, Any] | None:
+    """The buffer's state to begin with, if one is taken over; it fits that of a learner of this run."""
+    buffer = warm.buffer() if warm else None
+    if warm and buffer is not None:
+        warm.check(buffer, learner.buffer().state_dict(), plan.options.num_envs)
+    return buffer
 
 
 def _created(plan: Plan, algorithm: str, out: Path, name: str | None) -> Run:

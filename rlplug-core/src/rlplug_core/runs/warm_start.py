@@ -87,7 +87,7 @@ class WarmStart:
         if {"policy", "critic"} & {*self.parts} and (self.path / "wrappers.json").is_file():
             warn(
                 f"the wrappers of {self.path} have learned from its observations, which --init does not take over: "
-                "this run's learn anew, and the weights see other numbers at first; --net.normalize-obs is part of them"
+                "this run's learn anew, so weights see other numbers first; --net.normalize-obs goes with the weights"
             )
 
     def buffer(self) -> Mapping[str, Any] | None:
