@@ -196,6 +196,25 @@ def test_discrete_temperature_moves_the_entropy_to_its_target(
     assert float(made.temperature.log.detach()) * direction == pytest.approx(0.1, rel=0.01)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "torch.optim.NAdam"])
+@pytest.mark.parametrize("algorithm", ["sac", "cql", "tqc", "crossq", "sac-discrete"])
+def test_weight_decay_shrinks_networks_and_leaves_the_temperature(
+    learner: Callable[..., Any], algorithm: str, optimizer: str
+) -> None:
+    discrete, found = algorithm == "sac-discrete", []
+    each = {"policy_delay": 1} if algorithm == "crossq" else {}
+    batch = masked(8) if discrete else continuous(8)
+    for decay in (0.0, 0.5):
+        options = {"optimizer": optimizer, "optimizer_kwargs.weight_decay": decay, "ent_coef": 0.1, **SMALL, **each}
+        made = learner(algorithm, "Masked" if discrete else "Continuous", learning_rate=0.1, **options)
+        made.update(batch, Clock(100))
+        weight = next(one for one in made.policy.parameters() if one.ndim == 2)
+        found.append((made.temperature.log.detach().clone(), weight.detach().clone()))
+    torch.testing.assert_close(found[0][0], found[1][0])
+    assert not torch.equal(found[0][0], torch.tensor([0.1]).log())
+    assert (found[0][1] != found[1][1]).any()
+
+
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac", "tqc", "crossq"])
 def test_the_policys_loss_makes_no_gradients_of_critics(
     learner: Callable[..., Any], algorithm: str, monkeypatch: pytest.MonkeyPatch

@@ -24,7 +24,8 @@ from rlplug_core.config.schema import flatten
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.learning.cudagraphs import replayed
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
-from rlplug_core.learning.update_rules import Adam, UpdateRule
+from rlplug_core.learning.temperature import Temperature
+from rlplug_core.learning.update_rules import Adam, UpdateRule, decays
 from rlplug_core.nets.by_rules import why_not
 from rlplug_core.nets.loops import has_scipy, why_not_numba
 from rlplug_core.nets.normalize import ObservationNorm, Running
@@ -155,6 +156,8 @@ class Algorithm(nn.Module, Generic[B]):
     ) -> Optimizer:  # fmt: skip
         """Make an optimizer of the modules' trainable parameters, which move to the device and into one flat tensor.
 
+        Weight decay is for networks: it leaves a learned `Temperature` alone.
+
         Args:
             name: what messages and shared state call it.
             modules: whose parameters it trains.
@@ -165,12 +168,15 @@ class Algorithm(nn.Module, Generic[B]):
         Raises:
             ValueError: another optimizer has this name.
         """
+        modules, rule = list(modules), rule or Adam()
         made = self.context.optimizer(
             [parameter for module in modules for parameter in module.to(self.device).parameters()
              if parameter.requires_grad],
-            name=f"{type(self).__name__}.{name}", rule=rule or Adam(), learning_rate=learning_rate,
-            max_grad_norm=max_grad_norm,
+            name=f"{type(self).__name__}.{name}", rule=rule, learning_rate=learning_rate, max_grad_norm=max_grad_norm,
         )  # fmt: skip
+        if decays(rule):
+            inner = {one for module in modules for one in module.modules() if isinstance(one, Temperature)}
+            made.undecayed = [made.part(one.log) for one in inner if one.autotune]
         if any(made.name == other.name for other in self.optimizers):
             raise ValueError(f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name")
         self.optimizers.append(made)

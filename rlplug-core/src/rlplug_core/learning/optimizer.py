@@ -57,8 +57,9 @@ class Optimizer:
         self.borrowed = shared is not None
         self.target = self.flat if shared is None else shared.parameters
         self.state = rule.start(self.flat) if shared is None else shared.state
-        #: The parts of the flat parameters that no step changes.
+        #: The parts of the flat parameters that no step changes, and those that weight decay leaves alone.
         self.frozen: list[slice] = []
+        self.undecayed: list[slice] = []
         self._host: tuple[Tensor, Array, Into] | None = None
         on_host = self.flat.device.type == "cpu"
         self.check: Check = check_now if on_host else CheckLate(check_now)
@@ -96,11 +97,10 @@ class Optimizer:
             self.rate = self.learning_rate(progress)
             self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
         norm = self._checked(loss, self.clip)
-        before = self.target.clone() if self.frozen else None
-        self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
-        if before is not None:  # weight decay moves what has no gradient, too
-            for part in self.frozen:
-                self.target[part] = before[part]
+        if self.frozen or self.undecayed:
+            self._step_in_parts(self.rate * clock.scale)
+        else:
+            self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
         if isinstance(loss, Node):
             self.on_host()[0].fill(0)
         else:
@@ -108,6 +108,26 @@ class Optimizer:
         if self.target is not self.flat:
             self.pull()
         return norm
+
+    def _step_in_parts(self, lr: float) -> None:
+        """Take a step that leaves `frozen` parts as they are, and `undecayed` ones without weight decay."""
+        # Of what is shared, others would meet the 0 below; there weight decay takes all.
+        undecayed = self.undecayed if self.target is self.flat else []
+        free = [(part, self.target[part].clone()) for part in undecayed]
+        held = [(part, self.target[part].clone()) for part in self.frozen]  # weight decay moves these, too
+        for part, _ in free:
+            self.target[part] = 0  # decay is in proportion to it, and the rest of a step does not look at it
+        self.rule.step(self.target, self.gradient, self.state, lr)
+        for part, before in free:
+            self.target[part] += before
+        for part, before in held:
+            self.target[part] = before
+
+    def part(self, parameter: nn.Parameter) -> slice:
+        """Return where a parameter lies in the flat ones."""
+        place = next(number for number, one in enumerate(self.parameters) if one is parameter)
+        begin = sum(one.numel() for one in self.parameters[:place])
+        return slice(begin, begin + parameter.numel())
 
     def on_host(self) -> tuple[Array, Into]:
         """Return the flat gradient as an array, and by parameter; made once, as each look from torch takes time."""

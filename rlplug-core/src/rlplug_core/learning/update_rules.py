@@ -174,6 +174,7 @@ class Torch:
         self.name, self.arguments = name, arguments
         self.made: torch.optim.Optimizer | None = None
         self._kept(torch.zeros(1))
+        self.weight_decay: float = self._fresh(torch.zeros(1)).defaults.get("weight_decay", 0.0)
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {**self._kept(parameters), "begun": torch.zeros(())}
@@ -247,6 +248,11 @@ class OptimizerOptions:
         if name in RULES:
             return _made(name, RULES[name], given, usual)
         return _torch(name, given, usual)
+
+
+def decays(rule: UpdateRule) -> bool:
+    """Return whether a rule of this file has weight decay; a foreign one's is not known here."""
+    return isinstance(rule, SGD | Adam | Torch) and rule.weight_decay > 0
 
 
 def listed() -> str:

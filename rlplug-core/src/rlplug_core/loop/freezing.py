@@ -8,7 +8,6 @@ from torch import nn
 
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.errors import UsageError, did_you_mean
-from rlplug_core.learning.optimizer import Optimizer
 
 
 def freeze(learner: object, names: Sequence[str]) -> None:
@@ -27,7 +26,7 @@ def freeze(learner: object, names: Sequence[str]) -> None:
         if strange := [full for full, one in found.items() if id(one) not in places]:
             raise UsageError(f"--freeze {name}: {type(learner).__name__} changes {strange[0]} without an optimizer")
         for one in found.values():
-            _hold(places[id(one)], one)
+            places[id(one)].frozen.append(places[id(one)].part(one))
         # What scales the inputs of a frozen part belongs to it, also where others share it.
         modules = learner.named_modules(remove_duplicate=False)
         scales = {id(one) for full, one in modules if f"{full}.".startswith(f"{name}.")}
@@ -45,11 +44,3 @@ def _under(learner: nn.Module, name: str) -> dict[str, nn.Parameter]:
         raise UsageError(f"--freeze {name}: {type(learner).__name__} trains nothing of this name{near} "
                          f"(it has {', '.join(parts)})")  # fmt: skip
     return found
-
-
-def _hold(optimizer: Optimizer, parameter: nn.Parameter) -> None:
-    begin = 0
-    for one in optimizer.parameters:
-        if one is parameter:
-            optimizer.frozen.append(slice(begin, begin + one.numel()))
-        begin += one.numel()
