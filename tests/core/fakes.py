@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.encoders import observation_norm
 from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.net import Net
+from rlplug_core.nets.normalize import Running
 from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.runs.checkpoint import Checkpoints
@@ -127,6 +129,29 @@ class TinySync(Tiny):
     """One that is not sound with a lag."""
 
     runners: ClassVar[tuple[str, ...]] = ("sync",)
+
+
+class Slow(Running):
+    """Counts batches, and takes its time between reading and writing."""
+
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def absorb(self, batch: Any, clock: Clock) -> None:
+        seen = float(self.count)
+        time.sleep(0.005)
+        self.count.fill_(seen + 1)
+
+
+class Counting(Tiny):
+    """Has running statistics."""
+
+    def build(self) -> None:
+        super().build()
+        self.slow = Slow()
 
 
 class Drifting(Tiny):

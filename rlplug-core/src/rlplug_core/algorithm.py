@@ -7,6 +7,7 @@ options, compiled losses, and a `state_dict` that covers networks, targets, opti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from operator import attrgetter
 from types import MethodType
@@ -67,6 +68,7 @@ class Context:
         compile: whether losses marked `pure` are compiled.
         cudagraphs: whether what is compiled is replayed as CUDA graphs.
         runner: the runner's name, for options that are not sound under each of the class's `runners`.
+        absorbing: held while running moments move, which learners in several processes may share.
     """
 
     seeds: Seeds
@@ -79,6 +81,7 @@ class Context:
     compile: bool = False
     cudagraphs: bool = False
     runner: str = "sync"
+    absorbing: AbstractContextManager[object] = field(default_factory=nullcontext)
 
 
 class Algorithm(nn.Module, Generic[B]):
@@ -146,8 +149,10 @@ class Algorithm(nn.Module, Generic[B]):
         result = self.learn(batch, now, clock)
         if not isinstance(result, Result):
             raise PluginError(f"{type(self).__name__}.learn returned {result!r}; return rl.Result(metrics)")
-        for module in self.running:
-            module.absorb(batch, clock)
+        if self.running:
+            with self.context.absorbing:
+                for module in self.running:
+                    module.absorb(batch, clock)
         return result
 
     def optimizer(

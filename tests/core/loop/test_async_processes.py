@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from rlplug_core.errors import UsageError, WorkerFailed
+from rlplug_core.loop import origin
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
@@ -62,6 +63,19 @@ def test_workers_train_one_set_of_parameters_and_report() -> None:
     finally:
         runner.close()
     assert not any(map(alive, pids))
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_no_batch_is_missing_in_running_statistics_that_workers_share(
+    forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origin, "undisturbed", lambda: forked)
+    runner = make_runner(f"{HERE}:Counting", runner="async", workers=2, total_timesteps=400)
+    try:
+        runner.run(lambda: None)
+        assert int(runner.snapshot().slow.count) == runner.clock.updates > 20
+    finally:
+        runner.close()
 
 
 def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> None:

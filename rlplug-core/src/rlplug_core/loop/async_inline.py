@@ -8,6 +8,7 @@ them at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +31,15 @@ from rlplug_core.types import Episode, State
 
 @dataclass(frozen=True)
 class Shared:
-    """All that workers share: parameters and state of every optimizer by name, and tensors that no optimizer trains."""
+    """All that workers share: parameters and state of every optimizer by name, and tensors that no optimizer trains.
+
+    Attributes:
+        absorbing: what a worker holds while it moves running moments, which are several tensors.
+    """
 
     states: dict[str, SharedState]
     others: dict[str, Tensor]
+    absorbing: AbstractContextManager[object]
 
     def optimizers(self) -> OptimizerFactory:
         """Return a factory that ties a learner's optimizers to the shared states of the same names."""
@@ -50,8 +56,10 @@ class Shared:
         return make
 
 
-def share(learner: Learner[Any], place: Callable[[Tensor], Tensor]) -> Shared:
-    """Make `learner` the owner of shared state; `place` puts a tensor where all workers reach it.
+def share(
+    learner: Learner[Any], place: Callable[[Tensor], Tensor], lock: Callable[[], AbstractContextManager[object]]
+) -> Shared:
+    """Make `learner` the owner of shared state; `place` puts a tensor where all workers reach it, `lock` makes a lock.
 
     Raises:
         UsageError: the learner is not built on `Algorithm`, whose optimizers are the seam.
@@ -61,7 +69,7 @@ def share(learner: Learner[Any], place: Callable[[Tensor], Tensor]) -> Shared:
     for tensor in _others(learner).values():
         tensor.data = place(tensor.data)
     states = {optimizer.name: optimizer.share(place) for optimizer in learner.optimizers}
-    return Shared(states, _others(learner))
+    return Shared(states, _others(learner), lock() if learner.running else nullcontext())
 
 
 def _others(learner: nn.Module) -> dict[str, Tensor]:
@@ -79,7 +87,7 @@ class Worker:
         ranks = plan.options.workers
         self.clock = SharedClock(plan.options.total_timesteps, slots, signals, rank)
         env = env or plan.make_env(plan.options.num_envs)
-        learner = plan.make_learner(env.spec, shared.optimizers(), rank, ranks)
+        learner = plan.make_learner(env.spec, shared.optimizers(), rank, ranks, shared.absorbing)
         assert isinstance(learner, Algorithm)
         self.others = _others(learner)
         for name, tensor in self.others.items():
@@ -117,7 +125,7 @@ class Inline:
         env = plan.make_env(plan.options.num_envs)
         self.inexact = env.spec.inexact
         self.master = plan.make_learner(env.spec)
-        self.shared = share(self.master, lambda tensor: tensor)
+        self.shared = share(self.master, lambda tensor: tensor, nullcontext)
         self.slots = [0] * plan.options.workers
         envs: Iterator[Env | None] = iter([env, *[None] * (plan.options.workers - 1)])
         self.workers = [

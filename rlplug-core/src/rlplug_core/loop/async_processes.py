@@ -17,7 +17,7 @@ from torch import Tensor
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pulled, share
-from rlplug_core.loop.origin import launched, prepare
+from rlplug_core.loop.origin import launched, lock, prepare
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.worker import GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
 from rlplug_core.protocols import Learner
@@ -86,7 +86,8 @@ class Processes:
         probe = plan.make_env(1)
         self.master = plan.make_learner(probe.spec)
         probe.close()
-        shared = share(self.master, lambda tensor: tensor.share_memory_())
+        #: Kept, as a lock is gone with the process's last hold on it, and a worker may come later.
+        self.shared = shared = share(self.master, lambda tensor: tensor.share_memory_(), lock)
         self.slots: Tensor = torch.zeros(plan.options.workers, dtype=torch.int64).share_memory_()
         self.flags: Tensor = torch.zeros(3, dtype=torch.int64).share_memory_()
         self.scales: Tensor = torch.ones(1, dtype=torch.float64).share_memory_()

@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -53,6 +53,12 @@ def prepare() -> None:
     """Start the server early where processes will come from it: it takes a second, in which others have much to do."""
     if not undisturbed():
         fork_server()
+
+
+def lock() -> AbstractContextManager[object]:
+    """Return a lock that processes of either origin take; a run ends with a process that is killed while it has it."""
+    with safe_path():  # it starts the process that tidies up
+        return multiprocessing.get_context("forkserver").Lock()
 
 
 def _fork() -> ForkContext:

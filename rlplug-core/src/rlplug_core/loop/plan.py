@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -261,8 +262,9 @@ class Plan:
         return device if shared else torch.device("cuda", rank)
 
     def make_learner(
-        self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1
-    ) -> Learner[Any]:
+        self, spec: Spec, optimizer: OptimizerFactory = Optimizer, rank: int = 0, ranks: int = 1,
+        absorbing: AbstractContextManager[object] | None = None,
+    ) -> Learner[Any]:  # fmt: skip
         """Make a learner with freshly initialized networks, the same for every rank.
 
         Raises:
@@ -274,7 +276,7 @@ class Plan:
         context = Context(
             seeds=self.seeds(), device=device, optimizer=optimizer, rank=rank, ranks=ranks,
             inference_backend=o.inference_backend, compile=o.compile, cudagraphs=o.cudagraphs,
-            runner=self.runner,
+            runner=self.runner, absorbing=absorbing or nullcontext(),
         )  # fmt: skip
         learner: Learner[Any] = self.learner(spec, self.config, context)
         if self.start is not None:
