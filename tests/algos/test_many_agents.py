@@ -156,6 +156,44 @@ def test_two_learners_find_the_equilibrium_of_the_dilemma(tmp_path: Path) -> Non
     assert policy(seen[1]) == 1  # and the first agent alone
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [("independent", {"separate": True, "agent": ["*=a2c:{}"]}), ("independent", {"agent": ["*=a2c:{}"]}),
+     ("self-play", {"player": "a2c:{}"})],
+)  # fmt: skip
+def test_a_learning_rate_that_falls_is_that_of_the_rollouts_beginning(algorithm: str, options: dict[str, Any]) -> None:
+    """By the run's env steps, of which each learner sees a part."""
+    words = "anneal_lr=true,learning_rate=0.5,n_steps=8"
+    named = {
+        name: given.format(words) if isinstance(given, str) else given if given is True else [given[0].format(words)]
+        for name, given in options.items()
+    }
+    total = 4 * 8 * 2 * 3  # rollouts, their length, agents, worlds
+    plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": total, **named})
+    runner: Any = build(plan, Clock(total))
+    learner = runner.learner
+    owned = [learner.learner] if algorithm == "self-play" else list(learner.learners.values())
+    used: list[float] = []
+    for one in owned:
+        one.optimizers[0].rule = Noting(one.optimizers[0].rule, used)
+    runner.run(lambda: None)
+    assert list(dict.fromkeys(used)) == pytest.approx([0.5, 0.375, 0.25, 0.125])
+
+
+class Noting:
+    """A rule that writes down its learning rates."""
+
+    def __init__(self, rule: Any, used: list[float]) -> None:
+        self.rule, self.used = rule, used
+
+    def start(self, parameters: Any) -> Any:
+        return self.rule.start(parameters)
+
+    def step(self, parameters: Any, gradient: Any, state: Any, lr: float) -> None:
+        self.used.append(lr)
+        self.rule.step(parameters, gradient, state, lr)
+
+
 def rollout_of(steps: int, cut: int) -> Rollout:
     """A rollout of two worlds of three agents, in the step before whose last the first `cut` are cut.
 

@@ -44,9 +44,14 @@ class Clock:
         """The progress `count` env steps ago, in [0, 1]."""
         return min(1.0, max(0, self.steps - count) / self.total)
 
-    def with_updates(self, updates: int) -> Clock:
-        """The same time with another count of updates, for one of several learners that share a run."""
-        own = Clock(self.total, self.steps, updates)
+    def with_updates(self, updates: int, share: float = 1.0) -> Clock:
+        """The same time with another count of updates, for one of several learners that share a run.
+
+        Args:
+            updates: how many the learner has made.
+            share: of the run's env steps, the part that it sees.
+        """
+        own = PartClock(self.total, self.steps, updates, share)
         own.limit, own.scale, own.stop = self.limit, self.scale, self.stop
         return own
 
@@ -62,6 +67,19 @@ class Clock:
     def load_state_dict(self, state: State) -> None:
         self.total, self.limit, self.steps = state["total"], state["limit"], state["steps"]
         self.updates, self.scale = state["updates"], state["scale"]
+
+
+class PartClock(Clock):
+    """The run's time for a learner that sees a `share` of the env steps, and by those says how old a batch is."""
+
+    __slots__ = ("share",)
+
+    def __init__(self, total: int, steps: int, updates: int, share: float) -> None:
+        super().__init__(total, steps, updates)
+        self.share = share
+
+    def progress_before(self, count: int) -> float:
+        return super().progress_before(round(count / self.share))
 
 
 class Steering:

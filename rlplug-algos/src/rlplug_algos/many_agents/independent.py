@@ -44,6 +44,8 @@ class Independent:
             group.name: learner_of(group.algorithm, group.spec, replace(context, seeds=context.seeds.child(group.name)))
             for group in self.groups
         }
+        #: The part of all rows that each of them sees.
+        self.shares = {group.name: group.spec.num_envs / spec.num_envs for group in self.groups}
         #: How many each of them has made: what is due at every so many of them goes by its own.
         self.updates = dict.fromkeys(self.learners, 0)
 
@@ -56,14 +58,17 @@ class Independent:
     def update(self, batch: tuple[str, Any], clock: rl.Clock) -> rl.Result:
         """Let a group's learner learn from its batch; the names of metrics end with the group's."""
         name, own = batch
-        result = self.learners[name].update(own, clock.with_updates(self.updates[name]))
+        result = self.learners[name].update(own, self._clock(name, clock))
         self.updates[name] += 1
         return rl.Result({f"{metric}/{name}": value for metric, value in result.metrics.items()}, result.priority)
 
     def finish(self, clock: rl.Clock) -> None:
         for name, learner in self.learners.items():
             if isinstance(learner, SupportsFinish):
-                learner.finish(clock.with_updates(self.updates[name]))
+                learner.finish(self._clock(name, clock))
+
+    def _clock(self, name: str, clock: rl.Clock) -> rl.Clock:
+        return clock.with_updates(self.updates[name], self.shares[name])
 
     def state_dict(self) -> rl.State:
         return {**{name: learner.state_dict() for name, learner in self.learners.items()}, UPDATES: dict(self.updates)}

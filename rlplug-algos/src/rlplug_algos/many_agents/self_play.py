@@ -39,6 +39,8 @@ class SelfPlay:
     def __init__(self, spec: rl.Spec, config: SelfPlayConfig, context: rl.Context) -> None:
         self.seats = Seats(spec)
         own = replace(spec, num_envs=len(self.seats.rows), agents=())
+        #: The part of all rows that is the learner's.
+        self.share = own.num_envs / spec.num_envs
         self.learner = learner_of(config.player, own, context)
         self.opponent = learner_of(config.player, own, replace(context, seeds=context.seeds.child("opponent")))
         self.league = League(config.window, config.past, context.seeds.child("league").generator())
@@ -51,7 +53,7 @@ class SelfPlay:
         return SeatBuffer(self.seats, self.learner.buffer(), self.league)
 
     def update(self, batch: Any, clock: rl.Clock) -> rl.Result:
-        result = self.learner.update(batch, clock)
+        result = self.learner.update(batch, clock.with_updates(clock.updates, self.share))
         return rl.Result({**result.metrics, "rating/elo": self.league.rating}, result.priority)
 
     def finish(self, clock: rl.Clock) -> None:
