@@ -176,6 +176,25 @@ def test_same_step_successors_may_be_one_array() -> None:
     assert (now.final_obs[:, 0].tolist(), now.obs[:, 0].tolist()) == ([2, 3], [2, 0])
 
 
+class Listed(Batched):
+    """Gives its successors as a list, with None where no episode ended."""
+
+    def step(self, actions: Any) -> Any:
+        *told, info = super().step(actions)
+        if info:
+            rows = zip(info["final_obs"], told[2], strict=True)
+            info = {"final_obs": [final if ended else None for final, ended in rows]}
+        return *told, info
+
+
+def test_same_step_successors_may_be_a_list() -> None:
+    env = Adapter(Listed, inexact="")
+    env.reset(0)
+    env.step(np.zeros(2, np.int64))
+    now = env.step(np.zeros(2, np.int64))
+    assert (now.final_obs[:, 0].tolist(), now.obs[:, 0].tolist()) == ([2, 3], [2, 0])
+
+
 class Broken(Batched):
     """Gives something else than it should in its second step."""
 

@@ -188,7 +188,7 @@ class Adapter:
         if "final_obs" not in info:
             raise BadEnv(f"{self.spec.id}: its mode is SAME_STEP, but info has no 'final_obs' where an episode ended")
         body, successors = self._view.body(final_obs), info["final_obs"]
-        if isinstance(successors, np.ndarray) and successors.dtype == object:
+        if isinstance(successors, list) or (isinstance(successors, np.ndarray) and successors.dtype == object):
             for row in np.flatnonzero(ended).tolist():
                 put(body, row, successors[row], self._when)
         else:
