@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -16,6 +17,7 @@ from rlplug_core.config.options import Config
 from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.loop.env_timing import seconds_per_step
 from rlplug_core.nets.actions import legal, sample, shape_of
+from rlplug_core.plugins.single_wrappers import Single
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.agents import Agents
 from rlplug_envs.capture import self_test
@@ -190,6 +192,54 @@ def test_a_mask_that_does_not_fit_is_said_in_one_sentence() -> None:
 
     with pytest.raises(UsageError, match="the 'action_mask' of Short-v0 has 3 entries, and its actions, Discrete"):
         SerialEnvs(Short, 1, "Short-v0")
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_mask_that_changes_its_length_is_said(length: int) -> None:
+    """Also one of a single entry, which numpy would spread over all choices."""
+
+    class Shrinking(Walk):
+        def step(self, action: Any) -> Any:
+            *told, info = super().step(action)
+            return *told, {"action_mask": info["action_mask"][: length if self.time == 2 else None]}
+
+    said = rf"Walk: info\['action_mask'\] has shape \({length},\), and in the first reset it had \(3,\)"
+    env = SerialEnvs(Shrinking, 1, "Walk", inexact="")
+    vector = Adapter(lambda: SyncVectorEnv([Shrinking], autoreset_mode=AutoresetMode.NEXT_STEP), "Walk", inexact="")
+    for one in (env, vector):
+        one.reset(0)
+        one.step(np.zeros(1, np.int64))
+        with pytest.raises(BadEnv, match=said):
+            one.step(np.zeros(1, np.int64))
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Says in `info` that every choice is allowed."""
+
+    observation_space = spaces.Box(0, 9, (1,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def told(self) -> tuple[Any, dict[str, Any]]:
+        return np.float32([self.time]), {"action_mask": np.ones(3, np.int8)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.time = 0
+        return self.told()
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        obs, info = self.told()
+        return obs, 1.0, False, False, info
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [("MaxAndSkipObservation:skip=4", "action-repeat"), ("StickyAction:repeat_action_probability=1", "sticky-actions")],
+)
+def test_wrappers_of_gymnasium_that_repeat_actions_are_refused_where_there_are_masks(words: str, instead: str) -> None:
+    single = Single.parse(*f"gymnasium:{words}".rsplit(":", 1))
+    with pytest.raises(UsageError, match=rf"repeats actions, also those that the masks of Walk.*--wrap {instead}"):
+        SerialEnvs(Walk, 2, "Walk", inexact="").inside(single)
 
 
 @pytest.mark.parametrize("kind", KINDS)

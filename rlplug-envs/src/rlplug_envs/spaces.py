@@ -47,8 +47,10 @@ class View:
         nested = isinstance(self.obs, spaces.Dict)
         self.masked = MASK in info and not masked(self.obs)
         self._wrapped = self.masked and not nested
+        self._batched = batched
+        self._shape: tuple[int, ...] = ()
         if self.masked:
-            shape = self._mask_shape(info, batched)
+            shape = self._shape = self._mask_shape(info, batched)
             inner = dict(self.obs.spaces) if isinstance(self.obs, spaces.Dict) else {"obs": self.obs}
             self.obs = spaces.Dict({**inner, MASK: spaces.MultiBinary(shape if len(shape) > 1 else shape[0])})
 
@@ -78,6 +80,11 @@ class View:
         """The mask in `info`; where an episode has ended it may be absent, and all actions are allowed."""
         if MASK not in info and not ended:
             raise BadEnv(f"{self.id}: info has no '{MASK}' in the middle of an episode, though its reset gave one")
+        if MASK in info and (shape := self._mask_shape(info, self._batched)) != self._shape:
+            raise BadEnv(
+                f"{self.id}: info['{MASK}'] has shape {shape}, and in the first reset it had {self._shape}; give an "
+                "entry for each choice in every step, 0 where it is forbidden"
+            )
         return info.get(MASK, 1)
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
-from rlplug_core.errors import BadEnv
+from rlplug_core.errors import BadEnv, UsageError
 from rlplug_core.nets.actions import one_of
-from rlplug_core.plugins.single_wrappers import Single
+from rlplug_core.plugins.single_wrappers import Single, repeating
 from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
@@ -26,7 +26,7 @@ from rlplug_envs.goals import with_goals
 from rlplug_envs.paid import paid, paid_of
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
-from rlplug_envs.spaces import View, allocate, check_shape, has_nan, put
+from rlplug_envs.spaces import View, allocate, check_shape, has_nan, masked, put
 from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_reset, check_result
 
 Make: TypeAlias = Callable[[], GymEnv]
@@ -252,7 +252,16 @@ class SerialEnvs:
         return rows
 
     def around(self, wrap: Wrap) -> Wrap:
-        """Return what puts an environment inside `wrap`, with the time limit of its own steps."""
+        """Return what puts an environment inside `wrap`, with the time limit of its own steps.
+
+        Raises:
+            UsageError: it would take actions that a mask forbids.
+        """
+        if isinstance(wrap, Single) and masked(self.spec.obs) and (ours := repeating(wrap.load())):
+            raise UsageError(
+                f"{wrap.name} repeats actions, also those that the masks of {self.spec.id} forbid by then; "
+                f"use --wrap {ours}"
+            )
         limit = 0 if self._limit == inf else int(self._limit)
 
         def wrapped(env: GymEnv) -> GymEnv:

@@ -19,6 +19,9 @@ SHORT = "gymnasium:"
 #: What to use instead of wrappers that learn.
 INSTEAD = "--wrap normalize-obs or --net.normalize-obs scales observations, and --normalize-reward rewards"
 
+#: What to use instead of wrappers that repeat actions, which look at no mask, by the names of Gymnasium's classes.
+REPEATING = {"MaxAndSkipObservation": "action-repeat", "StickyAction": "sticky-actions"}
+
 
 @dataclass(frozen=True)
 class Single:
@@ -91,6 +94,13 @@ def learns(code: type[object]) -> bool:
     from gymnasium import wrappers
 
     return issubclass(code, wrappers.NormalizeObservation | wrappers.NormalizeReward)
+
+
+def repeating(code: type[object]) -> str:
+    """Return which of our wrappers to use instead of one that repeats actions; nothing for any other."""
+    from gymnasium import wrappers
+
+    return next((ours for name, ours in REPEATING.items() if issubclass(code, getattr(wrappers, name))), "")
 
 
 def _parts(text: str, name: str) -> list[tuple[str, str]]:
