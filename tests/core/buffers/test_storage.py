@@ -51,6 +51,22 @@ def test_a_batch_is_the_same_wherever_it_comes_from_and_goes(kind: str, store: s
                 buffer.feedback(batch, Result({}, batch.reward.abs() + batch.index % 5))
 
 
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+@pytest.mark.parametrize("kind", ["uniform", "stacked"])
+@pytest.mark.parametrize("store", ["cpu", pytest.param("cuda", marks=CUDA)])
+def test_a_device_stores_whole_numbers_of_any_width(kind: str, dtype: type[Any], store: str) -> None:
+    """Torch writes few kinds of unsigned numbers into rows; the ends of episodes are written so."""
+    here, there = buffer_for(kind), buffer_for(kind, store)
+    for step in steps(kind):
+        wide = replace(step, obs=step.obs.astype(dtype), next_obs=step.next_obs.astype(dtype))
+        here.add(wide)
+        there.add(wide)
+    one, other = (buffer.gather(np.arange(300, 500)) for buffer in (here, there))
+    assert other.obs.dtype == getattr(torch, np.dtype(dtype).name)
+    assert torch.equal(one.obs, other.obs)
+    assert torch.equal(one.next_obs, other.next_obs)
+
+
 def assert_equal(one: Transitions, other: Transitions, device: str) -> None:
     """What was copied last is looked at first: a copy that had not ended would show there."""
     for name in ("next_obs", "obs", "index", "action", "reward", "discount", "weight", "counts"):

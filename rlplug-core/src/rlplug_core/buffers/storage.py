@@ -18,6 +18,8 @@ from rlplug_core.types import Array, State
 
 #: `memory`, `disk` (a temporary file, in TMPDIR), or the name of a torch device such as `cuda`.
 Store: TypeAlias = str
+#: Unsigned numbers of which torch reads and writes no single rows, and those as which it does.
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
@@ -54,7 +56,7 @@ def refilled(saved: Any, length: int, store: Store) -> object:
 def put(store: Any, where: Any, value: Any) -> None:
     """`store[where] = value`, whichever of the two is an array and which a tensor."""
     if isinstance(store, Tensor):
-        store[where] = torch.as_tensor(value, device=store.device)
+        _signed(store)[where] = _signed(torch.as_tensor(value, dtype=store.dtype, device=store.device))
     else:
         store[where] = host(value)
 
@@ -62,9 +64,14 @@ def put(store: Any, where: Any, value: Any) -> None:
 def take(store: Any, positions: Array) -> Any:
     """The rows at `positions`, as a copy that lies where the store does."""
     if isinstance(store, Tensor):
-        rows = store.index_select(0, torch.from_numpy(positions.reshape(-1)).to(store.device))
-        return rows.reshape(*positions.shape, *store.shape[1:])
+        rows = _signed(store).index_select(0, torch.from_numpy(positions.reshape(-1)).to(store.device))
+        return rows.view(store.dtype).reshape(*positions.shape, *store.shape[1:])
     return store.take(positions, axis=0)
+
+
+def _signed(rows: Tensor) -> Tensor:
+    """The same memory, as numbers of which torch reads and writes single rows."""
+    return rows.view(SIGNED.get(rows.dtype, rows.dtype))
 
 
 def host(rows: Any) -> Array:
