@@ -125,11 +125,24 @@ def test_no_window_joins_what_did_not_follow(tmp_path: Path) -> None:
     assert [bool(step.truncated[0]) for step in steps] == [False, False, True, False, False, False, True]
     assert [bool(step.is_first[0]) for step in steps] == [True, False, False, True, False, False, False]
     replay = recorded(Dataset("x", data), n_step=3).replay
-    found = replay.look_up(np.arange(4))  # of the last two steps no window of three is complete
+    found = replay.look_up(np.arange(4))
     gamma = 0.5
     np.testing.assert_allclose(found["rest"]["reward"], [0 + 0.5 + 0.5, 1 + 1, 2, 10 + 5.5 + 3])
     np.testing.assert_allclose(found["rest"]["discount"], [gamma**3, gamma**2, gamma, gamma**3])
     assert found["next_obs"].tolist() == [[0, 3], [0, 3], [0, 3], [1, 3]]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("terminated", [True, False])
+def test_windows_begin_at_every_transition_also_at_the_last_ones(alpha: float, terminated: bool) -> None:
+    """They are shorter where the data set ends, as they are where any episode ends."""
+    replay = recorded(Dataset("x", arrays((3, 4), (True, terminated))), n_step=3, alpha=alpha)
+    seen = torch.cat([batch.index for _ in range(50) for batch in replay.batches(Clock(100))])
+    assert set(seen.tolist()) == set(range(7))
+    found = replay.replay.look_up(np.arange(4, 7))
+    np.testing.assert_allclose(found["rest"]["reward"], [11 + 6 + 3.25, 12 + 6.5, 13])
+    np.testing.assert_allclose(found["rest"]["discount"], [0.0 if terminated else 0.5**k for k in (3, 2, 1)])
+    assert found["next_obs"].tolist() == [[1, 4]] * 3
 
 
 def test_terminations_bootstrap_nothing() -> None:

@@ -19,7 +19,7 @@ class RecordedReplay:
     """A replay that holds a data set and nothing else; a batch is due whenever it is asked.
 
     Args:
-        replay: an empty one, which says how batches are drawn; its capacity becomes the data set's length.
+        replay: an empty one, which says how batches are drawn; its capacity becomes what the data set needs.
         data: what it is filled with.
 
     Raises:
@@ -30,9 +30,12 @@ class RecordedReplay:
         if isinstance(replay, SampledReplay):
             raise UsageError("a data set loses nothing; leave priority.eviction at oldest")
         self.replay, self.sha256 = replay, data.sha256
-        replay.capacity = len(data)
-        replay.pace = replace(replay.pace, learning_starts=len(data))  # there is nothing to wait for
+        behind = replay.span - 1
+        replay.capacity = len(data) + behind
+        replay.pace = replace(replay.pace, learning_starts=replay.capacity)  # there is nothing to wait for
         for step in data.steps():
+            replay.add(step)
+        for _ in range(behind):  # a window begins where others follow, and stops at an end, which the last one is
             replay.add(step)
         replay.owed = 0
 
