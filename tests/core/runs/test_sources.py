@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlplug_core.errors import MissingPackage, PluginError, Untrusted
+from rlplug_core.errors import MissingPackage, PluginError, Untrusted, UsageError
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.run import Run, load, open_run, resume, train
@@ -203,3 +203,53 @@ def test_runs_are_of_one_group_where_their_files_hold_the_same(tmp_path: Path) -
     for name, text in (("one", MINE), ("same", MINE), ("edited", f"{MINE}# another thought\n")):
         groups.append(trained(tmp_path / name / "runs", write(tmp_path / name, text)).config["group"])
     assert groups[0] == groups[1] != groups[2]
+
+
+LOGGER = """from rlplug_core import hookimpl
+
+class Log:
+    @hookimpl
+    def rlplug_run_end(self, run, status):
+        with (run.path / "ends.txt").open("a") as file:
+            file.write(status + "\\n")
+
+class Silent: ...
+
+class Failing:
+    def __init__(self):
+        raise ValueError("no room")
+"""
+
+
+def test_a_logger_may_be_a_file_of_ones_own_and_a_resume_has_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, LOGGER, "logger.py")
+    monkeypatch.chdir(tmp_path)
+    run = train("tests.core.fakes:Tiny", CHAIN, {**OPTIONS, "log": ("./logger.py:Log",)}, out=tmp_path, name="run")
+    assert run.options["log"] == [f"{tmp_path / 'logger.py'}:Log"]
+    assert run.config["sources"]["log.0"]["file"] == str(tmp_path / "logger.py")
+    (tmp_path / "logger.py").unlink()
+    resume(run, total_timesteps=160)
+    assert (run.path / "ends.txt").read_text() == "finished\nfinished\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        (
+            "Silent",
+            UsageError,
+            "implements no hook; give it methods such as rlplug_run_log that are marked @rlplug_core",
+        ),
+        ("Failing", PluginError, "cannot be built: ValueError: no room; --traceback shows where"),
+        ("Lag", PluginError, "has no 'Lag'; did you mean 'Log'"),
+    ],
+)
+def test_a_file_that_is_no_logger_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, error: type[Exception], said: str
+) -> None:
+    place = write(tmp_path, LOGGER, "logger.py").replace("Mine", name)
+    with pytest.raises(error, match=said):
+        train("tests.core.fakes:Tiny", CHAIN, {**OPTIONS, "log": (place,)}, out=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()

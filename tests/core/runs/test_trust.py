@@ -79,6 +79,7 @@ ROLES: dict[str, dict[str, Any]] = {
     "a module": {"algorithm": "tests.core.fakes:Tiny"},
     "environment": {"env": "evil.py:Mine"},
     "wrapper": {"options": {"wrap": ["./evil.py:Mine:size=3"]}},
+    "logger": {"options": {"log": ["csv", "./evil.py:Log"]}},
     "a folder of modules": {"modules": {"env": "evil"}},
     "network": {"options": {"net.factory": "evil.py:make"}},
     "a copy for an installed one": {

@@ -51,7 +51,7 @@ class RunOptions(Config):
     checkpoint_every: Natural = 0  # env steps between checkpoints; 0 is a tenth of the total
     resume_exact: bool = False  # begin episodes anew at checkpoints, for exact resumes where no state can be saved
     keep_checkpoints: Count = 3  # number of periodic checkpoints to keep, besides the best and the final one
-    log: tuple[str, ...] = ()  # also log with these: csv, tensorboard, wandb
+    log: tuple[str, ...] = ()  # also log with these: csv, tensorboard, wandb, ./file.py:Class
     log_every: Natural = 0  # env steps between log records; 0 is a hundredth of the total
     worker_timeout: Positive = 60.0  # seconds without a message after which a worker counts as hung
     record_every: Natural = 0  # env steps between films of an evaluation's first episode; 0 for none

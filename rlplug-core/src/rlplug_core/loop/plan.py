@@ -100,10 +100,10 @@ class Plan:
         return plan
 
     def _spelled(self) -> Plan:
-        """The plan with wrappers and controllers in its options as they were understood."""
+        """The plan with wrappers, controllers and loggers in its options as they were understood."""
         o = self.options
         return replace(self, options=replace(
-            o, wrap=words(self.wrappings), controller=words(self.controllings),
+            o, wrap=words(self.wrappings), controller=words(self.controllings), log=tuple(map(absolute, o.log)),
             eval_wrap=words(self.eval_wrappings) if self.eval_wrappings else o.eval_wrap,
         ))  # fmt: skip
 

@@ -11,14 +11,14 @@ from types import MappingProxyType
 
 import pluggy
 
-from rlplug_core.config.targets import describe
+from rlplug_core.config.targets import describe, is_target
 from rlplug_core.errors import RlplugError, UsageError, plain, warn
 from rlplug_core.plugins import hook_specs as specifications
 from rlplug_core.plugins.discovery import records
 from rlplug_core.plugins.hook_specs import RunView
 from rlplug_core.plugins.hook_view import HookView, Write
 from rlplug_core.plugins.loading import load
-from rlplug_core.plugins.names import usable
+from rlplug_core.plugins.loggers import logger
 from rlplug_core.plugins.records import Record
 
 TAG = "rlplug.hook_failed"
@@ -57,10 +57,15 @@ class Hooks:
         """Let these loggers take part, unless no hooks do.
 
         Raises:
-            UsageError: there is none of this name. PluginError: it cannot be used; `MissingPackage` says what it needs.
+            UsageError: there is none of this name, or that of a file has no hooks. PluginError: it cannot be used;
+                `MissingPackage` says what it needs.
         """
-        for record in [usable("loggers", name) for name in loggers if self.enabled]:
-            self.add(load(record), record.full_name)
+        for word in loggers if self.enabled else ():
+            name, hooks = logger(word)
+            if is_target(word):
+                self._admit(hooks, f"logger '{word}'")
+            else:
+                self.add(hooks, name)
 
     def join(self, objects: Sequence[object]) -> None:
         """Let objects of the caller's own take part, called by their numbers and classes.
@@ -70,15 +75,19 @@ class Hooks:
         """
         for number, one in enumerate(objects):
             name = f"hooks[{number}] ({getattr(one, '__name__', type(one).__name__)})"
-            try:
-                self._take(one, name)
-            except MISSPELT as error:
-                raise UsageError(f"{name}: {plain(str(error), 300)}") from error
-            if isinstance(one, type) or not self._manager.get_hookcallers(one):
-                raise UsageError(
-                    f"{name} implements no hook; give objects, not classes, with methods such as rlplug_run_log that "
-                    "are marked @rlplug_core.hookimpl"
-                )
+            self._admit(one, name, "objects, not classes, with ")
+
+    def _admit(self, one: object, name: str, what: str = "it ") -> None:
+        """Register what a user gave; unlike a plugin, it is refused where it has no hook or a wrong one."""
+        try:
+            self._take(one, name)
+        except MISSPELT as error:
+            raise UsageError(f"{name}: {plain(str(error), 300)}") from error
+        if isinstance(one, type) or not self._manager.get_hookcallers(one):
+            raise UsageError(
+                f"{name} implements no hook; give {what}methods such as rlplug_run_log that are marked "
+                "@rlplug_core.hookimpl"
+            )
 
     def configure(self, options: dict[str, object]) -> dict[str, str]:
         """Let plugins set options; which plugin set which, by option. What one takes away is put back, and reported."""

@@ -16,7 +16,7 @@ from rlplug_core.runs.files import writing
 
 FOLDER = "sources"
 #: The options of a run that list plugins with their options, any of which may be a file's.
-LISTS = ("wrap", "eval_wrap", "controller")
+LISTS = ("wrap", "eval_wrap", "controller", "log")
 
 
 def keep(run: Path, config: Mapping[str, object], targets: Iterable[str] = ()) -> dict[str, object]:
