@@ -30,6 +30,10 @@ class Unnamed(Mine):
         result = super().learn(batch, now, clock)
         return type(result)({"loss": result.metrics["loss/policy"]})
 
+class Raising(Mine):
+    def learn(self, batch, now, clock):
+        raise ValueError("no way")
+
 class Nowhere(Mine):
     actions = ("Text",)
 '''
@@ -49,6 +53,18 @@ def test_an_algorithm_in_a_file_passes_with_a_warning(rlplug: Callable[..., Any]
     assert ["passed", "truncation"] in lines
     assert "warned   help             no help for beta; write a comment behind the field" in done.out
     assert done.out.splitlines()[-1].endswith(f"; contract {CONTRACT}")
+
+
+def test_a_traceback_of_what_broke_a_check_off_where_it_is_asked_for(
+    rlplug: Callable[..., Any], algorithms: str
+) -> None:
+    words = ("check", f"{algorithms}:Raising", "--set", "n_steps=3")
+    done = rlplug(*words, "--traceback")
+    assert done.code == 1
+    assert "updates: Traceback (most recent call last):" in done.err
+    assert 'raise ValueError("no way")' in done.err
+    assert "it raised ValueError: no way (mine.py" in done.out
+    assert rlplug(*words).err == ""
 
 
 def test_json_has_every_check_and_a_failure_ends_with_code_1(rlplug: Callable[..., Any], algorithms: str) -> None:

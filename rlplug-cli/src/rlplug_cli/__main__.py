@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import click
 
     from rlplug_cli.app import TRAINING, app
-    from rlplug_cli.output import aside
+    from rlplug_cli.output import Asked, aside
 
     trains, whole = not TRAINING.isdisjoint(words[:1]), arguments is None
     if whole:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stderr = sys.stderr
     try:
         with aside(to_the_end=whole, to_nobody=trains) if "--json" in words else nullcontext() as out:
-            code = app.main(words, prog_name="rlplug", standalone_mode=False, obj=out)
+            code = app.main(words, prog_name="rlplug", standalone_mode=False, obj=Asked(out, traceback))
         return code if isinstance(code, int) else 0  # what a command gave to ctx.exit()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())

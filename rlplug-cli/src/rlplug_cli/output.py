@@ -8,12 +8,27 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from typing import IO, TextIO
 
 import click
 
 from rlplug_core.errors import clean
 from rlplug_core.loop.lasting import lasting
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Wishes beside the command: `out` is the stream for what a script reads, without one it is stdout."""
+
+    out: IO[str] | None = None
+    traceback: bool = False
+
+
+def asked() -> Asked:
+    """Return what was asked for beside the present command."""
+    found: Asked | None = click.get_current_context().find_root().obj
+    return found or Asked()
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -36,7 +51,7 @@ def redraws(stream: TextIO) -> bool:
 
 def emit(text: str) -> None:
     """Print what a script reads to where `aside` keeps a place for it, else to stdout."""
-    click.echo(text, file=click.get_current_context().find_root().obj)
+    click.echo(text, file=asked().out)
 
 
 @contextmanager

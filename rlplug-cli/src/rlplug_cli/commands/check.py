@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 
 import click
 
 from rlplug_cli.commands.run import declared
-from rlplug_cli.output import echo, echo_json
+from rlplug_cli.output import asked, echo, echo_json
 from rlplug_cli.parameters import assigned
 from rlplug_core.errors import UsageError, clean
 from rlplug_core.testing import CONTRACT, Check, checks, controller_checks, env_checks, hook_checks, wrapper_checks
@@ -53,7 +54,7 @@ def command(
     else:
         kinds = {"env": env_checks, "controller": controller_checks, "hooks": hook_checks}
         found = kinds[kind](name, expected_failures=expectations)
-    outcomes = ((check, check.outcome()) for check in found)
+    outcomes = _traced((check, check.outcome()) for check in found)
     told = list(outcomes) if json else list(_tell(outcomes))
     if json:
         echo_json(_report(kind, name, told))
@@ -76,6 +77,14 @@ def _expectations(texts: tuple[str, ...]) -> dict[str, str]:
         if "=" not in text:
             raise UsageError(f"--expect {text}: write NAME=REASON, as in --expect 'pauses=it has one environment'")
     return {name.strip(): reason.strip() for name, _, reason in (text.partition("=") for text in texts)}
+
+
+def _traced(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
+    """Passes the outcomes on, and where it was asked for writes where each exception arose that broke a check off."""
+    for check, outcome in outcomes:
+        if outcome.error is not None and asked().traceback:
+            echo(f"{check.name}: {''.join(traceback.format_exception(outcome.error))}", err=True)
+        yield check, outcome
 
 
 def _tell(outcomes: Iterator[tuple[Check, Outcome]]) -> Iterator[tuple[Check, Outcome]]:
