@@ -55,6 +55,22 @@ def by_rules() -> str:
     return "rules, with loops by numba" + ("" if alone else "; without SciPy, threads share single products")
 
 
+def check_actions(algorithm: type[object], spec: Spec) -> None:
+    """Refuse a space that is not among an algorithm's `actions`, of a class that has none nothing.
+
+    Raises:
+        UsageError: it is not.
+    """
+    actions, kind = getattr(algorithm, "actions", ()), type(spec.action).__name__
+    if actions and kind not in actions:
+        needed = ", ".join(actions[:-1]) + " or " * (len(actions) > 1) + actions[-1]
+        given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
+        raise UsageError(
+            f"{algorithm.__name__} needs {needed} actions and {spec.id} has {given}; "
+            f"'rlplug list --actions {kind}' shows those that take {kind}"
+        )
+
+
 @dataclass(frozen=True)
 class Context:
     """Everything that a runner gives a learner besides spec and config.
@@ -257,14 +273,7 @@ class Algorithm(nn.Module, Generic[B]):
                 f"the agents of {self.spec.id} have different spaces, and {type(self).__name__} takes all for one; use "
                 "independent, which has an algorithm for each: 'rlplug info independent'"
             )
-        kind = type(self.spec.action).__name__
-        if self.actions and kind not in self.actions:
-            needed = ", ".join(self.actions[:-1]) + " or " * (len(self.actions) > 1) + self.actions[-1]
-            given = "Dict, which a Tuple is as well" if kind == "Dict" else kind
-            raise UsageError(
-                f"{type(self).__name__} needs {needed} actions and {self.spec.id} has {given}; "
-                f"'rlplug list --actions {kind}' shows those that take {kind}"
-            )
+        check_actions(type(self), self.spec)
 
 
 class pure(Generic[A, P, R]):  # a decorator

@@ -24,6 +24,7 @@ from rlplug_core.runs.journal import Record
 from rlplug_core.runs.journal import read as read_journal
 from rlplug_core.runs.run import Run, load, resume, train
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, countdown, make_runner
+from tests.typing.inherits_nothing import Bandit
 
 CHAIN = f"{ENVS}:Chain"
 OPTIONS: dict[str, Any] = {
@@ -507,6 +508,13 @@ def test_there_must_be_a_run(tmp_path: Path) -> None:
 
 # What cannot be started leaves nothing behind.
 
+
+class Plain(Bandit):
+    """An algorithm that does not build on `Algorithm`, and says what it can handle."""
+
+    actions = ("Discrete",)
+
+
 REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
     ({"algorithm": f"{HERE}:Tinny"}, PluginError, "has no 'Tinny'; did you mean 'Tiny'"),
     ({"algorithm": "./absent.py:Tiny"}, UsageError, "there is no file .*absent.py"),
@@ -515,6 +523,11 @@ REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
         {"algorithm": TINY_Q, "env": f"{ENVS}:Continuous"},
         UsageError,
         "TinyQ needs Discrete actions and Continuous has Box",
+    ),
+    (
+        {"algorithm": "tests.core.runs.test_run:Plain", "env": f"{ENVS}:Continuous"},
+        UsageError,
+        "Plain needs Discrete actions and Continuous has Box",
     ),
     ({"n_stepz": 3}, BadConfig, "has no option 'n_stepz'; did you mean 'n_steps'"),
     ({"n_steps": 0}, BadConfig, "option 'n_steps': expected `int` >= 1"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlplug_core.algorithm import Algorithm, Context
+from rlplug_core.algorithm import Algorithm, Context, check_actions
 from rlplug_core.buffers.dataset import Dataset
 from rlplug_core.config.parse import convert, schedules
 from rlplug_core.config.run_options import RunOptions
@@ -268,8 +268,11 @@ class Plan:
         """Make a learner with freshly initialized networks, the same for every rank.
 
         Raises:
-            BadConfig: it, or the environments it is to learn from, would not fit into this machine's memory.
+            UsageError: it does not suit the spaces. BadConfig: it, or the environments it is to learn from, would not
+                fit into this machine's memory.
         """
+        if not issubclass(self.learner, Algorithm):  # which asks for itself
+            check_actions(self.learner, spec)
         check_sizes(self.flat, spec.obs)
         o = self.options
         device = torch.device(o.device)
