@@ -33,8 +33,10 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def trained(out: Path, name: str = "run", algorithm: str = TINY, env: str = CHAIN, **options: Any) -> Run:
-    return train(algorithm, env, {**OPTIONS, **options}, out=out, name=name, hooks=False)
+def trained(
+    out: Path, name: str = "run", algorithm: str = TINY, env: str = CHAIN, watch: Any = None, **options: Any
+) -> Run:
+    return train(algorithm, env, {**OPTIONS, **options}, out=out, name=name, hooks=False, watch=watch)
 
 
 def interrupted(out: Path, update: int, name: str = "run", **options: Any) -> Run:
@@ -600,6 +602,24 @@ def test_an_environment_that_breaks_ends_the_run_with_its_traceback(tmp_path: Pa
     assert "the environment broke after 20 steps" in (run.path / "error.txt").read_text()
     assert records(run, "error")[0].data == {"type": "RuntimeError", "message": "the environment broke after 20 steps"}
     assert not run.directory.running()
+
+
+def test_a_run_that_goes_on_keeps_what_it_failed_with_under_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(progress: object) -> None:
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        trained(tmp_path, watch=failing)
+    run = Run(RunDirectory.open(tmp_path / "run"))
+    with pytest.raises(ValueError, match="no more"):
+        resume(run, hooks=False, watch=failing)
+    assert {path.name for path in run.path.glob("error*")} == {"error.txt", "error-1.txt"}
+    resume(run, hooks=False)
+    assert run.status == "finished"
+    assert {path.name for path in run.path.glob("error*")} == {"error-1.txt", "error-2.txt"}
+    assert all("ValueError: no more" in path.read_text() for path in run.path.glob("error*"))
 
 
 def test_the_config_is_valid_json_and_its_group_leaves_out_the_seed(done: Run, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from shlex import quote
 
@@ -41,6 +42,18 @@ def writing(path: Path) -> Iterator[None]:
         reason = os.strerror(code) if code else str(error)
         remedy = REMEDIES.get(code, REMEDIES[errno.EIO])
         raise NotWritten(f"{path} cannot be written: {reason}", remedy) from error
+
+
+def put_aside(path: Path) -> None:
+    """Give a file of a run, if it is there, a name with the first free number: `error.txt` becomes `error-1.txt`.
+
+    Raises:
+        NotWritten: the system refused.
+    """
+    if os.path.lexists(path):
+        named = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+        with writing(path):
+            path.rename(next(other for other in named if not os.path.lexists(other)))
 
 
 def shell_word(text: Path | str) -> str:

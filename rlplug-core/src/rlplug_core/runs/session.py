@@ -44,7 +44,7 @@ from rlplug_core.runs.allowance import KIND, Allowance, measured
 from rlplug_core.runs.checkpoint import Checkpoints, understood
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import final_evaluation
-from rlplug_core.runs.files import shell_word
+from rlplug_core.runs.files import put_aside, shell_word
 from rlplug_core.runs.journal import Journal, read
 from rlplug_core.runs.recorder import Recorder
 from rlplug_core.runs.reproducibility import environment
@@ -52,6 +52,8 @@ from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
 
 Watch = Callable[[Progress], None]
+#: The traceback of a run that failed.
+FAILURE = "error.txt"
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Session:
     def _recorded(self, after: int | None) -> Iterator[None]:
         """The run's journal, of which what is behind `after` is taken back; whatever ends the block, it says so."""
         self.journal = Journal(self.directory.journal_path, after)
+        put_aside(self.directory.path / FAILURE)
         self.hooks.tag = lambda tags: self.record("tag", self.clock.steps, tags)
         self.hooks.write = lambda kind, data: self.journal.write(kind, self.clock.steps, data)
         with ExitStack() as closing:
@@ -249,7 +252,7 @@ class Session:
         details = [f"{error.details}\n"] if isinstance(error, WorkerFailed) else []
         said = "".join(details + traceback.format_exception(error))
         with suppress(OSError):
-            replace(self.directory.path / "error.txt", clean(said).encode())
+            replace(self.directory.path / FAILURE, clean(said).encode())
         with suppress(NotWritten):
             step = self.clock.steps
             self.journal.write("error", step, {"type": type(error).__name__, "message": message_of(error)})
