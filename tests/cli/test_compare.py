@@ -71,6 +71,14 @@ def test_classes_of_one_name_in_two_files_are_two_lines(place: Path, rlplug: Cal
     assert {one["label"] for one in compared(rlplug, "runs/one")["curves"]} == {"Mine"}
 
 
+def test_names_that_differ_in_letter_case_alone_have_their_files_with_them(
+    place: Path, rlplug: Callable[..., Any]
+) -> None:
+    for name, algorithm in (("one", "ppo"), ("two", "/a/ppo.py:PPO")):
+        write_run(place / "runs" / name, [1.0, 2.0], algorithm=algorithm)
+    assert {one["label"] for one in compared(rlplug, "runs")["curves"]} == {"ppo", "ppo.py:PPO"}
+
+
 def test_an_environment_whose_file_was_moved_is_one_environment(place: Path, rlplug: Callable[..., Any]) -> None:
     for seed, folder, content in ((1, "/old", "A"), (2, "/new", "A"), (3, "/new", "A"), (4, "/other", "B")):
         path = place / "runs" / str(seed)

@@ -150,10 +150,11 @@ def _said(name: str, value: object) -> str:
 
 
 def _called(algorithms: Set[str]) -> dict[str, str]:
-    """`./mine.py:Mine` → `Mine`, and `mine.py:Mine` where another file has one too; an identifier stays."""
+    """`./mine.py:Mine` → `Mine`; `mine.py:Mine` where another is called so too, in any case; an identifier stays."""
     found = {}
     for algorithm in algorithms:
-        name = algorithm.rpartition(":")[2]
-        files = {Path(other.rpartition(":")[0]).name for other in algorithms if other.rpartition(":")[2] == name}
-        found[algorithm] = name if len(files) == 1 else f"{Path(algorithm.rpartition(':')[0]).name}:{name}"
+        place, colon, name = algorithm.rpartition(":")
+        alike = [one for one in algorithms if one.rpartition(":")[2].casefold() == name.casefold()]
+        files = {Path(other.rpartition(":")[0]).name for other in alike}
+        found[algorithm] = f"{Path(place).name}:{name}" if colon and len(files) > 1 else name
     return found
