@@ -50,5 +50,7 @@ def test_a_loaded_policy_takes_a_tuple(place: Path) -> None:
     obs, info = walks.Rich().reset(seed=0)
     assert isinstance(obs["pair"], tuple)
     assert info["action_mask"][policy({**obs, **info})] == 1
-    with pytest.raises(UsageError, match=r"lacks a part of what the policy sees; give it {'action_mask': info\['act"):
+    with pytest.raises(
+        UsageError, match=r"lacks 'action_mask', which the policy sees; give it {'action_mask': info\['act"
+    ):
         policy(obs)

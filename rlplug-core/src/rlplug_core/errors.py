@@ -143,6 +143,12 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
+def quoted(names: Iterable[object]) -> str:
+    """Names as a part of a sentence: `'a', 'b' and 'c'`, nothing where there are none."""
+    *rest, last = [f"'{plain(str(name))}'" for name in names] or [""]
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
 def plain(text: str, limit: int = 200) -> str:
     """Foreign text as a part of a sentence: cleaned, in one line of at most `limit` characters."""
     line = " ".join(clean(text).split())

@@ -10,8 +10,9 @@ from gymnasium import spaces
 
 from rlplug_core.errors import UsageError
 from rlplug_core.runs.policy import Policy
+from rlplug_core.runs.survey import apart
 from rlplug_core.testing.envs import Vector
-from rlplug_core.types import MASK, Act, tree_map
+from rlplug_core.types import MASK, Act, Spec, tree_map
 
 PLACE = spaces.Box(-1, 1, (2,), np.float32)
 #: What becomes of Tuple((PLACE, Dict({"gear": Discrete(3), "pair": Tuple((Discrete(4), PLACE))}))).
@@ -70,16 +71,21 @@ def test_a_mask_comes_with_the_observation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("space", "obs", "entries"),
+    ("space", "obs", "said"),
     [
-        (MASKED, np.zeros(2), r"{'action_mask': info\['action_mask'\], 'obs': …}"),
-        (MASKED, {"obs": np.zeros(2)}, r"{'action_mask': info\['action_mask'\], 'obs': …}"),
-        (TUPLE, (np.zeros(2),), "{'0': …, '1': …}"),
-        (TUPLE, (np.zeros(2), {"gear": 1}), "{'gear': …, 'pair': …}"),
+        (MASKED, np.zeros(2), r"is no dictionary, .*; give it {'action_mask': info\['action_mask'\], 'obs': …}"),
+        (
+            MASKED,
+            {"obs": np.zeros(2)},
+            r"lacks 'action_mask', .*; give it {'action_mask': info\['action_mask'\], 'ob.*",
+        ),
+        (MASKED, {}, "lacks 'action_mask' and 'obs', .*"),
+        (TUPLE, (np.zeros(2),), "lacks '1', .*; give it {'0': …, '1': …}"),
+        (TUPLE, (np.zeros(2), {"gear": 1}), "lacks '1/pair', .*; give it {'gear': …, 'pair': …}"),
     ],
 )
-def test_a_missing_part_is_said_in_one_sentence(space: spaces.Space[Any], obs: Any, entries: str) -> None:
-    with pytest.raises(UsageError, match=f"^this observation lacks a part of what the policy sees; give it {entries}$"):
+def test_a_missing_part_is_said_in_one_sentence(space: spaces.Space[Any], obs: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=f"^this observation {said}$"):
         shown(space, obs)
 
 
@@ -128,3 +134,25 @@ def test_a_policy_with_memory_has_one_for_each_row_of_a_batch() -> None:
     policy.reset()
     assert int(policy(one)) == 1
     assert int(policy.predict(one, None, True)[0]) == 1
+
+
+BOX, WIDER = (spaces.Box(-1, 1, (size,), np.float32) for size in (2, 3))
+TWO, THREE = (f"Box({size}) of float32 in [-1, 1]" for size in (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "said"),
+    [
+        (BOX, BOX, ""),
+        (BOX, WIDER, f"its observations are {TWO} instead of {THREE}"),
+        (
+            spaces.Dict({"a": BOX, "c": BOX, "d": BOX}), spaces.Dict({"a": WIDER, "b": BOX, "d": BOX}),
+            "its observations lack 'b', its observations have 'c' too, "
+            f"its observations/a are {TWO} instead of {THREE}",
+        ),
+        (spaces.Dict(a=spaces.Dict({})), spaces.Dict(a=spaces.Dict(b=BOX)), "its observations/a lack 'b'"),
+    ],
+)  # fmt: skip
+def test_spaces_that_differ_are_told_apart_by_their_difference_alone(here: Any, there: Any, said: str) -> None:
+    action = spaces.Discrete(2)
+    assert apart(Spec(here, action, 1, "here"), Spec(there, action, 1, "there")) == said

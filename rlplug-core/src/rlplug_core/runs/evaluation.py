@@ -19,7 +19,7 @@ from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
 from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, read
 from rlplug_core.runs.directory import RunDirectory
-from rlplug_core.runs.survey import shown
+from rlplug_core.runs.survey import apart
 from rlplug_core.seeds import Seeds
 
 #: The checkpoints that a word stands for, the first that there is.
@@ -173,13 +173,11 @@ def _check_spaces(plan: Plan, saved: Saved, env: Env) -> None:
         UsageError: they differ.
     """
     with closing(plan.make_eval_env(1)) as own:
-        trained = f"{shown(own.spec.obs)} and actions {shown(own.spec.action)}"
-    here = f"{shown(env.spec.obs)} and actions {shown(env.spec.action)}"
-    if here != trained:
+        found = apart(env.spec, own.spec)
+    if found:
         raise UsageError(
-            f"the weights of {saved.path.name} do not fit {env.spec.id}, which has observations {here}: they were "
-            f"trained with observations {trained}; play them in the run's own environment and wrappers, or where "
-            "spaces are the same"
+            f"the weights of {saved.path.name} do not fit {env.spec.id}: {found}; play them in the run's own "
+            "environment and wrappers, or where spaces are the same"
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
-from rlplug_core.errors import UsageError
+from rlplug_core.errors import UsageError, quoted
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
 from rlplug_core.nets.one_hot import Counted, stray
@@ -141,16 +141,22 @@ def policy_of(
     return Policy(learner.agent(), env, clock, deterministic, partial(origin, saved.path.name))
 
 
-def _canonical(space: Space, obs: object) -> Obs:
-    """Observations as agents know them: of a tuple a dictionary keyed "0", "1", …."""
+def _canonical(space: Space, obs: object, place: str = "") -> Obs:
+    """Observations as agents know them: of a tuple a dictionary keyed "0", "1", …; `place` is that of a part."""
     if not isinstance(space, spaces.Dict):
         return obs
     if isinstance(obs, tuple):
         obs = {str(number): part for number, part in enumerate(obs)}
-    if not isinstance(obs, Mapping) or space.spaces.keys() - obs.keys():
-        entries = ", ".join(f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces)
-        raise UsageError(f"this observation lacks a part of what the policy sees; give it {{{entries}}}")
-    return {name: _canonical(part, obs[name]) for name, part in space.spaces.items()}
+    if not isinstance(obs, Mapping):
+        raise _lacking(space, f"is no dictionary{f' in {place!r}' if place else ''}, which")
+    if missing := [f"{place}{name}" for name in space.spaces if name not in obs]:
+        raise _lacking(space, f"lacks {quoted(missing)}, which")
+    return {name: _canonical(part, obs[name], f"{place}{name}/") for name, part in space.spaces.items()}
+
+
+def _lacking(space: spaces.Dict, what: str) -> UsageError:
+    entries = ", ".join(f"'{name}': info['{name}']" if name == MASK else f"'{name}': …" for name in space.spaces)
+    return UsageError(f"this observation {what} the policy sees; give it {{{entries}}}")
 
 
 def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:

@@ -42,7 +42,7 @@ from rlplug_core.runs.remarks import remarks
 from rlplug_core.runs.reproducibility import differences, environment, writers
 from rlplug_core.runs.session import Point, Session, Watch
 from rlplug_core.runs.sources import identities, keep
-from rlplug_core.runs.survey import survey
+from rlplug_core.runs.survey import apart, survey
 from rlplug_core.runs.trust import sealed
 from rlplug_core.runs.warm_start import WarmStart
 
@@ -159,10 +159,10 @@ def _probe(plan: Plan) -> Learner[Any]:
         return learner
     other = plan.make_eval_env(1)
     other.close()
-    if (env.spec.obs, env.spec.action) != (other.spec.obs, other.spec.action):
+    if found := apart(other.spec, env.spec):
         raise UsageError(
-            f"evaluations in {other.spec.id} see {other.spec.obs} and act in {other.spec.action}, training in "
-            f"{env.spec.id} sees {env.spec.obs} and acts in {env.spec.action}; name one with the same spaces"
+            f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
+            "spaces"
         )
     return learner
 

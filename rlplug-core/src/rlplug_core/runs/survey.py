@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -11,6 +12,7 @@ from gymnasium import spaces
 
 from rlplug_core.clock import Clock
 from rlplug_core.config.targets import is_target
+from rlplug_core.errors import quoted
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins.families import time_limit
 from rlplug_core.plugins.kinds import kind_of
@@ -94,6 +96,27 @@ def shown(space: Space) -> str:
     alike = space.low.max() == low > -np.inf and space.high.min() == high < np.inf
     bounds = f" in [{low:g}, {high:g}]" if alike else ""
     return size + bounds
+
+
+def apart(here: Spec, there: Spec) -> str:
+    """In what the spaces of an environment differ from those of another, in words; empty where they do not."""
+    return ", ".join([*_apart(here.obs, there.obs, "observations"), *_apart(here.action, there.action, "actions")])
+
+
+def _apart(here: Space, there: Space, what: str) -> Iterator[str]:
+    """The differences of one space, of Dicts only the parts that differ."""
+    if not (isinstance(here, spaces.Dict) and isinstance(there, spaces.Dict)):
+        if here != there:
+            said = str if shown(here) == shown(there) else shown  # a Box's bounds may differ in some places alone
+            yield f"its {what} are {said(here)} instead of {said(there)}"
+        return
+    if lacking := [name for name in there if name not in here.spaces]:
+        yield f"its {what} lack {quoted(lacking)}"
+    if more := [name for name in here if name not in there.spaces]:
+        yield f"its {what} have {quoted(more)} too"
+    for name in here:
+        if name in there.spaces:
+            yield from _apart(here[name], there[name], f"{what}/{name}")
 
 
 def _preset(plan: Plan, spec: Spec) -> str:
