@@ -226,11 +226,12 @@ def test_a_card_types_several_controllers_one_by_one_and_extends_an_extended_run
     options = {**run.config["options"], "controller": steering, "eval_wrap": [], "wrap": ["a", "b:k=1,l=2"]}
     origins = {**run.config["origins"], **dict.fromkeys(("controller", "eval_wrap", "wrap"), "option")}
     config = {**run.config, "options": options, "origins": origins}
-    text = card(replace(run.summary(), total_timesteps=3000), config, about, spec)
+    text = card(replace(run.summary(), extensions=((3000, False), (4000, True))), config, about, spec)
     assert "--controller plateau:patience=3,factor=0.9 --controller early-stopping:patience=30" in text
     assert "--wrap a --wrap b:k=1,l=2" in text
     assert "--eval-wrap none" in text
-    assert "\nrlplug resume RUN --total-timesteps 3000\n```" in text
+    extended = "rlplug resume again --total-timesteps 3000\nrlplug resume again --total-timesteps 4000 --rescale\n```"
+    assert f" --name again\n{extended}" in text
     assert "rlplug resume" not in card(run.summary(), run.config, about, spec)
 
 

@@ -415,6 +415,7 @@ def test_a_finished_run_is_not_resumed_but_can_be_prolonged(tmp_path: Path) -> N
     assert final_of(run)["clock"]["total"] == 200  # schedules keep the old total
     resume(run, total_timesteps=350, rescale=True, hooks=False)
     assert final_of(run)["clock"]["total"] == 350
+    assert run.summary().extensions == ((300, False), (350, True))
 
 
 def test_an_end_that_an_interrupted_run_has_passed_is_refused(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], sp
         seed=found.seed, scores=_scores(found), obs=spec.obs, action=spec.action,
         wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
         trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
-        command=_command(found, typed, config["options"].get("total_timesteps")),
+        command=_command(found, typed),
         options=_rows((name, _text(value)) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )  # fmt: skip
@@ -99,8 +99,8 @@ def _scores(found: Summary) -> str:
     return _rows(scores)
 
 
-def _command(found: Summary, typed: Mapping[str, Any], began: int | None) -> str:
-    """The command line that makes the run again, and the one that extends it from its first total, `began`."""
+def _command(found: Summary, typed: Mapping[str, Any]) -> str:
+    """The command line that makes the run again, and those that extend it as it was extended."""
     if any(name.startswith("__main__") for name in (found.algorithm, found.env)):
         return "# made in Python, from a class that no command line reaches"
     words = [f"rlplug run {shell_word(found.algorithm)} {shell_word(found.env)}"]
@@ -109,8 +109,10 @@ def _command(found: Summary, typed: Mapping[str, Any], began: int | None) -> str
         if name in REPEATED:
             given = [("--" + name.replace("_", "-"), one) for one in value or ["none"]]
         words += [f"{option} {shell_word(text)}" for option, text in given]
-    extended = found.total_timesteps != began
-    return " ".join(words) + (f"\nrlplug resume RUN --total-timesteps {found.total_timesteps}" if extended else "")
+    if found.extensions:
+        words.append("--name again")
+    further = [f"rlplug resume again --total-timesteps {n}{' --rescale' * rescale}" for n, rescale in found.extensions]
+    return "\n".join([" ".join(words), *further])
 
 
 def _rows(rows: Any) -> str:

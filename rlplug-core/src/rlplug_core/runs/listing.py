@@ -28,7 +28,8 @@ class Summary:
     """One run; `problem` says why it cannot be read, and the rest is empty then.
 
     `best` is the highest mean return of an evaluation, `last` that of the last one; `final_eval` is what the final
-    evaluation said of the best checkpoint, and under `last_…` of the last weights.
+    evaluation said of the best checkpoint, and under `last_…` of the last weights. `extensions` are the totals that
+    resumes gave it, each above the one before, and whether its schedules were stretched to it.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Summary:
     created: float = 0.0
     seconds: float = 0.0
     problem: str = ""
+    extensions: tuple[tuple[int, bool], ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -150,6 +152,7 @@ def _summary(path: Path) -> Summary:
         total_timesteps=_total(config["options"], journal), best=max(means, default=None),
         last=means[-1] if means else None, final_eval=final_evaluation(journal), group=str(config["group"]),
         created=float(config["created"]), seconds=_seconds(journal),
+        extensions=_extensions(config["options"], journal),
     )  # fmt: skip
 
 
@@ -164,6 +167,15 @@ def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
     """Return where a run is to end: the total it began with, or the one that it got last."""
     goals = [record.data["limit"] for record in journal if record.kind == "start" and "limit" in record.data]
     return int(goals[-1]) if goals else options.get("total_timesteps")
+
+
+def _extensions(options: Mapping[str, Any], journal: Iterable[Record]) -> tuple[tuple[int, bool], ...]:
+    """Return the totals that a run went on to; a process that goes on to the same one is the same extension."""
+    found: dict[int, bool] = {}
+    for data in (record.data for record in journal if record.kind == "start" and "limit" in record.data):
+        if data["limit"] >= max(found, default=options.get("total_timesteps", 0) + 1):
+            found[data["limit"]] = found.get(data["limit"], False) or bool(data.get("rescale"))
+    return tuple(found.items())
 
 
 def _name(path: Path) -> str:
