@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,17 @@ def test_metadata_that_cannot_be_parsed_hides_nobody(
     done = rlplug("plugins")
     assert "of rlplug-torn 1.0 is broken: its metadata cannot be parsed" in done.out
     assert "a2c" in rlplug("list").out
+
+
+def test_what_is_switched_off_for_a_command_is_off_in_the_processes_that_it_starts(
+    rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They inherit its environment."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "flatten")
+    rlplug("plugins", "-P", "no:mlflow")
+    told = "from rlplug_core.plugins import records; print([r.status for r in records() if r.id == 'mlflow'])"
+    assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True).stdout == "['disabled']\n"
+    assert os.environ["RLPLUG_DISABLED_PLUGINS"] == "flatten,mlflow"
 
 
 def test_without_algorithms_and_environments_the_command_line_works(process: Callable[..., Any]) -> None:
