@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,3 +49,10 @@ def test_a_run_in_a_folder_with_a_space_says_what_can_be_typed(tmp_path: Path) -
         resume(run)
     with pytest.raises(UsageError, match=f"'rlplug resume \"{run.path}\"' to go on with it"):
         train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "my runs", name="one", hooks=False)
+
+
+def test_an_option_as_an_argument_is_told_where_options_go() -> None:
+    call: Any = train
+    with pytest.raises(TypeError, match="unexpected keyword argument 'total_timesteps'") as caught:
+        call("ppo", "CartPole-v1", total_timesteps=1000)
+    assert caught.value.__notes__ == ["Options go into a dictionary: train(..., {'total_timesteps': ...})"]

@@ -13,6 +13,8 @@ TYPED, COMMAND = re.compile(r"(?<![\w-])--(?:no-)?([a-z][a-z0-9.-]*)"), re.compi
 #: What is an argument of its own in Python, and what needs no word there.
 ARGUMENTS = {"out", "name", "checkpoint", "episodes", "stochastic", "epsilon", "video", "frames", "fps", "torchscript"}
 UNSAID = {"traceback", "trust", "set"}
+#: Python's own refusal of an option that is given as an argument, as other libraries take it.
+UNASKED = re.compile(r"train\(\) got an unexpected keyword argument '(\w+)'")
 
 
 @contextmanager
@@ -27,6 +29,10 @@ def noted(*own: str) -> Iterator[None]:
     except RlplugError as error:
         if (note := in_python(str(error), own)) and note not in getattr(error, "__notes__", ()):
             error.add_note(note)
+        raise
+    except TypeError as error:
+        if found := UNASKED.fullmatch(str(error)):
+            error.add_note(f"Options go into a dictionary: train(..., {{'{found[1]}': ...}})")
         raise
 
 
