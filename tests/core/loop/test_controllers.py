@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rlplug_core.clock import Clock, Steering
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.loop.async_inline import share
 from rlplug_core.loop.controllers import (
     EarlyStopping,
     EarlyStoppingConfig,
@@ -22,8 +26,13 @@ from rlplug_core.loop.controllers import (
     controllers_of,
 )
 from rlplug_core.loop.evaluate import Evaluation
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.torch_settings import torch_settings
+from rlplug_core.loop.worker import Task, _Work
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
+from rlplug_core.seeds import untouched
+from rlplug_core.types import Episode
 from tests.core.fakes import ENVS, TINY, make_runner, stored
 from tests.core.loop.test_events import Recorder, run
 
@@ -175,6 +184,23 @@ def test_so_many_episodes_and_not_a_step_more(runner: dict[str, Any], tmp_path: 
         assert end["reason"] == f"stopped at step {ended[4]}: {count} episodes have ended (--max-episodes 5)"
         assert end["status"] == made.status == "finished"
     assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize(("max_episodes", "told"), [(5, True), (0, False)])
+def test_a_worker_reports_an_episode_that_may_be_the_last_at_once(max_episodes: int, told: bool) -> None:
+    plan = Plan.make(TINY, f"{ENVS}:Chain", {**SHORT, "runner": "async", "workers": 1, "max_episodes": max_episodes})
+    shared = share(plan.make_learner(plan.make_env(1).spec), lambda tensor: tensor)
+    counts = {name: torch.zeros(size, dtype=torch.int64) for name, size in (("slots", 1), ("flags", 3))}
+    task = Task(TINY, plan.env, plan.flat, 0, shared=shared, scales=torch.ones(1, dtype=torch.float64), **counts)
+    parent, theirs = Pipe()
+    with parent, theirs, torch_settings(1), untouched():
+        work = _Work(task, theirs)
+        work.wake = math.inf  # its usual report is far away
+        work.poll()
+        assert not parent.poll()
+        work.worker.actor.episodes.append((3, Episode(0, 1.0, 3)))
+        work.poll()
+        assert parent.poll() == told
 
 
 def test_seconds_of_all_sessions_count() -> None:

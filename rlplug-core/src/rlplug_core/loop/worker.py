@@ -118,6 +118,8 @@ class _Work:
         self.worker = Worker(plan, task.shared, task.slots.numpy().data, signals, task.rank)
         self.parent = parent
         self.wake = 0.0
+        #: Whether the parent waits for the end of an episode, which may be the run's last.
+        self.counted = plan.options.max_episodes > 0
         #: How many messages with settings were read.
         self.heard = 0
 
@@ -145,7 +147,7 @@ class _Work:
                 self.hear(message)
         while self.heard < self.flags[SETTINGS]:
             self.hear(fetch(self.parent))
-        if time.monotonic() >= self.wake:
+        if time.monotonic() >= self.wake or (self.counted and self.worker.actor.episodes):
             self.wake = time.monotonic() + TICK
             self.report()
 
