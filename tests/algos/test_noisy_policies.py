@@ -183,3 +183,9 @@ def test_what_noise_does_not_go_with_is_refused(learner: Callable[..., Any]) -> 
         learner("ppo", "Chain", noisy="factorized", recurrent_cell="gru")
     with pytest.raises(UsageError, match=r"leave net\.output_gain at none"):
         learner("a2c", "Chain", noisy="factorized", **{"net.output_gain": 0.5})
+
+
+@pytest.mark.parametrize("name", [*NAMES, "dqn", "c51", "qrdqn", "iqn", "nstep-q", "vqn", "vsarsa"])
+def test_the_deviation_of_a_noise_that_there_is_not_is_refused(learner: Callable[..., Any], name: str) -> None:
+    with pytest.raises(UsageError, match="noisy_sigma is of noisy layers; give --noisy factorized or independent too"):
+        learner(name, "Chain", noisy_sigma=0.3)

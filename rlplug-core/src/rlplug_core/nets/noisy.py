@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlplug_core.errors import UsageError
 from rlplug_core.nets import products
 from rlplug_core.types import Array
 
@@ -25,6 +26,14 @@ Noise: TypeAlias = Literal["independent", "factorized"]
 #: in place of a matrix under noise. One row takes a sixth of the time through a layer of 3136 to 512, half through 1024
 #: to 128; eight take half and as much. Small layers take as long either way.
 FEW = 8
+
+
+def check_sigma(noisy: Noise | None, sigma: float | None) -> None:
+    """Raise UsageError where a deviation is given to what has no noise."""
+    if noisy is None and sigma is not None:
+        raise UsageError(
+            "noisy_sigma is of noisy layers; give --noisy factorized or independent too, or leave noisy_sigma at none"
+        )
 
 
 class NoisyLinear(nn.Module):

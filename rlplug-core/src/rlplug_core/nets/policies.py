@@ -17,7 +17,7 @@ from rlplug_core.nets.by_rules import ByRules
 from rlplug_core.nets.encoders import encoder, initialize_outputs, linear, observation_norm
 from rlplug_core.nets.heads import Categorical, Gaussian, Head, HeadFactory, Product, check_mask, head, masked
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.noisy import Noise
+from rlplug_core.nets.noisy import Noise, check_sigma
 from rlplug_core.nets.noisy_outputs import NoisyOutputs
 from rlplug_core.nets.normalize import ObservationNorm
 from rlplug_core.nets.popart import PopArt
@@ -39,6 +39,7 @@ class PolicyNetwork(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         check_mask(spec)
+        check_sigma(noisy, sigma)
         net.check_gaussian(make is None and any(isinstance(part.space, spaces.Box) for part in parts(spec.action)))
         make = make or partial(head, std=net.std, squash=net.squash, log_std=net.log_std_init)
         self.encoder, features = trunk or encoder(spec.obs, net, norm)

@@ -21,7 +21,7 @@ from rlplug_core.nets.heads import check_mask, masked
 from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.node import Node, stacked
-from rlplug_core.nets.noisy import Noise, NoisyLinear
+from rlplug_core.nets.noisy import Noise, NoisyLinear, check_sigma
 from rlplug_core.nets.noisy_outputs import check_no_output_gain
 from rlplug_core.nets.noisy_rules import NoisyAffine
 from rlplug_core.nets.normalize import ObservationNorm
@@ -92,6 +92,7 @@ class QNetwork(nn.Module):
         super().__init__()
         check_mask(spec)
         net.check_gaussian(free=False)
+        check_sigma(noisy, sigma)
         self.actions, self.atoms = actions_of(spec.action), atoms
         self.encoder, self.features = trunk or encoder(spec.obs, replace(net, hidden=net.hidden[:-1]), norm)
         self.advantage = Stream(self.features, net, self.actions * atoms, noisy, sigma)
