@@ -13,11 +13,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from rlplug_cli.commands.tune import _write
 from rlplug_cli.sweep.crew import Crew
 from rlplug_cli.sweep.seeds import complete
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal
+from rlplug_cli.tune.outcome import Outcome
 from rlplug_cli.tune.search import Search
 from rlplug_cli.tune.space import declared, written
 from rlplug_core.config.options import Range, log, uniform
@@ -226,6 +228,14 @@ def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:
         more.step()
     trial = studies.summary(more.study)[-1]
     assert trial["state"] == ("pruned" if trial["params"]["learning_rate"] < median else "running")
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.04321, "0.0432"), (123.456, "123.5")])
+def test_an_export_says_a_small_return_with_its_figures(value: float, shown: str, tmp_path: Path) -> None:
+    best = {"number": 3, "value": value, "params": {}}
+    found = Outcome(tmp_path / "tuned", [best], best=best, options={}, importances={}, pictures=())
+    _write(found, "CartPole-v1", tmp_path / "best.toml", None)
+    assert f"trial 3 of tuned: return {shown}\n" in (tmp_path / "best.toml").read_text()
 
 
 def test_options_are_exported_as_toml_that_says_the_same() -> None:

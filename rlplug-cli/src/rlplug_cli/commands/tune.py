@@ -15,6 +15,7 @@ from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.sweep.grid import refuse_seed, seeds
+from rlplug_core.config.numbers import figures
 from rlplug_core.config.options import Range
 from rlplug_core.errors import RlplugError, UsageError
 
@@ -152,7 +153,7 @@ def _write(found: Outcome, env: str, config: Path | None, preset: Path | None) -
     from rlplug_cli.tune.export import as_config, as_preset
 
     if found.best is not None:
-        comment = f"trial {found.best['number']} of {found.directory.name}: return {found.best['value']:.1f}"
+        comment = f"trial {found.best['number']} of {found.directory.name}: return {figures(found.best['value'])}"
         if config is not None:
             written(config, as_config(found.options, comment))
         if preset is not None:
