@@ -134,6 +134,18 @@ def test_what_is_no_environment_is_still_what_it_was(rlplug: Callable[..., Done]
     assert "no algorithm 'nothing'" in rlplug("info", "nothing").err
 
 
+@pytest.mark.parametrize("name", ["cartpole", "CartPole", "phys2d/CartPole", "phys2d/CartPol-v1"])
+def test_an_incomplete_id_is_one_of_an_environment(name: str, rlplug: Callable[..., Done]) -> None:
+    said = rlplug("info", name).err
+    assert f"unknown environment '{name}'" in said
+    assert "CartPole-v1'" in said
+    assert "no plugin has the namespace" not in said, "it has environments of this namespace"
+
+
+def test_arguments_behind_an_id_are_told_where_they_go(rlplug: Callable[..., Done]) -> None:
+    assert "its arguments are given as --env.gravity 9" in rlplug("info", "phys2d/CartPole-v1:gravity=9").err
+
+
 def test_a_time_limit_in_words(rlplug: Callable[..., Done]) -> None:
     assert time_limit("MiniGrid-Empty-8x8-v0", 1_256) == "at most 1,256 steps"
     assert time_limit("BabyAI-GoToObj-v0", 0) == "each episode has its own, by its mission"

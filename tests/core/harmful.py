@@ -95,3 +95,12 @@ class SlowToBuild(Chain):
         if in_worker() and current_process().name.endswith("2"):
             threading.Event().wait(3)
         super().__init__(num_envs)
+
+
+class NeverBuilt(Chain):
+    """A worker waits for ever as it makes it."""
+
+    def __init__(self, num_envs: int) -> None:
+        if in_worker():
+            threading.Event().wait()
+        super().__init__(num_envs)

@@ -96,6 +96,13 @@ def test_a_fault_is_told_with_environment_and_step_and_nobody_is_left(env: str) 
     assert not multiprocessing.active_children()
 
 
+def test_a_hang_before_the_first_step_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlplug_core.loop.env_workers.STARTUP", 1.0)
+    with pytest.raises(WorkerFailed, match=r"before the first step, .* environment 0 gave no answer for 2 s"):
+        env_of(f"{HARMFUL}NeverBuilt")
+    assert not multiprocessing.active_children()
+
+
 def test_what_cannot_be_built_is_told_as_in_one_process() -> None:
     with pytest.raises(PluginError, match="FailsToBuild' cannot be made: ValueError: no display"):
         env_of(f"{HARMFUL}FailsToBuild")

@@ -382,7 +382,7 @@ def test_without_a_readable_checkpoint_there_is_one_sentence(tmp_path: Path) -> 
     [
         (
             "",
-            "other code wrote it, of the algorithm, the environment or a wrapper; bring that code back and resume",
+            "it is of other code, or of an environment with other spaces; bring back the algorithm, the environment",
         ),
         (
             "0.1",

@@ -71,7 +71,7 @@ def command(name: str, env: str | None, json: bool, frame: Path | None) -> None:
 
 
 def _group(name: str) -> Group:
-    """Return the group of a name: wrappers, controllers, environments, or else algorithms."""
+    """Return the group of a name, or of the nearest ones: algorithms, wrappers, controllers, or else environments."""
     if is_target(name) and names_code(name):
         return _group_of(load_target(name, "plugin"))
     here = [record.group for record in plugins.records() if name in (record.id, record.full_name)]
@@ -80,7 +80,9 @@ def _group(name: str) -> Group:
         return found
     if provider_in(name) or _VERSIONED.search(name) or family_of(name) or name in plugins.env_ids():
         return "envs"
-    return next((group for group in groups if did_you_mean(name, plugins.ids(group))), "algorithms")
+    if near := next((group for group in groups if did_you_mean(name, plugins.ids(group))), None):
+        return near
+    return "envs" if "/" in name or did_you_mean(name, plugins.env_ids()) else "algorithms"
 
 
 def _group_of(code: object) -> Group:

@@ -46,7 +46,8 @@ class EnvWorkers:
         ]  # fmt: skip
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
         self._remotes = [Remote(part.rank, serve, part) for part in parts]
-        self._adopt(self._ask("make", limit=STARTUP))
+        self._startup = max(STARTUP, self._timeout)
+        self._adopt(self._ask("make", limit=self._startup))
 
     def _adopt(self, told: list[Told]) -> None:
         """Take the spaces that the workers tell, and memory for them."""
@@ -124,7 +125,7 @@ class EnvWorkers:
             pickle.dumps(wrap)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(f"{wrap} does not travel to other processes; leave --env-workers at 1") from error
-        self._adopt(self._ask("inside", wrap, limit=STARTUP))
+        self._adopt(self._ask("inside", wrap, limit=self._startup))
         return self
 
     def configure(self, settings: Mapping[str, object]) -> None:
@@ -232,6 +233,7 @@ class EnvWorkers:
         rows = self._rows[remote.rank]
         one = rows.stop - rows.start == 1
         where = f"environment {rows.start}" if one else f"environments {rows.start} to {rows.stop - 1}"
-        sentence = f"{self.spec.id}: in step {self._steps} the worker of {where} {how}"
+        when = f"in step {self._steps}" if self._steps else "before the first step, where it is made and tried,"
+        sentence = f"{self.spec.id}: {when} the worker of {where} {how}"
         self._end()
         return WorkerFailed(sentence, details or sentence)

@@ -106,6 +106,10 @@ def _elsewhere(env_id: str, num_envs: int, arguments: Mapping[str, object]) -> E
     try:
         return _made(usable("envs", DEFAULT), env_id, num_envs, arguments)
     except UnknownEnv as error:
+        from gymnasium import registry  # heavy, and the provider has imported it
+
+        if any(spec.namespace == namespace for spec in registry.values()):
+            raise
         raise UnknownEnv(f"{error}; no plugin has the namespace '{namespace}' (providers: {_names()})") from error
 
 

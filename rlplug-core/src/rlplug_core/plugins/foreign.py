@@ -170,13 +170,7 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
     missing = [part for part in ("spec", "reset", "step", "state_dict") if getattr(env, part, None) is None]
     if missing:
         what = "None" if env is None else f"a {type(env).__name__}"
-        remedy = "return a gymnasium.Env or a gymnasium.vector.VectorEnv"
-        if not {"reset", "step"} & set(missing):
-            remedy = "derive its class from gymnasium.Env"
-        raise PluginError(
-            f"'{name}' made {what}, which is no environment: {remedy} "
-            f"(one of rlplug's own has {', '.join(map(repr, missing))} too)"
-        )
+        raise PluginError(f"'{name}' made {what}, {_instead(env, missing)}")
     agents = len(set(getattr(env.spec, "agents", ()))) or 1  # of many agents in one world each has a row
     found = getattr(env.spec, ROWS, num_envs)
     found = found // agents if found else found
@@ -187,6 +181,19 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
         )
     made: Env = env
     return made
+
+
+def _instead(env: object, missing: list[str]) -> str:
+    """Return what something is that is no environment, and what to give instead."""
+    if any(base.__module__.startswith("pettingzoo.") for base in type(env).__mro__):
+        return (
+            "a world of many agents: name the module that makes it, as pettingzoo/MODULE; it needs a function "
+            "parallel_env, or env where agents act in turn"
+        )
+    remedy = "return a gymnasium.Env or a gymnasium.vector.VectorEnv"
+    if not {"reset", "step"} & set(missing):
+        remedy = "derive its class from gymnasium.Env"
+    return f"which is no environment: {remedy} (one of rlplug's own has {', '.join(map(repr, missing))} too)"
 
 
 def wanting(make: Callable[..., object]) -> str:

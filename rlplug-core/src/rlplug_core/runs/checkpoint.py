@@ -194,8 +194,8 @@ def understood(path: Path, writers: Sequence[str] = ()) -> Iterator[None]:
             f"{', '.join(writers)} wrote it, and here are other versions; install what wrote it, python -m pip install "
             f"{' '.join(writers)}, and resume again"
             if writers
-            else "other code wrote it, of the algorithm, the environment or a wrapper; bring that code back and resume "
-            "again, or train anew with 'rlplug run'"
+            else "it is of other code, or of an environment with other spaces; bring back the algorithm, the "
+            "environment and the wrappers that wrote it and resume again, or train anew with 'rlplug run'"
         )
         said = f"{type(error).__name__}: {plain(str(error), 100)}"
         raise BadCheckpoint(f"the state in {path} cannot be used ({said}): {wrote}") from error

@@ -181,7 +181,8 @@ def find(id: str) -> EnvSpec:
     module, _, name = id.rpartition(":")
     namespace = name.partition("/")[0] if "/" in name else ""
     if module and not all(part.isidentifier() for part in module.split(".")):
-        raise UnknownEnv(f"'{id}': '{module}' is no module's name; write ./file.py:Name or module:Name-v0")
+        own = f"; its arguments are given as --env.{name.replace('=', ' ')}" if "=" in name else ""
+        raise UnknownEnv(f"'{id}': '{module}' is no module's name; write ./file.py:Name or module:Name-v0{own}")
     if module:
         look_here(module)
     for needed in filter(None, (module, *(of for pattern, of in IMPORTS.items() if fnmatchcase(name, pattern)))):
