@@ -256,6 +256,27 @@ def test_the_wall_clock_is_looked_at_now_and_then() -> None:
     assert last.eta_s == pytest.approx((100 - last.steps) / last.steps_per_second)
 
 
+def test_the_speed_is_that_since_the_last_record() -> None:
+    sink, options = Recorder(), {"seed": 3, "num_envs": 2, "total_timesteps": 40, "log_every": 10, "eval_every": 40}
+    runner, watch = make_runner(TINY, **options, runner="sync"), Watch()
+    events = Events(runner, RunOptions(**options, runner="sync"), sink, (), watch)
+    watch.time += 50.0  # whatever begins a run is no part of its speed
+
+    def poll() -> None:
+        events.poll()
+        watch.time += 0.01 if runner.clock.steps < 20 else 0.04
+
+    runner.run(poll)
+    speeds = [data["perf/env_steps_per_s"] for kind, _, data in sink.records if kind == "metrics"]
+    assert speeds == pytest.approx([200, 200, 50, 50])
+
+
+def test_no_speed_is_recorded_before_time_was_measured() -> None:
+    sink = Recorder()
+    run(sink, log_every=2, total_timesteps=6)  # the clock on the wall stands still
+    assert not [data for _, _, data in sink.records if "perf/env_steps_per_s" in data]
+
+
 def test_a_meter_averages_what_there_is() -> None:
     meter = Meter(recent=3)
     for number in range(5):

@@ -125,7 +125,9 @@ class Events:
         #: Seconds that this process has spent beside training.
         self.aside = {"evaluation": 0.0, "checkpoint": 0.0}
         self.marks: deque[tuple[float, int]] = deque(maxlen=WINDOW)
-        #: The first look saves, so that a run can be resumed from its first step on.
+        #: When the last record was made, and at which env step; before the first one, the first look at new steps.
+        self.lap: tuple[float, int] | None = None
+        #: The first look saves, so that a run can be resumed from its first step on; time is measured from there.
         self.next, self.saved = self.steps, False
 
     def poll(self) -> None:
@@ -135,6 +137,8 @@ class Events:
         steps = self.clock.steps
         if steps < self.next and self.now() < self.wake:
             return
+        if self.lap is None and steps > self.steps:  # the start of workers and environments is no part of the speed
+            self.lap = (self.now(), steps)
         if steps >= self.next:
             before, self.steps = self.steps, steps
             self._schedule()
@@ -169,7 +173,7 @@ class Events:
         metrics = {"rollout/episodes": float(self.episodes), **self.runner.metrics()}
         self.losses = {name: value for name, value in metrics.items() if name.startswith("loss/")}
         metrics |= self.recent.metrics()
-        metrics["perf/env_steps_per_s"] = self.speed()
+        metrics |= self._lap_speed()
         metrics["perf/wall_s"] = self.now() - self.began
         metrics["perf/updates"] = float(self.clock.updates)
         since = self.now() - self.opened or 1.0
@@ -233,6 +237,14 @@ class Events:
         (began, first), (ended, last) = self.marks[0], self.marks[-1]
         return (last - first) / (ended - began) if ended > began else 0.0
 
+    def _lap_speed(self) -> dict[str, float]:
+        """Env steps per second since the last record, evaluations included; nothing where no time was measured."""
+        now, steps, lap = self.now(), self.clock.steps, self.lap
+        self.lap = (now, steps)
+        if lap is None or now <= lap[0] or steps <= lap[1]:
+            return {}
+        return {"perf/env_steps_per_s": (steps - lap[1]) / (now - lap[0])}
+
     def state_dict(self) -> State:
         return {
             "steps": self.steps, "logged": self.logged, "evaluated": self.evaluated, "best": self.best,
@@ -252,7 +264,7 @@ class Events:
         self.crew.load_state_dict(state["controllers"])
         self.limits.load_state_dict(state["limits"])
         self.ended, self.saved = state["ended"], True
-        self._schedule()
+        self.next = self.steps
 
     @contextmanager
     def _aside(self, name: str) -> Iterator[None]:
