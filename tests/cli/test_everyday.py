@@ -168,6 +168,16 @@ def test_evaluations_as_json_and_of_every_checkpoint(runs: Path, rlplug: Callabl
     assert [line.split()[0] for line in every.out.splitlines()] == ["CHECKPOINT", *open_run("one").checkpoints]
 
 
+def test_one_episode_has_no_standard_error(runs: Path, rlplug: Callable[..., Done]) -> None:
+    found = json.loads(rlplug("evaluate", "one", "--episodes", "1", "--json").out)
+    assert found["return_sem"] is None
+    assert "standard error of the mean -" in rlplug("evaluate", "one", "--episodes", "1").out
+    header, *lines = rlplug("evaluate", "one", "--episodes", "1", "--all-checkpoints").out.splitlines()
+    place = header.split().index("SEM")
+    assert lines
+    assert {line.split()[place] for line in lines} == {"-"}
+
+
 def test_an_export_by_the_command_line(runs: Path, rlplug: Callable[..., Done]) -> None:
     done = rlplug("export", "one", "--out", "policy")
     assert done.code == 0

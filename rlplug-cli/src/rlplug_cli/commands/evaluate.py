@@ -83,10 +83,11 @@ def sentence(result: Evaluation, how: str) -> str:
     agents = "".join(f", {agent} {figures(mean)}" for agent, mean in result.by_agent.items())
     by = f"\nby agent: {agents[2:]}" if agents else ""
     cut = f"\n{result.said_cut}" if result.cut else ""
+    sem = "-" if result.sem is None else f"{result.sem:,.2f}"
     return (
         f"mean return {figures(result.mean)} ± {figures(result.std)} over {result.episodes} {how} episodes "
         f"(min {figures(result.minimum)}, max {figures(result.maximum)}), mean length {result.length_mean:,.1f}\n"
-        f"median {figures(result.median)}, IQM {figures(result.iqm)}, standard error of the mean {result.sem:,.2f}"
+        f"median {figures(result.median)}, IQM {figures(result.iqm)}, standard error of the mean {sem}"
         f"{success}{by}{cut}"
     )
 
@@ -95,6 +96,8 @@ def _curve(results: dict[str, Evaluation]) -> str:
     header = ("CHECKPOINT", "STEP", "MEAN", "SEM", "MEDIAN", "IQM", "MIN", "MAX")
     lines = []
     for name, one in results.items():
-        numbers = (one.mean, one.sem, one.median, one.iqm, one.minimum, one.maximum)
-        lines.append((name, f"{int(Path(name).name.rpartition('-')[2]):,}", *map(figures, numbers)))
+        step = f"{int(Path(name).name.rpartition('-')[2]):,}"
+        sem = "-" if one.sem is None else figures(one.sem)
+        numbers = (one.median, one.iqm, one.minimum, one.maximum)
+        lines.append((name, step, figures(one.mean), sem, *map(figures, numbers)))
     return table(header, lines)

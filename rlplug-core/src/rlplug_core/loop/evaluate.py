@@ -68,10 +68,12 @@ class Evaluation:
         return float(np.std(self.returns))
 
     @property
-    def sem(self) -> float:
-        """The standard error of the mean; 0 for a single episode."""
+    def sem(self) -> float | None:
+        """The standard error of the mean; None for a single episode, which says nothing of how far others lie."""
+        if self.episodes < 2:
+            return None
         means = np.reshape(self.returns, (self.episodes, -1)).mean(1)  # agents of one episode are not independent
-        return float(np.std(means, ddof=1) / np.sqrt(self.episodes)) if self.episodes > 1 else 0.0
+        return float(np.std(means, ddof=1) / np.sqrt(self.episodes))
 
     @property
     def median(self) -> float:
