@@ -146,6 +146,8 @@ def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
     assert names("--sort", "name", "--reverse", "--limit", "1") == ["two"]
     assert names("--algorithm", "a*", "--status", "finished") == ["one"]
     assert names("--env", "*Chain", "--sort", "seed")[-1] == "two"
+    group = open_run("one").config["group"]
+    assert names("--group", group) == names("--group", group[:4]) == ["one", "two"]
     best = names("--sort", "final", "--reverse", "--algorithm", "*2*")
     assert {*best} == {"one", "two"}
     assert "no such runs" in rlplug("runs", "--env", "Pong").out

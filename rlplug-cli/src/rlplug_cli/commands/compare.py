@@ -82,6 +82,8 @@ def command(
     from rlplug_cli.compare.lines import Settings
     from rlplug_cli.compare.report import report
 
+    if json and str(csv) == "-":
+        raise UsageError("--json and --csv - both write to stdout; leave one out, or give --csv a file")
     wanted = Settings(
         center=center, confidence=confidence, reps=reps, axis=axis, points=points, smooth=smooth,
         checkpoint=checkpoint, targets=goals(targets), bounds=bounds(normalize),

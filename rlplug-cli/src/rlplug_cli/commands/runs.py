@@ -41,7 +41,7 @@ _OUT = click.option(
 @click.option("--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything.")
 @click.option("--env", metavar="NAME", help="Only runs on this environment; * stands for anything.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs that are so.")
-@click.option("--group", help="Only runs that differ from each other in nothing but the seed.")
+@click.option("--group", help="Only runs whose group, that of all seeds of a configuration, begins so.")
 @click.option("--sort", type=click.Choice(list(KEYS)), default="created", help="What to sort by  [created]")
 @click.option("--reverse", is_flag=True, help="The other way round: the highest or the newest first.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many, the first after sorting.")
@@ -54,7 +54,7 @@ def command(
     """List the runs in a directory with their status, steps, last and best evaluation and final evaluation."""
     if ctx.invoked_subcommand is not None:
         return
-    wanted = {"algorithm": algorithm, "env": env, "status": status, "group": group}
+    wanted = {"algorithm": algorithm, "env": env, "status": status, "group": f"{group}*" if group else None}
     every = [summary(path) for path in directories(out)]
     found = ordered([run for run in every if _fits(run, wanted)], sort, reverse)[:limit]
     if json:

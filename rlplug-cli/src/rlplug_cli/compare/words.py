@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rlplug_core.errors import UsageError
 
 
@@ -14,17 +16,14 @@ def goals(words: tuple[str, ...]) -> dict[str, float]:
     """The returns to reach by environment, the one for all under an empty name.
 
     Raises:
-        UsageError: a word holds no number.
+        UsageError: a word holds no finite number.
     """
     found = {}
     for word in words:
         env, _, number = word.rpartition("=")
-        try:
-            found[env] = float(number)
-        except ValueError as error:
-            raise UsageError(
-                f"--target {word}: expected a return, as in --target 475 or --target CartPole-v1=475"
-            ) from error
+        found[env] = _number(number)
+        if not math.isfinite(found[env]):
+            raise UsageError(f"--target {word}: expected a return, as in --target 475 or --target CartPole-v1=475")
     return found
 
 
@@ -32,16 +31,21 @@ def bounds(words: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """The returns that count as 0 and as 1, by environment.
 
     Raises:
-        UsageError: a word does not hold two numbers, the second above the first.
+        UsageError: a word does not hold two finite numbers, the second above the first.
     """
     found = {}
     for word in words:
         env, _, numbers = word.rpartition("=")
         low, _, high = numbers.partition(":")
-        try:
-            found[env] = (float(low), float(high))
-        except ValueError:
-            found[env] = (0.0, 0.0)
-        if not env or not found[env][0] < found[env][1]:
+        found[env] = (_number(low), _number(high))
+        if not env or not -math.inf < found[env][0] < found[env][1] < math.inf:
             raise UsageError(f"--normalize {word}: expected two returns, as in --normalize CartPole-v1=0:500")
     return found
+
+
+def _number(text: str) -> float:
+    """The number that a text says; NaN for any other."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
