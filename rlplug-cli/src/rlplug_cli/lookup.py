@@ -45,8 +45,7 @@ def ended(run: Path) -> str:
 
 def untrained(run: Path) -> str:
     """Return in words that a run has made no update; empty where it has."""
-    counts = [record.data["perf/updates"] for record in records(run) if "perf/updates" in record.data]
-    if not counts or counts[-1]:
+    if not listing.untrained(records(run)):
         return ""
     return "no update was made: the run ended before its first batch was due, and its weights are those it began with"
 

@@ -21,7 +21,7 @@ tags:
 ---
 # {algorithm} on {env}
 
-A policy that {algorithm} learned on {env} in {step} of {total} env steps, seed {seed}.
+{what}
 
 | score | mean return |
 |---|---|
@@ -58,12 +58,15 @@ Made with {versions}.
 """
 
 
-def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], spec: Spec) -> str:
+def card(
+    found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], spec: Spec, untrained: bool = False
+) -> str:  # fmt: skip
     """The card of a run's policy.
 
     Args:
         about: what the export says of itself: `checkpoint`, `step`, `wrap`.
         spec: what the policy sees and answers.
+        untrained: whether no update was made until then.
     """
     chosen = {
         name: value for name, value in config["options"].items() if config.get("origins", {}).get(name) != "default"
@@ -72,14 +75,24 @@ def card(found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], sp
     versions = (config.get("environment") or {"versions": {}})["versions"]
     files = any(".py:" in words for words in about["wrap"])
     return _CARD.format(
-        algorithm=found.algorithm, env=found.env, step=f"{about['step']:,}", total=f"{found.total_timesteps:,}",
-        seed=found.seed, scores=_scores(found), obs=spec.obs, action=spec.action,
+        algorithm=found.algorithm, env=found.env, what=_what(found, about["step"], untrained), scores=_scores(found), obs=spec.obs, action=spec.action,
         wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
         trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
         command=_command(found, typed),
         options=_rows((name, _text(value)) for name, value in chosen.items()),
         versions=", ".join(f"{name} {version}" for name, version in versions.items()),
     )  # fmt: skip
+
+
+def _what(found: Summary, step: int, untrained: bool) -> str:
+    """Say in a sentence what the policy is."""
+    taken = f"{step:,} of {found.total_timesteps:,} env steps, seed {found.seed}"
+    if untrained:
+        return (
+            f"A policy that has learned nothing: after {taken}, {found.algorithm} had made no update on {found.env}, and "
+            "the weights are those it began with."
+        )
+    return f"A policy that {found.algorithm} learned on {found.env} in {taken}."
 
 
 def _needs(wrap: Sequence[str], files: bool) -> str:

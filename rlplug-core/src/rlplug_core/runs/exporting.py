@@ -13,7 +13,7 @@ from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.runs.card import card
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import Conditions, ready
-from rlplug_core.runs.listing import summary
+from rlplug_core.runs.listing import records, summary, untrained
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.trust import require_plugins
 
@@ -46,7 +46,8 @@ def export_policy(
             "step": clock.steps, "wrap": [one.words for one in plan.wrappings],
         }  # fmt: skip
         write(out, agent, env, about, onnx=onnx, torchscript=torchscript)
-        (out / "README.md").write_text(card(found, config, about, env.spec), encoding="utf-8")
+        text = card(found, config, about, env.spec, untrained(records(directory.path), clock.steps))
+        (out / "README.md").write_text(text, encoding="utf-8")
         return out
     finally:
         env.close()
