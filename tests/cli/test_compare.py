@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from rlplug_cli.compare.lines import on_one_grid, smoothed
 from rlplug_cli.compare.statistics import draws, estimate
+from rlplug_cli.render import tables
 from tests.cli.histories import write_run
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
@@ -184,6 +186,20 @@ def test_the_page_needs_nothing_beside_itself(runs: Path, rlplug: Callable[..., 
     assert "<b>" not in page
     for word in ("http-equiv", "<script", "<link", "src=", "@import"):
         assert word not in page
+
+
+@pytest.mark.parametrize("room", [36, 40, 60, 80])
+def test_a_narrow_terminal_cuts_no_number(
+    runs: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    words = ("compare", "runs", "--target", "60", "--csv", "all.csv")
+    wide = rlplug(*words).out
+    monkeypatch.setattr(tables, "terminal", lambda: room)
+    narrow = rlplug(*words).out
+    assert "…" not in narrow
+    assert max(len(line) for line in narrow.splitlines() if not line.startswith("note: ")) <= room
+    iqm = re.findall(r"-?\d[\d.]* \[[-\d., ]+\]", wide)[0]  # the first row's
+    assert iqm in narrow
 
 
 def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:

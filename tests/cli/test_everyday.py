@@ -225,6 +225,36 @@ def test_a_narrow_table_spares_columns_before_it_cuts_names() -> None:
     assert all("a-long-name-s1" in text for text in texts)
 
 
+def test_a_narrow_table_cuts_no_number_where_names_can_go_on_below() -> None:
+    header = ("ENV", "FINAL RETURN OF", "SEEDS", "MEAN", "IQM [95 %]")
+    lines = [("CartPole-v1", "ppo learning_rate=0.001", "5", "206.0", "206.0 [150.1, 300.2]")]
+    fit = lambda room: table(header, lines, room, ("ENV", "MEAN"), ("ENV", "FINAL RETURN OF"))  # noqa: E731
+    assert fit(70).splitlines()[1:] == [
+        "CartPole-v1  ppo                    5      206.0  206.0 [150.1, 300.2]", "             learning_rate=0.001",
+    ]  # fmt: skip
+    assert fit(62).splitlines()[0].split()[0] == "FINAL"
+    assert fit(39).splitlines() == [
+        "ENV: CartPole-v1", "FINAL RETURN OF: ppo", "  learning_rate=0.001", "SEEDS: 5", "MEAN: 206.0",
+        "IQM [95 %]: 206.0 [150.1, 300.2]",
+    ]  # fmt: skip
+    for room in range(32, 90):
+        text = fit(room)
+        assert max(map(len, text.splitlines())) <= room
+        assert "…" not in text
+        assert "206.0 [150.1, 300.2]" in text
+
+
+def test_a_narrow_list_of_runs_cuts_no_number(
+    written: Callable[..., Written], rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written("ppo-CartPole-v1-s1", total_timesteps=2_000_000).end()
+    monkeypatch.setattr(tables, "terminal", lambda: 40)
+    lines = rlplug("runs").out.splitlines()
+    assert lines[0].split() == ["RUN", "LAST"]
+    assert max(map(len, lines)) <= 40
+    assert "…" not in "".join(lines)
+
+
 def test_facts_go_on_below_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [("sees", "Box(4)"), ("algorithms", "a2c, a3c, acer, acktr, apex, appo, c51")]
     assert facts(lines, 12) == "sees        Box(4)\nalgorithms  a2c, a3c, acer, acktr, apex, appo, c51"

@@ -100,4 +100,4 @@ def _curve(results: dict[str, Evaluation]) -> str:
         sem = "-" if one.sem is None else figures(one.sem)
         numbers = (one.median, one.iqm, one.minimum, one.maximum)
         lines.append((name, step, figures(one.mean), sem, *map(figures, numbers)))
-    return table(header, lines)
+    return table(header, lines, wrapped=header[:1])

@@ -18,7 +18,7 @@ from rlplug_core.errors import UsageError, plain, warn
 from rlplug_core.runs.listing import Summary, remove
 
 #: The columns that a narrow terminal goes without, the first of them first: most names of runs say the same.
-SPARED = ("SEED", "ALGORITHM", "ENVIRONMENT", "BEST", "STATUS")
+SPARED = ("SEED", "ALGORITHM", "ENVIRONMENT", "BEST", "STATUS", "STEPS", "FINAL LAST/BEST")
 HEADER = ("RUN", "STATUS", "ALGORITHM", "ENVIRONMENT", "SEED", "STEPS", "LAST", "BEST", "FINAL LAST/BEST")
 #: Where the final evaluation says what the last weights reached, and the best checkpoint.
 JUDGED = ("last_return_mean", "return_mean")

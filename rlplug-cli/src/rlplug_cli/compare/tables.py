@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlplug_cli.compare.report import Report
 from rlplug_cli.compare.results import Cost, Improvement, Score
@@ -11,12 +11,24 @@ from rlplug_cli.compare.statistics import Estimate
 from rlplug_cli.render.live import duration
 from rlplug_cli.render.tables import table
 
+#: The columns of names and labels, which may go on in the next line of a narrow terminal; numbers stay whole.
+NAMES = ("ENVIRONMENT", "FINAL RETURN OF", "MORE LIKELY ABOVE", "BELOW", "ON", "BY")
+
 
 def text(found: Report) -> str:
     """Final scores, probabilities of improvement, costs of a return, and remarks, as tables of plain text."""
     share = f"{100 * found.settings.confidence:g} %"
-    parts = [table(header, rows) for header, rows in sections(found, share)]
+    parts = [
+        table(header, rows, spared=_spared(header, rows), wrapped=NAMES) for header, rows in sections(found, share)
+    ]
     return "\n\n".join([*parts, "\n".join(f"note: {remark}" for remark in found.remarks)]).rstrip()
+
+
+def _spared(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The columns that a narrow terminal goes without: an environment that is the same in all rows, then means."""
+    same = [title for title, *cells in zip(header, *rows, strict=True) if title in ("ENVIRONMENT", "ON")
+            and len(set(cells)) == 1]  # fmt: skip
+    return [*same, *(title for title in header if title.startswith("MEAN")), *({"SEEDS"} & {*header})]
 
 
 def sections(found: Report, share: str) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from rlplug_cli.render.columns import uncut, whole, widths_of, without
 from rlplug_core import plugins
 from rlplug_core.errors import plain
 from rlplug_core.plugins import index
@@ -42,22 +43,26 @@ def row(record: plugins.Record) -> dict[str, Any]:
 
 
 def table(
-    header: Sequence[str], lines: Iterable[Sequence[str]], room: int | None = None, spared: Sequence[str] = ()
+    header: Sequence[str], lines: Iterable[Sequence[str]], room: int | None = None, spared: Sequence[str] = (),
+    wrapped: Collection[str] = (),
 ) -> str:  # fmt: skip
     """Aligned columns in `room` characters; without it as many as a terminal has, and all there are in a pipe.
 
     Where they do not fit, columns that can be `spared` are left out, the first of them first. Then the last column goes
-    on in the next line; where that is not enough, others are cut.
+    on in the next line; where that is not enough, others are cut. With columns that are to be `wrapped`, these and
+    titles go on in the next line before any is spared, and nothing is cut: where all that is not enough, each row
+    becomes lines of its own.
     """
     everything = [tuple(header), *(tuple(plain(cell, WIDEST) for cell in line) for line in lines)]
     room = terminal() if room is None else room
-    widths = _widths(everything)
+    widths = widths_of(everything)
+    if room and wrapped and whole(widths) > room:
+        return uncut(everything, room, spared, wrapped)
     for title in spared:
-        if room and _whole(widths) > room:
-            column = everything[0].index(title)
-            everything = [line[:column] + line[column + 1 :] for line in everything]
-            widths = _widths(everything)
-    if room and _whole(widths) > room:
+        if room and whole(widths) > room:
+            everything = without(everything, title)
+            widths = widths_of(everything)
+    if room and whole(widths) > room:
         widths = fitted(widths, room - 2 * (len(widths) - 1))
     return "\n".join(text for line in everything for text in _texts(line, widths))
 
@@ -69,15 +74,6 @@ def facts(lines: Iterable[tuple[str, str]], width: int) -> str:
         textwrap.indent("\n".join(textwrap.wrap(text, room)), " " * width).replace(" " * width, title.ljust(width), 1)
         for title, text in lines
     )
-
-
-def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*lines, strict=True)]
-
-
-def _whole(widths: Sequence[int]) -> int:
-    """The width of a line with two spaces between columns."""
-    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def terminal() -> int:

@@ -75,7 +75,8 @@ def card(
     versions = (config.get("environment") or {"versions": {}})["versions"]
     files = any(".py:" in words for words in about["wrap"])
     return _CARD.format(
-        algorithm=found.algorithm, env=found.env, what=_what(found, about["step"], untrained), scores=_scores(found), obs=spec.obs, action=spec.action,
+        algorithm=found.algorithm, env=found.env, what=_what(found, about["step"], untrained),
+        scores=_scores(found), obs=spec.obs, action=spec.action,
         wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
         trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
         command=_command(found, typed),
@@ -89,8 +90,8 @@ def _what(found: Summary, step: int, untrained: bool) -> str:
     taken = f"{step:,} of {found.total_timesteps:,} env steps, seed {found.seed}"
     if untrained:
         return (
-            f"A policy that has learned nothing: after {taken}, {found.algorithm} had made no update on {found.env}, and "
-            "the weights are those it began with."
+            f"A policy that has learned nothing: after {taken}, {found.algorithm} had made no update on {found.env}, "
+            "and the weights are those it began with."
         )
     return f"A policy that {found.algorithm} learned on {found.env} in {taken}."
 

@@ -192,7 +192,7 @@ def ending(journal: Iterable[Record]) -> str:
 
 
 def untrained(journal: Iterable[Record], step: int | None = None) -> bool:
-    """Return whether a run had made no update when it was at a step, by default at its end, as far as its records say."""
+    """Return whether a run had made no update at a step, by default at its end, as far as its records say."""
     counts = [(record.step, record.data["perf/updates"]) for record in journal if "perf/updates" in record.data]
     then = [updates for at, updates in counts if step is not None and at >= step][:1] or [n for _, n in counts[-1:]]
     return bool(then) and not then[0]

@@ -1,0 +1,56 @@
+"""Columns of a table: how wide they are, and how they fit a narrow terminal without a word being cut."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
+from itertools import zip_longest
+
+
+def uncut(lines: list[tuple[str, ...]], room: int, spared: Sequence[str], wrapped: Collection[str]) -> str:
+    """Columns whose words are whole, without as few of the `spared` as will do; or every row by itself."""
+    left = lines
+    for title in (None, *spared):
+        left = left if title is None else without(left, title)
+        least, widths = [_least(column, wrapped) for column in zip(*left, strict=True)], widths_of(left)
+        if whole(least) <= room:
+            while whole(widths) > room:
+                widest = max((width, n) for n, width in enumerate(widths) if width > least[n])[1]
+                widths[widest] -= 1
+            return "\n".join(text for line in left for text in _wrapped(line, widths))
+    return "\n\n".join("\n".join(_stated(lines[0], row, room)) for row in lines[1:])
+
+
+def _least(column: Sequence[str], wrapped: Collection[str]) -> int:
+    """The least width of a column in which no word is broken, and no cell of one that is not `wrapped`."""
+    title, *cells = column
+    words = [word for cell in cells for word in (cell.split() if title in wrapped else [cell])]
+    return max(map(len, (*title.split(), *words)))
+
+
+def _wrapped(line: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """The lines that one takes whose every cell may go on below itself."""
+    cells = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(line, widths, strict=True)]
+    for texts in zip_longest(*cells, fillvalue=""):
+        yield "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
+
+
+def _stated(header: Sequence[str], row: Sequence[str], room: int) -> Iterator[str]:
+    """One row as lines, each of a column's title and its cell."""
+    for title, cell in zip(header, row, strict=True):
+        yield textwrap.fill(f"{title}: {cell}", room, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def without(lines: Sequence[tuple[str, ...]], title: str) -> list[tuple[str, ...]]:
+    """The lines without a column."""
+    column = lines[0].index(title)
+    return [line[:column] + line[column + 1 :] for line in lines]
+
+
+def widths_of(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def whole(widths: Sequence[int]) -> int:
+    """The width of a line with two spaces between columns."""
+    return sum(widths) + 2 * (len(widths) - 1)
