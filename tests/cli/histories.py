@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,27 @@ from rlplug_core.runs.journal import Journal
 def write_run(
     path: Path, returns: Sequence[float], *, algorithm: str = "ppo", env: str = "CartPole-v1", seed: int = 1,
     every: int = 100, best: float | None = None, status: str = "finished", content: str = "",
-    created: float = 1.0, **options: Any,
+    created: float = 1.0, held: Mapping[str, tuple[str, str]] = {}, further: Sequence[tuple[int, bool]] = (),
+    **options: Any,
 ) -> Path:  # fmt: skip
     """A run that evaluated after each `every` env steps; every evaluation took a second and ten updates.
 
-    `content` is that of the environment's file.
+    `content` is that of the environment's file, `held` the file and the content of other roles; `further` are the
+    totals that it was given in later processes, and whether its schedules were stretched to them.
     """
     path.mkdir(parents=True)
     whole = {"seed": seed, "total_timesteps": every * len(returns), "learning_rate": 1e-3, **options}
     origins = dict.fromkeys(whole, "default") | dict.fromkeys(options, "option")
+    env_held = {"env": (env, content)} if content else {}
+    sources = {role: _source(*one) for role, one in {**held, **env_held}.items()}
     config = {"name": path.name, "uid": path.name, "group": group_of(algorithm, content or env, whole),
               "algorithm": algorithm, "env": env, "options": whole, "origins": origins, "environment": {},
-              "created": created, "sources": {"env": _source(env, content)} if content else {}}  # fmt: skip
+              "created": created, "sources": sources}  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
     journal = Journal(path / "journal.jsonl")
     journal.write("start", 0, {"resumed": False})
+    for limit, rescale in further:
+        journal.write("start", 0, {"resumed": True, "limit": limit, "rescale": rescale})
     for number, value in enumerate(returns, 1):
         step = every * number
         journal.write(
@@ -44,6 +50,6 @@ def write_run(
     return path
 
 
-def _source(env: str, content: str) -> dict[str, str]:
-    file, found = Path(env.rpartition(":")[0]), hashlib.sha256(content.encode()).hexdigest()
+def _source(name: str, content: str) -> dict[str, str]:
+    file, found = Path(name.rpartition(":")[0]), hashlib.sha256(content.encode()).hexdigest()
     return {"file": str(file), "copy": f"sources/{file.stem}-{found[:8]}.py", "sha256": found}

@@ -16,6 +16,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from rlplug_cli.compare.history import extended
 from rlplug_cli.compare.lines import on_one_grid, smoothed
 from rlplug_cli.compare.statistics import draws, estimate
 from rlplug_cli.render import tables
@@ -91,23 +92,140 @@ def test_an_environment_whose_file_was_moved_is_one_environment(place: Path, rlp
     assert {(one["env"], one["seeds"]) for one in found["curves"]} == {
         ("/new/walk.py:Walk", 3), ("/other/walk.py:Walk", 1), ("/new/walk.py:Run", 1), ("/new/run.py:Walk", 1),
     }  # fmt: skip
-    assert not [remark for remark in found["remarks"] if "changed" in remark]
+    assert not [remark for remark in found["remarks"] if "not the same" in remark]
 
 
-def test_runs_before_and_after_a_change_of_the_environment_s_file_are_named(
+def test_runs_before_and_after_a_change_of_the_environment_s_file_are_two_lines(
     place: Path, rlplug: Callable[..., Any]
 ) -> None:
     for seed, folder, content in ((1, "/old", "A"), (2, "/old", "B"), (3, "/new", "B")):
         path = place / "runs" / str(seed)
         write_run(path, [1.0, 2.0], seed=seed, env=f"{folder}/walk.py:Walk", content=content, created=float(seed))
     found = compared(rlplug, "runs")
-    assert [(one["env"], one["seeds"]) for one in found["curves"]] == [("/new/walk.py:Walk", 3)]
-    (said,) = (remark for remark in found["remarks"] if "changed" in remark)
-    assert said == (
-        "runs of walk.py:Walk are put together though its file was changed between them: 1 began with "
-        "runs/1/sources/walk-559aead0.py, 2 began with runs/2/sources/walk-df7e70e5.py"
-    )
+    assert [(one["env"], one["label"], one["seeds"]) for one in found["curves"]] == [
+        ("/new/walk.py:Walk", "ppo walk-559aead0.py", 1), ("/new/walk.py:Walk", "ppo walk-df7e70e5.py", 2),
+    ]  # fmt: skip
+    began = "1 began with runs/1/sources/walk-559aead0.py, 2 began with runs/2/sources/walk-df7e70e5.py"
+    said = f"runs of walk.py:Walk are apart, since its file was not the same: {began}"
+    assert said in found["remarks"]
     assert f"note: {said}" in rlplug("compare", "runs").out
+    pooled = compared(rlplug, "runs", "--label", "algorithm")
+    assert [one["seeds"] for one in pooled["curves"]] == [3]
+    said = f"runs of walk.py:Walk are put together though its file was not the same: {began}"
+    assert said in pooled["remarks"]
+
+
+def write_mine(path: Path, folder: str, content: str, seed: int = 1, **options: Any) -> None:
+    name = f"{folder}/my_algo.py:MyAlgo"
+    write_run(path, [1.0, 2.0], seed=seed, algorithm=name, held={"algorithm": (name, content)}, **options)
+
+
+def labeled(found: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(one["label"], one["seeds"]) for one in found["curves"]]
+
+
+def test_algorithms_whose_files_are_called_the_same_are_told_apart_by_their_folders(
+    runs: Path, rlplug: Callable[..., Any]
+) -> None:
+    for folder, content in (("/x/expA/lib", "A"), ("/x/expB/lib", "B")):
+        for seed in (1, 2):
+            write_mine(runs / "mine" / f"{content}{seed}", folder, content, seed)
+    found = compared(rlplug, "runs/mine")
+    assert labeled(found) == [("expA/lib/my_algo.py:MyAlgo", 2), ("expB/lib/my_algo.py:MyAlgo", 2)]
+    assert not [remark for remark in found["remarks"] if "not the same" in remark]
+    assert labeled(compared(rlplug, "runs/mine/A1", "runs/mine/A2")) == [("MyAlgo", 2)]
+    assert len(labeled(compared(rlplug, "runs/mine", "--label", "algorithm"))) == 2
+
+
+def test_an_algorithm_whose_file_was_changed_is_two_lines_and_one_that_was_moved_is_one(
+    runs: Path, rlplug: Callable[..., Any]
+) -> None:
+    for number, (folder, content, seed) in enumerate([("/a", "A", 1), ("/a", "B", 1), ("/b", "B", 1), ("/b", "B", 2)]):
+        write_mine(runs / "mine" / str(number), folder, content, seed, created=float(number))
+    found = compared(rlplug, "runs/mine")
+    assert labeled(found) == [("my_algo-559aead0.py:MyAlgo", 1), ("my_algo-df7e70e5.py:MyAlgo", 2)]
+    assert any("1 is left out: 2 has its configuration and seed too" in remark for remark in found["remarks"])
+    assert any("apart, since its file was not the same" in remark for remark in found["remarks"])
+    write_mine(runs / "mine" / "far", "/c", "C")
+    assert [label for label, _ in labeled(compared(rlplug, "runs/mine"))] == [
+        "b/my_algo-559aead0.py:MyAlgo", "b/my_algo-df7e70e5.py:MyAlgo", "c/my_algo.py:MyAlgo",
+    ]  # fmt: skip
+
+
+def test_a_wrapper_s_file_that_was_changed_tells_lines_apart_and_one_that_was_moved_does_not(
+    place: Path, rlplug: Callable[..., Any]
+) -> None:
+    for seed, folder, content in ((1, "a", "A"), (2, "b", "A"), (1, "b", "B")):
+        name = f"/{folder}/noise.py:Noise"
+        held = {"wrap.0": (name, content)}
+        write_run(place / "runs" / f"{folder}{content}", [1.0, 2.0], seed=seed, held=held, wrap=[f"{name}:k=1"])
+    assert labeled(compared(rlplug, "runs")) == [("ppo noise-559aead0.py", 2), ("ppo noise-df7e70e5.py", 1)]
+    write_run(place / "runs" / "bare", [1.0, 2.0], wrap=[])
+    assert ("ppo wrap=none", 1) in labeled(compared(rlplug, "runs/aA", "runs/bare"))
+
+
+def test_runs_that_went_on_to_another_total_are_lines_of_their_own(place: Path, rlplug: Callable[..., Any]) -> None:
+    for seed in (1, 2):
+        write_run(place / "runs" / f"short{seed}", [1.0, 2.0], seed=seed)
+        write_run(place / "runs" / f"long{seed}", [1.0, 2.0], seed=seed, further=[(300, False), (500, False)])
+    found = labeled(compared(rlplug, "runs"))
+    assert found == [("ppo total_timesteps=200", 2), ("ppo total_timesteps=500", 2)]
+    write_run(place / "runs" / "stretched", [1.0, 2.0], further=[(500, True), (500, True)])
+    write_run(place / "runs" / "begun", [1.0] * 5, total_timesteps=500)
+    found = labeled(compared(rlplug, "runs"))
+    assert found == [
+        ("ppo extended=200:500 total_timesteps=500", 2), ("ppo extended=200:500:rescale total_timesteps=500", 1),
+        ("ppo extended=none total_timesteps=200", 2), ("ppo extended=none total_timesteps=500", 1),
+    ]  # fmt: skip
+    assert labeled(compared(rlplug, "runs", "--label", "total-timesteps"))[0] == ("total_timesteps=200", 2)
+
+
+@pytest.mark.parametrize(
+    ("further", "said"),
+    [
+        ([(0, False)], (200, "none")),
+        ([(100, False)], (100, "200:100")),
+        ([(300, True), (0, False), (300, True)], (300, "200:300:rescale")),
+        ([(300, False), (500, True)], (500, "200:300,300:500:rescale")),
+        ([(300, True), (500, False), (600, False)], (600, "200:300:rescale,300:600")),
+        ([(300, False), (300, True)], (300, "200:300:rescale")),
+        ([(200, False)], (200, "none")),
+    ],
+)
+def test_how_a_run_came_to_its_total(further: list[tuple[int, bool]], said: tuple[int, str]) -> None:
+    assert extended(200, [{"limit": limit, "rescale": rescale} for limit, rescale in further]) == said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((0.9999999, 0.99999999), ["0.9999999", "0.99999999"]),
+        ((0.99, 0.9999999), ["0.99", "0.9999999"]),
+        ((0.00018662266976517952, 0.0002), ["0.000186623", "0.0002"]),
+        ((1.0, 0.3), ["0.3", "1"]),
+    ],
+)
+def test_a_label_has_as_many_digits_as_tell_options_apart(
+    place: Path, rlplug: Callable[..., Any], values: tuple[float, ...], said: list[str]
+) -> None:
+    for number, value in enumerate(values):
+        write_run(place / "runs" / str(number), [1.0, 2.0], gamma=value)
+    assert sorted(label for label, _ in labeled(compared(rlplug, "runs"))) == [f"ppo gamma={text}" for text in said]
+
+
+def test_a_seed_that_was_run_with_other_threads_counts_once(place: Path, rlplug: Callable[..., Any]) -> None:
+    for threads in (1, 2):
+        write_run(place / "runs" / str(threads), [1.0, 2.0], threads=threads)
+    assert labeled(compared(rlplug, "runs")) == [("ppo", 1)]
+
+
+def test_a_data_set_is_known_by_what_it_holds(place: Path, rlplug: Callable[..., Any]) -> None:
+    for seed, folder, content in ((1, "a", "A" * 64), (2, "b", "A" * 64), (1, "b", "B" * 64)):
+        path = write_run(place / "runs" / f"{folder}{content[0]}", [1.0, 2.0], seed=seed, dataset=f"/{folder}/d.npz")
+        config = json.loads((path / "config.json").read_text())
+        data = {"place": f"/{folder}/d.npz", "sha256": content, "transitions": 5}
+        (path / "config.json").write_text(json.dumps({**config, "dataset": data}))
+    assert labeled(compared(rlplug, "runs")) == [("ppo d-AAAAAAAA.npz", 2), ("ppo d-BBBBBBBB.npz", 1)]
 
 
 def test_final_scores_are_of_the_last_weights_and_of_the_best_checkpoint(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,21 +20,31 @@ from rlplug_core.runs.journal import Record, read
 RETURN, SECONDS, UPDATES = "eval/return_mean", "perf/wall_s", "perf/updates"
 #: The metric that an axis goes by; none for env steps themselves.
 AXES = {"steps": "", "seconds": SECONDS, "updates": UPDATES}
+#: What says among a run's options how it went on beyond its first total.
+EXTENDED = "extended"
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """One run, read once; `env` is its environment's name, of a file that was moved the newest."""
+    """One run, read once; `env` and `algorithm` are their names, of a file that was moved the newest."""
 
     path: Path
     config: dict[str, Any]
     env: str
+    algorithm: str
     curves: dict[str, Curve]
     ends: tuple[Record, ...]
 
     @property
     def seed(self) -> int:
         return int(self.config["options"]["seed"])
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Its options, with the total that it was given last and how it came to it."""
+        first = int(self.config["options"].get("total_timesteps") or 0)
+        total, how = extended(first, [one.data for one in self.ends if one.kind == "start"])
+        return {**self.config["options"], "total_timesteps": total, EXTENDED: how}
 
     @property
     def finished(self) -> bool:
@@ -70,6 +80,24 @@ class History:
         return (steps if other is None else np.interp(steps, other.steps, other.values)), curve.values
 
 
+def extended(first: int, starts: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
+    """The total that a run's processes ended up with, and how it came to it, or `none`.
+
+    That is `2000:5000` where schedules stay those of the first total, and `2000:5000:rescale` where they were
+    stretched.
+    """
+    total, moves = first, list[tuple[int, int, bool]]()
+    for start in starts:
+        limit, rescale = int(start.get("limit") or total), bool(start.get("rescale"))
+        # One that goes on to the same total is the same move, and without a stretch between them two moves are one.
+        same = moves and (moves[-1][1] == limit or not (moves[-1][2] or rescale))
+        begin, stretched = (moves[-1][0], moves.pop()[2]) if same else (total, False)
+        moves += [(begin, limit, stretched or rescale)] if limit != begin else []
+        total = limit
+    said = [f"{begin}:{end}{':rescale' * stretched}" for begin, end, stretched in moves]
+    return total, ",".join(said) or "none"
+
+
 def history(path: Path, metrics: Collection[str]) -> History:
     """Read a run's configuration and of its journal what `metrics` and final scores need.
 
@@ -86,4 +114,4 @@ def history(path: Path, metrics: Collection[str]) -> History:
     records = list(read(journal, kinds=kinds)) if journal.exists() else []
     ends = tuple(record for record in records if record.kind not in KINDS)
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
-    return History(path, config, str(config["env"]), curves, ends)
+    return History(path, config, str(config["env"]), str(config["algorithm"]), curves, ends)

@@ -69,7 +69,7 @@ def read_arms(
     needed += [SECONDS] if settings.targets else []
     runs = together([history(path, needed) for path in selected(words, out)])
     found, remarks = arms(runs, by)
-    return found, [*remarks, *changed(runs)]
+    return found, [*remarks, *changed([arm.runs for arm in found])]
 
 
 def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
