@@ -115,7 +115,7 @@ def _envs(runs: Sequence[History]) -> set[str]:
 
 
 def _counted(runs: Sequence[History], key: tuple[str, str]) -> Iterator[tuple[int, str]]:
-    """How many runs began with each content of a file, and where the first of them has it."""
+    """Count the runs that began with each content of a file; with the place where the first of them has it."""
     places: dict[str, list[str]] = {}
     for one in (one for run in runs for one in _sources(run) if (one.role, one.name) == key):
         places.setdefault(one.version, []).append(one.place)

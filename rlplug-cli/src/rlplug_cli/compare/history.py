@@ -114,4 +114,5 @@ def history(path: Path, metrics: Collection[str]) -> History:
     records = list(read(journal, kinds=kinds)) if journal.exists() else []
     ends = tuple(record for record in records if record.kind not in KINDS)
     curves = curves_of(records, tuple(dict.fromkeys((RETURN, *metrics))))
-    return History(path, config, str(config["env"]), str(config["algorithm"]), curves, ends)
+    env, algorithm = str(config["env"]), str(config["algorithm"])
+    return History(path, config, env=env, algorithm=algorithm, curves=curves, ends=ends)
