@@ -20,7 +20,6 @@ def command(run: str) -> None:
 
     path = located(run).absolute()
     mirror = Mirror(path)
-    before = mirror.state.cursor
     try:
         while mirror.send():
             pass
@@ -36,5 +35,4 @@ def command(run: str) -> None:
         ) from error
     finally:
         mirror.close()
-    count, uri = mirror.state.cursor - before, mirror.state.tracking_uri
-    echo(f"sent {count:,} records; all of this run is in MLflow at {uri}")
+    echo(f"sent {mirror.records:,} records; all of this run is in MLflow at {mirror.state.tracking_uri}")

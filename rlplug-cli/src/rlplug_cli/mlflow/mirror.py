@@ -11,18 +11,17 @@ import getpass
 import json
 import math
 import os
-import platform
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rlplug_cli.mlflow import episodes, moved, store
+from rlplug_cli.mlflow import copied, episodes, moved, store
 from rlplug_cli.mlflow.parent import parent_of
 from rlplug_core.config.files import as_type, from_json, opened, own_directory, regular, replace
-from rlplug_core.errors import BadFile, UsageError, plain
+from rlplug_core.errors import BadFile, UsageError, plain, warn
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.files import writing
 from rlplug_core.runs.journal import Record, tail
@@ -30,6 +29,7 @@ from rlplug_core.runs.trust import genuine, sealed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 STATE = "mlflow.json"
 #: MLflow's limit on the metrics of one request.
@@ -102,12 +102,12 @@ class Batch:
 
 
 class Mirror:
-    """Sends one run. Only one process at a time; `close` lets the next one."""
+    """Sends one run. Only one process at a time; `close` lets the next one. What a user should know goes to `say`."""
 
-    def __init__(self, run: Path, uri: str | None = None) -> None:
-        self.run = run
+    def __init__(self, run: Path, uri: str | None = None, say: Callable[[str], None] = warn) -> None:
+        self.run, self._say = run, say
         self.state = _state(run, uri or store.tracking_uri())
-        self.batches = 0
+        self.batches = self.records = 0
         self._position = 0
         #: What MLflow has of each metric, as (step, value), where it was ahead of the journal.
         self._there: dict[str, set[tuple[int, str]]] = {}
@@ -122,6 +122,8 @@ class Mirror:
     def send(self) -> bool:
         """Send the next batch, if there is one; whether there was. Raises whatever MLflow raises."""
         if not self._position:
+            if self.state.run_id:
+                self._connect()  # where it is a copy, all of it is to be sent
             self._compare()
         position = self._position
         batch, after = self._next(position)
@@ -135,6 +137,7 @@ class Mirror:
         self._log(client, batch)
         if batch.end is not None:
             self._finish(client, _STATUS[batch.end.data["status"]], batch.end.time)
+        self.records += batch.cursor - self.state.cursor
         self.state.cursor, self.state.time = batch.cursor, batch.time
         self.state.write(self.run)
         self._position = after
@@ -161,26 +164,41 @@ class Mirror:
             from mlflow import MlflowClient
 
             client = MlflowClient(tracking_uri=self.state.tracking_uri)
+            there = copied.noted(client, self.state.run_id)
+            if there is not None and copied.is_copy(there, self.run):
+                self.state = State(self.state.tracking_uri)
             if not self.state.run_id:
-                self._create(client)
+                self._create(client, there)
+            elif there is not None:
+                copied.follow(client, there, self.run)
             self._client = client
         return self._client
 
-    def _create(self, client: MlflowClient) -> None:
+    def _create(self, client: MlflowClient, original: Run | None) -> None:
         """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
         config = RunDirectory(self.run).config
         experiment = _experiment(client, _shown(config["env"]), store.artifact_root(self.state.tracking_uri))
-        found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'", max_results=1)
-        if found:
-            run = found[0]
+        found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")
+        run = copied.own(found, self.run)
+        if run is not None:
+            copied.follow(client, run, self.run)
         else:
-            tags = _tags(config, self.run)
-            if above := parent_of(self.run, client, self.state.tracking_uri, experiment):
-                tags["mlflow.parentRunId"] = above
-            run = client.create_run(experiment, int(config["created"] * 1000), tags, config["name"])
+            run = self._made(client, experiment, config, original or copied.original(found))
         self.state.experiment_id, self.state.run_id = experiment, run.info.run_id
         self._params(client, config, run.data.params)
         self.state.write(self.run)
+
+    def _made(
+        self, client: MlflowClient, experiment: str, config: Mapping[str, Any], original: Run | None
+    ) -> Run:  # fmt: skip
+        tags = _tags(config) | copied.tags(self.run, original)
+        if above := parent_of(self.run, client, self.state.tracking_uri, experiment):
+            tags["mlflow.parentRunId"] = above
+        run = client.create_run(experiment, int(config["created"] * 1000), tags, self.run.absolute().name)
+        if original is not None:
+            other = plain(copied.directory_of(original))
+            self._say(f"{self.run} is a copy of {other} and gets an MLflow run of its own")
+        return run
 
     def _params(self, client: MlflowClient, config: Mapping[str, object], there: Mapping[str, str]) -> None:
         """Parameters are write-once in MLflow, so only those that are not there yet."""
@@ -349,15 +367,13 @@ def _shown(env: str) -> str:
     return env.rpartition("/")[2] if ".py:" in env else env
 
 
-def _tags(config: Mapping[str, Any], run: Path) -> dict[str, str]:
+def _tags(config: Mapping[str, Any]) -> dict[str, str]:
     from rlplug_cli import __version__
 
     tags = {
         "rlplug.uid": config["uid"],
         "rlplug.group": config["group"],
         "rlplug.version": __version__,
-        "rlplug.host": platform.node(),
-        "rlplug.path": str(run.absolute()),
         "mlflow.user": _user(),
         "mlflow.source.name": f"rlplug run {config['algorithm']} {config['env']}",
         "mlflow.source.type": "LOCAL",

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlplug_cli.mlflow import copied
 from rlplug_core.config.files import from_json, opened, replace
 from rlplug_core.runs.trust import sealed
 
@@ -30,7 +31,8 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
         return None
     with _locked(directory):
         state = _read(directory, uri)
-        if experiment not in state["parents"]:
+        there = copied.noted(client, state["parents"].get(experiment, ""))
+        if there is None or copied.is_copy(there, directory):
             state["parents"][experiment] = _found_or_made(directory, client, experiment)
             _write(directory, state)
         return str(state["parents"][experiment])
@@ -39,11 +41,11 @@ def parent_of(run: Path, client: MlflowClient, uri: str, experiment: str) -> str
 def _found_or_made(directory: Path, client: MlflowClient, experiment: str) -> str:
     """By its uid where a process died before it could note it."""
     sweep = from_json(directory / SWEEP)
-    found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep['uid']}'", max_results=1)
-    if found:
-        return str(found[0].info.run_id)
+    found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{sweep['uid']}'")
+    if mine := copied.own(found, directory):
+        return str(mine.info.run_id)
     tags = {
-        "rlplug.uid": sweep["uid"], "rlplug.kind": sweep["kind"], "rlplug.path": str(directory.absolute()),
+        "rlplug.uid": sweep["uid"], "rlplug.kind": sweep["kind"], **copied.tags(directory, copied.original(found)),
         "mlflow.source.name": f"rlplug {sweep['kind']}", "mlflow.source.type": "LOCAL",
     }  # fmt: skip
     run = client.create_run(experiment, int(sweep["created"] * 1000), tags, directory.absolute().name)

@@ -51,7 +51,7 @@ def _mirror(run: Path, ended: threading.Event, seconds: float) -> Mirror:
     deadline = float("inf")
     while True:
         try:
-            return Mirror(run)
+            return Mirror(run, say=_say)
         except Busy:
             if ended.is_set():
                 deadline = min(deadline, time.monotonic() + seconds)
