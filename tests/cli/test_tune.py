@@ -15,6 +15,7 @@ import pytest
 
 from rlplug_cli.commands.tune import _write
 from rlplug_cli.sweep.crew import Crew
+from rlplug_cli.sweep.grid import digest
 from rlplug_cli.sweep.seeds import complete
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.export import as_config, as_preset
@@ -98,7 +99,7 @@ class Machine:
 def wanted(trials: int = 1, seeds: tuple[int, ...] = (1,)) -> Goal:
     values = complete({"total_timesteps": 400})
     space = {"learning_rate": Range("uniform", (0.0, 1.0))}
-    return Goal("ppo", "CartPole-v1", (RATE,), (), values, space, seeds, trials, "last", 1)
+    return Goal("ppo", "CartPole-v1", (RATE,), (), {}, values, space, seeds, trials, "last", 1)
 
 
 def search(directory: Path, place: Any, trials: int, seeds: tuple[int, ...] = (1,), size: int = 1) -> Search:
@@ -171,7 +172,7 @@ def test_a_trial_of_several_seeds_is_their_mean_and_waits_for_all(place: Path) -
 @pytest.mark.parametrize(
     "other",
     [
-        {"algorithm": "a2c"}, {"env": "Acrobot-v1"}, {"words": ("--gamma", "0.9")}, {"seeds": (2,)},
+        {"algorithm": "a2c"}, {"env": "Acrobot-v1"}, {"fixed": {"gamma": 0.9}}, {"seeds": (2,)},
         {"space": {"learning_rate": Range("choice", ("0.1", "0.2"))}}, {"objective": "best"},
     ],
 )  # fmt: skip
@@ -190,6 +191,61 @@ def test_an_older_study_takes_on_what_it_searches(place: Path) -> None:
     assert studies.opened(place, "search", None, 0, True, 100).user_attrs["searched"] == "search"
     with pytest.raises(UsageError, match="was made with other options"):
         studies.opened(place, "another", None, 0, True, 100)
+
+
+def test_a_study_is_found_again_however_its_options_are_typed(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One whose directory is named after its words as they were typed, as once, too."""
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    fixed, ranges = (*TINY, "--ent-coef", "0.01"), ("--learning-rate", "1e-4..1e-2:log", "--gamma", "0.9,0.99")
+    first = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,2", "--trials", "1", *ranges, *fixed)
+    assert first.code == 0, first.err
+    (directory,) = (place / "runs").iterdir()
+    runs = journals(directory)
+    assert len(runs) == 2
+    turned = ("--set", "ent_coef=1e-2", *ranges[2:], *TINY[4:], *ranges[:2], *TINY[:4])
+    for name in ((), ("--name", directory.name)):
+        again = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "2,1", *turned, "--trials", "1", *name)
+        assert again.code == 0, again.err
+        assert list((place / "runs").iterdir()) == [directory]
+    assert journals(directory) == runs
+
+    space = {"gamma": Range("choice", ("0.9", "0.99")), "learning_rate": Range("log", (1e-4, 1e-2))}
+    former = digest(["a2c", "CartPole-v1", *fixed, *map(str, space.items()), "last", "1", "2"])
+    shutil.rmtree(directory)
+    words = ("tune", "a2c", "CartPole-v1", "--seeds", "1,2", "--trials", "1")
+    before = place / "runs" / f"tune-a2c-CartPole-v1-{former}"
+    assert rlplug(*words, *ranges, *fixed, "--name", before.name).code == 0
+    runs = journals(before)
+    for typed in (ranges + fixed, (*turned, "--name", before.name)):
+        opened(before).set_user_attr("searched", former)
+        again = rlplug(*words, *typed)
+        assert (again.code, again.err.count("other options")) == ((0, 0) if typed[0] != "--set" else (2, 1)), again.err
+        assert (journals(before), list((place / "runs").iterdir())) == (runs, [before])
+    other = rlplug("tune", "a2c", "CartPole-v1", "--seeds", "1,2", *ranges, *TINY, "--name", before.name)
+    assert (other.code, "was made with other options" in other.err) == (2, True)
+
+
+def journals(directory: Path) -> dict[str, bytes]:
+    return {path.parent.name: path.read_bytes() for path in directory.glob("*/journal.jsonl")}
+
+
+def opened(directory: Path) -> Any:
+    import optuna
+
+    return optuna.load_study(study_name=directory.name, storage=f"sqlite:///{directory / studies.DATABASE}")
+
+
+def test_a_trial_that_had_begun_goes_on_with_its_options_in_another_order(place: Path) -> None:
+    directory = place / "study"
+    place_of = Machine(directory, leave=lambda number: True)
+    directory.mkdir()
+    for words in (("--gamma", "0.9", "--n-steps", "8"), ("--n-steps", "8", "--gamma", "0.9")):
+        goal = replace(wanted(), words=words, fixed={"gamma": 0.9, "n_steps": 8})
+        study = studies.opened(directory, goal.digest, None, 0, True, 100)
+        Search(goal, study, Crew(directory, place_of, 1)).step()
+    assert place_of.started == ["trial-0000-s1"] * 2
 
 
 def test_a_directory_that_a_url_cannot_say_holds_no_study(place: Path) -> None:

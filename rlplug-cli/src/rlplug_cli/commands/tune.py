@@ -65,8 +65,7 @@ def command(
         raise UsageError("options belong behind the environment: rlplug tune ALGORITHM ENV --trials 30")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     goal, options = _goal(algorithm, env, words, chosen)
-    stem = f"tune-{algorithm.rpartition(':')[2].lower()}-{env.rpartition(':')[2]}".replace("/", "-")
-    directory = out / (name or f"{stem}-{goal.digest}")
+    directory = out / name if name else _usual(goal, out)
     from rlplug_cli.tune.outcome import tuned
 
     found = tuned(directory, goal, fixed=options, storage=storage, chosen=chosen, as_json=json)
@@ -77,6 +76,13 @@ def command(
         echo(found.text())
     if found.best is None:
         raise RlplugError(_nothing(found, export, export_preset))
+
+
+def _usual(goal: Goal, out: Path) -> Path:
+    """The directory of a study that nobody named: the same for the same search."""
+    stem = f"tune-{goal.algorithm.rpartition(':')[2].lower()}-{goal.env.rpartition(':')[2]}".replace("/", "-")
+    usual, former = (out / f"{stem}-{digest}" for digest in (goal.digest, goal.former))
+    return former if former.exists() and not usual.exists() else usual
 
 
 def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, Any]) -> tuple[Goal, dict[str, object]]:
@@ -103,7 +109,7 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
     whole = complete(values)
     command.probe(env, whole)
     goal = Goal(
-        algorithm, env, options=known, words=tuple(fixed), values=whole, space=space,
+        algorithm, env, options=known, words=tuple(fixed), fixed=options, values=whole, space=space,
         seeds=tuple(seeds(chosen["numbers"])), trials=chosen["trials"], objective=chosen["objective"],
         cores=1 if chosen["jobs"] else cost(algorithm, whole),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,8 @@ class Goal:
 
     Attributes:
         options: all that the algorithm and every run have.
-        words: the options that all trials have in common; `values` are these and their presets.
+        words: the options that all trials have in common, as typed; `fixed` are their values, and `values` these and
+            their presets.
         seeds: those of every trial.
         trials: how many there are to be in all.
         objective: one of `OBJECTIVES`.
@@ -41,6 +43,7 @@ class Goal:
     env: str
     options: tuple[Option, ...]
     words: tuple[str, ...]
+    fixed: Mapping[str, object]
     values: Mapping[str, object]
     space: Mapping[str, Range]
     seeds: tuple[int, ...]
@@ -50,9 +53,18 @@ class Goal:
 
     @property
     def digest(self) -> str:
-        """A few characters that stand for what is searched, however many trials there are to be."""
-        space = map(str, sorted(self.space.items()))
-        return digest([self.algorithm, self.env, *self.words, *space, self.objective, *map(str, self.seeds)])
+        """A few characters that stand for what is searched, in whatever order it was typed and however many trials."""
+        fixed = json.dumps(self.fixed, sort_keys=True, default=str)
+        return digest([self.algorithm, self.env, fixed, *self._space, self.objective, *map(str, sorted(self.seeds))])
+
+    @property
+    def former(self) -> str:
+        """The same as older studies have it, for which another order of the words was another search."""
+        return digest([self.algorithm, self.env, *self.words, *self._space, self.objective, *map(str, self.seeds)])
+
+    @property
+    def _space(self) -> list[str]:
+        return [str(one) for one in sorted(self.space.items())]
 
 
 @dataclass

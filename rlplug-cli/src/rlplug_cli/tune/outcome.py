@@ -86,8 +86,9 @@ def tuned(
         kept(directory, "tune", ())
         warmup = int(chosen["warmup"] * goal.values["total_timesteps"])
         study = studies.opened(
-            directory, goal.digest, storage, seed=chosen["sampler_seed"], pruned=chosen["prune"], warmup=warmup
-        )
+            directory, goal.digest, storage, seed=chosen["sampler_seed"], pruned=chosen["prune"], warmup=warmup,
+            former=goal.former,
+        )  # fmt: skip
         crew = Crew(directory, Here(lock), chosen["jobs"] or cores())
         search = Search(goal, study, crew)
         interrupted = _carried_on(search, crew, directory.name, sys.stderr if as_json else sys.stdout)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlplug_cli.parameters import parsed, shown
 from rlplug_cli.sweep.crew import Crew, Entry
-from rlplug_cli.sweep.manifest import Task, kept
+from rlplug_cli.sweep.manifest import Sweep, Task, kept
 from rlplug_cli.tune import study as studies
 from rlplug_cli.tune.goal import OBJECTIVES, Goal, Running, gave_up, to_do
 from rlplug_cli.tune.space import suggested
@@ -63,16 +63,19 @@ class Search:
                 return
 
     def _take_up(self, trial: Trial) -> None:
-        """Make a trial's runs tasks of this directory, or find them there."""
+        """Make a trial's runs tasks of this directory, or find them there, with words that may be in another order."""
         params = suggested(trial, self.goal.space)
         words = (
             *self.goal.words,
             *(word for name, value in params.items() for word in ("--set", f"{name}={said(value)}")),
         )
-        tasks = [
+        made = [
             Task(f"trial-{trial.number:04d}-s{seed}", self.goal.algorithm, self.goal.env, seed, words)
             for seed in self.goal.seeds
         ]
+        sweep = Sweep.read(self.crew.directory)
+        there = {task.name: task for task in sweep.tasks} if sweep else {}
+        tasks = [there.get(task.name, task) for task in made]
         kept(self.crew.directory, "tune", tasks)
         entries = [self.crew.add(task, self.goal.values, self.goal.cores) for task in tasks]
         for entry in entries:

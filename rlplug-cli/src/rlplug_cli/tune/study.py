@@ -20,11 +20,13 @@ DATABASE = "study.db"
 STARTUP = 10
 
 
-def opened(directory: Path, searched: str, storage: str | None, seed: int, pruned: bool, warmup: int) -> Study:
+def opened(
+    directory: Path, searched: str, storage: str | None, seed: int, pruned: bool, warmup: int, former: str = ""
+) -> Study:  # fmt: skip
     """The study of a directory, made where there is none.
 
     Args:
-        searched: stands for what is searched.
+        searched: stands for what is searched; `former` stood for the same.
         warmup: the env step before which nothing is pruned.
 
     Raises:
@@ -46,7 +48,7 @@ def opened(directory: Path, searched: str, storage: str | None, seed: int, prune
         )  # fmt: skip
     except Exception as error:  # a storage is SQLAlchemy's, Redis' or gRPC's: each raises errors of its own
         raise RlplugError(f"the storage {url} cannot be used: {plain(str(error))}") from error
-    _claim(study, directory, searched, shared=storage is not None)
+    _claim(study, directory, (searched, former), shared=storage is not None)
     # A sampler begins with its seed; after a restart it must not draw again what it drew before.
     study.sampler = optuna.samplers.TPESampler(
         seed=seed + len(study.get_trials(deepcopy=False)), n_startup_trials=STARTUP
@@ -54,7 +56,7 @@ def opened(directory: Path, searched: str, storage: str | None, seed: int, prune
     return study
 
 
-def _claim(study: Study, directory: Path, searched: str, shared: bool) -> None:
+def _claim(study: Study, directory: Path, names: tuple[str, str], shared: bool) -> None:
     """Note whose study this is, and of what: trials that are running belong to this directory's runs.
 
     A directory that was moved keeps its study: that in its own file always, one in a `shared` storage where it brings
@@ -65,7 +67,8 @@ def _claim(study: Study, directory: Path, searched: str, shared: bool) -> None:
     moved = not shared or (any(directory.glob("trial-*")) and not Path(owner).exists())
     if owner != where and not moved:
         raise UsageError(f"the study '{directory.name}' in this storage is that of {owner}; choose another --name")
-    if study.user_attrs.get("searched", searched) != searched:
+    searched = names[0]
+    if study.user_attrs.get("searched", searched) not in names:
         raise UsageError(f"{directory} was made with other options; choose another --name")
     for name, value in (("directory", where), ("searched", searched)):
         if study.user_attrs.get(name) != value:
