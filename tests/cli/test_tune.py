@@ -49,6 +49,7 @@ HIDDEN = Option("net.hidden", "ints", [64, 64], "")
         (STEPS, "16..256:uniform", Range("integer", (16, 256))),
         (RATE, "0.1,0.2", Range("choice", ("0.1", "0.2"))),
         (HIDDEN, "64,64;32", Range("choice", ("64,64", "32"))),
+        (RATE, "linear(1e-3,0);1e-4", Range("choice", ("linear(1e-3,0)", "1e-4"))),
         (RATE, "0.1", None),
         (HIDDEN, "64,64", None),
         (RATE, "linear(1e-3,0)", None),

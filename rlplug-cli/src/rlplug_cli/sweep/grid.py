@@ -11,7 +11,7 @@ from itertools import product
 from rlplug_cli.sweep.manifest import Task
 from rlplug_core.errors import UsageError
 
-#: Types of options whose values hold commas themselves; their alternatives are parted by semicolons.
+#: Types of options whose values hold commas themselves; their alternatives are parted by semicolons alone.
 LISTS = ("ints", "floats", "strs", "repeated")
 #: One alternative of an option: the words that choose it, and what a run's name says of it.
 Choice = tuple[tuple[str, ...], str]
@@ -55,16 +55,21 @@ def listed(text: str, what: str) -> list[str]:
 
 
 def alternatives(text: str, kind: str) -> list[str]:
-    """`1e-3,3e-4` → two; a comma inside brackets or quotes belongs to a value, and so does every one in a list's."""
-    parts = text.split(";") if kind in LISTS else _parted(text)
+    """`1e-3,3e-4` → two, `linear(1e-3,0);1e-4` too; what is inside brackets or quotes belongs to a value.
+
+    Where there is a semicolon, and in a list's values, every comma does.
+    """
+    parts = _parted(text, ";")
+    if len(parts) == 1 and kind not in LISTS:
+        parts = _parted(text, ",")
     return [part.strip() for part in parts if part.strip()]
 
 
-def _parted(text: str) -> list[str]:
+def _parted(text: str, mark: str) -> list[str]:
     parts, depth = [""], 0
     for token in re.findall(r'"[^"]*"|.', text, re.DOTALL):
         depth = max(0, depth + (token in "([{") - (token in ")]}"))
-        if token == "," and not depth:
+        if token == mark and not depth:
             parts.append("")
         else:
             parts[-1] += token
