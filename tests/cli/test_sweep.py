@@ -16,7 +16,7 @@ import pytest
 from rlplug_cli.sweep.crew import Crew
 from rlplug_cli.sweep.display import Lines, display
 from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
-from rlplug_cli.sweep.manifest import Task, kept, locked
+from rlplug_cli.sweep.manifest import Sweep, Task, kept, locked
 from rlplug_cli.sweep.seeds import complete, cost
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import resolve
@@ -189,6 +189,26 @@ def test_a_directory_keeps_its_tasks_and_refuses_others_of_the_same_name(place: 
         kept(place, "sweep", [Task("one", "ppo", "CartPole-v1", 1, ())])
     with pytest.raises(UsageError, match="holds what 'rlplug sweep' made"):
         kept(place, "tune", [])
+
+
+def test_other_seeds_of_one_name_have_the_same_options(place: Path) -> None:
+    def task(seed: int, *words: str, algorithm: str = "ppo") -> Task:
+        return Task(f"ppo-CartPole-v1-s{seed}", algorithm, "CartPole-v1", seed, words)
+
+    first = [task(seed, "--total-timesteps", "300") for seed in (5, 6)]
+    kept(place, "seeds", first)
+    for other in (task(1, "--total-timesteps", "400"), task(1, *first[0].words, algorithm="./mine.py:PPO")):
+        with pytest.raises(UsageError, match=r"/ppo-CartPole-v1-s5 was made with other options; choose another --name"):
+            kept(place, "seeds", [other])
+    more = [task(1, *first[0].words), Task("ppo-CartPole-v1-gamma=0.9-s1", "ppo", "CartPole-v1", 1, ("--gamma", "0.9"))]
+    assert kept(place, "seeds", more).tasks == (*first, *more)
+
+
+def test_a_directory_of_two_configurations_from_before_goes_on(place: Path) -> None:
+    mixed = tuple(Task(f"ppo-s{seed}", "ppo", "CartPole-v1", seed, ("--gamma", f"0.{seed}")) for seed in (1, 2))
+    Sweep("seeds", "uid", 1.0, mixed).write(place)
+    for task in mixed:
+        assert kept(place, "seeds", [task]).tasks == mixed
 
 
 def test_seeds_are_a_number_or_a_list() -> None:

@@ -38,6 +38,11 @@ class Task:
     seed: int
     words: tuple[str, ...]
 
+    @property
+    def stem(self) -> str:
+        """The name without the seed: that of all seeds of one configuration."""
+        return self.name.removesuffix(f"-s{self.seed}")
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -86,13 +91,16 @@ def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
     """The sweep of a directory with `tasks` added to those it has; the lock must be held.
 
     Raises:
-        UsageError: a task of the same name does something else.
+        UsageError: a task of the same name, or another seed of it, does something else.
     """
     before = Sweep.read(directory) or Sweep(kind, uuid.uuid4().hex, time.time(), ())
     known = {task.name: task for task in before.tasks}
+    stems = {task.stem: task for task in reversed(before.tasks)}
     for task in tasks:
-        if known.setdefault(task.name, task) != task:
-            raise UsageError(f"{directory / task.name} was made with other options; choose another --name")
+        there = known.get(task.name) or stems.get(task.stem, task)
+        if there != task and (there.name == task.name or _words(there) != _words(task)):
+            raise UsageError(f"{directory / there.name} was made with other options; choose another --name")
+        known.setdefault(task.name, task)
     if before.kind != kind:
         raise UsageError(f"{directory} holds what 'rlplug {before.kind}' made; choose another --name")
     found = Sweep(before.kind, before.uid, before.created, tuple(known.values()))
