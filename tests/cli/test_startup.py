@@ -149,3 +149,26 @@ def test_completion_of_an_algorithm_without_an_index_imports_it_not(
     result = call(_RLPLUG_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="4")
     assert "--seed" in str(result["out"])
     assert call("list")["code"] == 0
+
+
+STOPPED = """
+import signal, sys
+
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            signal.raise_signal(signal.SIGINT)
+
+
+from rlplug_cli.__main__ import main
+MODULE, sys.argv = sys.argv[1], ["rlplug", "list"]
+sys.meta_path.insert(0, Interrupts())
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["rlplug_core.errors", "click", "rlplug_cli.app", "rlplug_core.loop.lasting"])
+def test_ctrl_c_while_a_command_is_still_loaded_is_one_sentence(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", STOPPED, module], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "rlplug: stopped\n")
