@@ -345,12 +345,17 @@ def test_a_csv_has_every_score(runs: Path, rlplug: Callable[..., Any]) -> None:
         (("runs", "--target", "Nope-v1=5"), "--target is for Nope-v1, and the runs are of "),
         (("runs", "--normalize", "CartPole-v1=5:1"), "expected two returns"),
         (("runs", "--normalize", "Nope-v1=0:500"), "--normalize is for Nope-v1, and the runs are of "),
-        (("runs", "--html", "no/such/place.html"), "no/such/place.html cannot be written"),
+        (("runs", "--html", "a-file/page.html"), "a-file/page.html cannot be written: a-file is no directory"),
+        (
+            ("runs", "--image", "a-file/a/c.png"),
+            "a-file/a/c.png cannot be written: a-file/a is no directory; name another",
+        ),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence(
     runs: Path, rlplug: Callable[..., Any], words: tuple[str, ...], said: str
 ) -> None:
+    Path("a-file").touch()
     done = rlplug("compare", *words)
     assert done.code == 2
     assert said in done.err
@@ -367,9 +372,12 @@ def test_plot_draws_a_panel_for_each_metric_and_environment(runs: Path, rlplug: 
         assert word in text
     unknown = rlplug("plot", "runs", "--metric", "nope").err
     assert "recorded nope; they have eval/return_mean, loss/policy, perf/updates" in unknown
-    assert rlplug("plot", "runs", "--image", "curves.png").code == 0
-    width, height = struct.unpack(">II", Path("curves.png").read_bytes()[16:24])
+    assert rlplug("plot", "runs", "--image", "new/curves.png").code == 0
+    width, height = struct.unpack(">II", Path("new", "curves.png").read_bytes()[16:24])
     assert width > height > 100
+    assert rlplug("compare", "runs", "--html", "a/b/page.html", "--csv", "c/scores.csv").code == 0
+    assert Path("a/b/page.html").is_file()
+    assert Path("c/scores.csv").is_file()
 
 
 def test_curves_that_stand_on_one_grid_keep_it_and_others_are_read_off_between_their_points() -> None:

@@ -84,6 +84,14 @@ def test_the_first_episode_has_the_seed_that_was_given(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(few, many)  # as evaluations have it, each episode in a row of its own
 
 
+def test_play_has_the_first_episode_of_evaluate_and_both_say_so(run: Run, rlplug: Callable[..., Done]) -> None:
+    assert run.play(2, sheet=run.path / "two.png").lengths[0] == run.evaluate(2).lengths[0]
+    for command in ("play", "evaluate"):
+        said = " ".join(rlplug(command, "--help").out.split())
+        assert "side by side" in said
+        assert "has the first episode in common" in said
+
+
 @pytest.mark.parametrize("kind", ["webp", "gif"])
 def test_other_films_last_as_long(run: Run, tmp_path: Path, kind: str) -> None:
     result = run.play(1, video=tmp_path / f"film.{kind}", fps=20)

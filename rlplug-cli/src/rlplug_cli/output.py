@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TextIO
 
 import click
 
-from rlplug_core.errors import clean
+from rlplug_core.errors import UsageError, clean
 from rlplug_core.loop.lasting import lasting
 
 
@@ -29,6 +30,22 @@ def asked() -> Asked:
     """Return what was asked for beside the present command."""
     found: Asked | None = click.get_current_context().find_root().obj
     return found or Asked()
+
+
+@contextmanager
+def into_file(path: Path) -> Iterator[None]:
+    """Write a file that the user named; its directory is made where there is none.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        no_place = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = f"{path.parent} is no directory" if no_place else error.strerror
+        raise UsageError(f"{path} cannot be written: {reason}; name another file") from error
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -10,8 +10,7 @@ import click
 
 from rlplug_cli.compare.words import bounds, goals, named
 from rlplug_cli.completion import runs_and_sweeps
-from rlplug_cli.output import echo, emit
-from rlplug_core.errors import UsageError
+from rlplug_cli.output import echo, emit, into_file
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report
@@ -121,12 +120,6 @@ def _say(found: Report, csv: Path | None, json: bool) -> None:
 
 
 def written(path: Path, text: str) -> None:
-    """Write a file.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    try:
+    """Write a text into a file that the user named; raises UsageError."""
+    with into_file(path):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error

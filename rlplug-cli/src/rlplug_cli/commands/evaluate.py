@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 @click.command("evaluate", cls=TakesArguments)
 @click.argument("run", shell_complete=runs)
 @click.option("--episodes", type=click.IntRange(1), default=100, help="How many episodes  [100]")
-@click.option("--seed", type=click.IntRange(0), help="The environments' seed  [the run's final evaluation's]")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="The seed of environments side by side; play, one after the other, has the first episode in common  "
+    "[the run's final evaluation's]",
+)
 @click.option("--all-checkpoints", is_flag=True, help="Every checkpoint that is left, in the order of their steps.")
 @conditions("Play")
 @click.option("--json", is_flag=True, help="Write the result, with every return, as JSON.")

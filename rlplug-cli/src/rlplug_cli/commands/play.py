@@ -33,7 +33,12 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 )
 @click.option("--fps", type=float, help="The film's frames per second  [the environment's]")
 @click.option("--episodes", type=click.IntRange(1), default=1, help="How many episodes, one after the other  [1]")
-@click.option("--seed", type=click.IntRange(0), help="The environment's seed  [the run's final evaluation's]")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="The environment's seed; evaluate, which plays side by side, has the first episode in common  "
+    "[the run's final evaluation's]",
+)
 @conditions("Play")
 @trust_option
 def command(

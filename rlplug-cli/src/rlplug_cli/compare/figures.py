@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.compare.lines import Line, Settings
+from rlplug_cli.output import into_file
 from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,10 +39,8 @@ def save(path: Path, lines: Sequence[Line], settings: Settings) -> None:
     """
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"{path}: a picture's name ends in {', '.join(ENDINGS)}")
-    try:
+    with into_file(path):
         _write(path, lines, settings, path.suffix[1:].lower())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def svg(lines: Sequence[Line], settings: Settings) -> str:
