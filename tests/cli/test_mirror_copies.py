@@ -73,6 +73,18 @@ def test_a_copy_gets_a_run_of_its_own_and_says_so_once(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_copy_takes_no_run_of_another_copy_that_was_moved_away(with_store: str, sent: Path, noted: bool) -> None:
+    first, second = (Path(shutil.copytree(sent, sent.with_name(name))) for name in ("first", "second"))
+    before = send_all(first).run_id
+    first = first.rename(sent.with_name("first-moved"))  # which MLflow is not told yet
+    if not noted:
+        (second / "mlflow.json").unlink()
+    assert send_all(second).run_id not in (before, mlflow_run(with_store, sent).info.run_id)
+    assert mlflow_run(with_store, second).data.tags["rlplug.copy_of"] == mlflow_run(with_store, sent).info.run_id
+    assert send_all(first).run_id == before
+
+
 def test_sync_sends_a_copy_that_has_nothing_new(with_store: str, sent: Path, rlplug: Callable[..., Any]) -> None:
     copy = Path(shutil.copytree(sent, sent.with_name("branch")))
     done = rlplug("sync", "branch")

@@ -42,9 +42,14 @@ def is_copy(there: Run, here: Path) -> bool:
 
 
 def own(found: Sequence[Run], here: Path) -> Run | None:
-    """The MLflow run of this directory, among those of one identity: one that names it, else one that names none."""
-    mine = [one for one in found if not is_copy(one, here)]
-    return min(mine, key=lambda one: not _names(one, here), default=None)
+    """The MLflow run of this directory, among those of one identity.
+
+    It is the one that names it. Else this was moved, unless another directory still holds the same: then it is a copy.
+    """
+    named = next((one for one in found if _names(one, here)), None)
+    if named is not None or any(is_copy(one, here) for one in found):
+        return named
+    return original(found)
 
 
 def original(found: Sequence[Run]) -> Run | None:

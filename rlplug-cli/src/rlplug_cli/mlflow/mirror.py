@@ -178,7 +178,8 @@ class Mirror:
         """The MLflow run of this run directory; found by its uid, where a process died before it could note it."""
         config = RunDirectory(self.run).config
         experiment = _experiment(client, _shown(config["env"]), store.artifact_root(self.state.tracking_uri))
-        found = client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")
+        found = [*client.search_runs([experiment], f"tags.`rlplug.uid` = '{config['uid']}'")]
+        found += [original] if original is not None else []  # which may be deleted there, and so not be found
         run = copied.own(found, self.run)
         if run is not None:
             copied.follow(client, run, self.run)
