@@ -14,6 +14,7 @@ from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 import gymnasium.spaces as spaces
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -162,7 +163,8 @@ class Algorithm(nn.Module, Generic[B]):
     def update(self, batch: B, clock: Clock) -> Result:
         """Learn from one batch, then move running statistics by it; runners call it, authors write `learn`."""
         now = self.config.at(clock) if self.config.schedules else self.config
-        result = self.learn(batch, now, clock)
+        with np.errstate(over="ignore"):  # the optimizer ends a run where a loss or a gradient is infinite
+            result = self.learn(batch, now, clock)
         if not isinstance(result, Result):
             raise PluginError(f"{type(self).__name__}.learn returned {result!r}; return rl.Result(metrics)")
         if self.running:

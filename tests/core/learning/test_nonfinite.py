@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ from rlplug_core.runs.advice import advice, last_good
 from rlplug_core.runs.checkpoint import Checkpoints
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import train
+from rlplug_core.types import Result
 from tests.core.fakes import ENVS, TINY, Tiny, TinyConfig, assert_same, make_runner
 from tests.core.learning.test_optimizer import loss_of, network, shared_pair, weights
 
@@ -55,6 +57,14 @@ class Failing(Tiny):
         loss, metrics = super().loss(batch)
         self.losses += 1
         return loss * (1.0 if self.losses <= self.config.sound else NAN), metrics
+
+
+class Overflowing(Failing):
+    """Computes what no float32 holds, in numpy."""
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        assert np.square(np.full(1, 1e30, np.float32)) == INF
+        return super().learn(batch, now, clock)
 
 
 class FailingLate(Failing):
@@ -104,6 +114,11 @@ def test_a_gradient_that_no_clip_could_save() -> None:
     )
     with pytest.raises(NonFinite, match="a gradient of norm nan"):
         optimizer.minimize(loss_of(net, 0) + (net[0].bias[0] * 0.0).sqrt().nan_to_num(0.0), Clock(1))
+
+
+def test_numpy_says_nothing_of_what_overflows_ahead_of_the_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NonFinite, match=r"^Overflowing\.actor_critic met the loss nan"):
+        train(f"{FILE}:Overflowing", f"{ENVS}:Chain", {"total_timesteps": 200, "final_eval_episodes": 0}, out=tmp_path)
 
 
 def test_learners_name_their_optimizers() -> None:
