@@ -99,6 +99,64 @@ class Unending(Point):
         raise RuntimeError("ask later")
 
 
+class Strict(OneByOne):
+    """It takes goals as it gives them itself: achieved as places on a grid, desired in float64."""
+
+    observation_space = spaces.Dict(
+        {"observation": GOAL, "achieved_goal": spaces.MultiDiscrete([9, 9], dtype=np.int16), "desired_goal": GOAL}
+    )
+
+    def _obs(self) -> Any:
+        return {"observation": self.place, "achieved_goal": np.int16(4 * self.place + 4), "desired_goal": self.goal}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        assert (achieved_goal.dtype, desired_goal.dtype) == (np.int16, np.float64)
+        return super().compute_reward(achieved_goal / 4 - 1, desired_goal, info)
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return self.compute_reward(achieved_goal, desired_goal, info) == 0
+
+
+class Batches(Strict):
+    """The same for whole batches of goals, which are matrices."""
+
+    observation_space = spaces.Dict({
+        "observation": GOAL, "achieved_goal": spaces.Box(-9, 9, (1, 2), np.int16),
+        "desired_goal": spaces.Box(-1, 1, (1, 2), np.float64),
+    })  # fmt: skip
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        assert (achieved_goal.dtype, desired_goal.dtype) == (np.int16, np.float64)
+        assert achieved_goal.shape[-2:] == desired_goal.shape[-2:] == (1, 2)
+        return -(np.abs(achieved_goal - desired_goal).sum((-2, -1)) > 1).astype(np.float64)
+
+
+class Floats(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Shows all parts as flat vectors of float32."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = spaces.Dict(dict.fromkeys(env.observation_space, spaces.Box(-9, 9, (2,), np.float32)))
+
+    def observation(self, observation: Any) -> Any:
+        return {name: np.ravel(part).astype(np.float32) for name, part in observation.items()}
+
+
+@pytest.mark.parametrize("env", [Strict, Batches])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_goals_come_back_in_the_environments_own_type_and_shape(env: type[Point], wrapped: bool) -> None:
+    """Agents see, and replay keeps, float32."""
+    found = SerialEnvs(lambda: Floats(env()) if wrapped else env(), 1, "Point", inexact="a test").spec
+    assert found.no_goals == ""
+    assert found.goals is not None
+    assert found.goals.terminated is not None
+    shape = (2,) if wrapped or env is Strict else (1, 2)
+    achieved, desired = np.full((3, *shape), 4, np.float32), np.zeros((3, *shape), np.float32)
+    expected = 0 if env is Strict else -1
+    assert found.goals.reward(achieved, desired).tolist() == [expected] * 3
+    assert found.goals.terminated(achieved, desired).tolist() == [expected == 0] * 3
+
+
 @pytest.mark.parametrize("env", [Point, OneByOne, Refuses, Aside])
 def test_a_batch_of_goals_is_paid_as_each_alone(env: type[Point]) -> None:
     found, (achieved, desired) = goals(env), np.random.default_rng(1).uniform(-1, 1, (2, 9, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium import spaces, wrappers
 
 from rlplug_core.config.targets import describe
-from rlplug_core.types import Array, Goals, GymEnv, Spec
+from rlplug_core.types import Array, Goals, GymEnv, Space, Spec
 from rlplug_envs.paid import Paid
 
 #: Wrappers that leave rewards alone.
@@ -19,6 +20,10 @@ PAY_ALIKE = (
     wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics, wrappers.RecordVideo, wrappers.HumanRendering,
     wrappers.RenderCollection, Paid,
 )  # fmt: skip
+
+
+#: The parts of an observation that are goals.
+GOALS = frozenset({"achieved_goal", "desired_goal"})
 
 
 @runtime_checkable
@@ -36,25 +41,40 @@ class SupportsGoalEnds(Protocol):
 
 
 class Each:
-    """A function of achieved and desired goals, of two goals or of two batches, for batches [B, ...]."""
+    """A function of achieved and desired goals, of two goals or of two batches, for batches [B, ...].
 
-    def __init__(self, function: Any, dtype: Any, goal: Array) -> None:
+    Args:
+        function: of two goals or batches as the environment itself has them, and an info.
+        dtype: of what it gives.
+        achieved, desired: zeros of the types and shapes that the environment's own goals have.
+    """
+
+    def __init__(self, function: Any, dtype: Any, achieved: Array, desired: Array) -> None:
         self.function, self.dtype = function, dtype
-        # More copies than any side of a goal is long: what a function for one pair gives has another shape.
-        self.whole = self._takes_whole_batches(np.stack([goal] * (max(goal.shape, default=1) + 1)))
+        self.achieved, self.desired = achieved, desired
+        self.whole = self._takes_whole_batches()
 
-    def _takes_whole_batches(self, several: Array) -> bool:
+    def _takes_whole_batches(self) -> bool:
+        # More copies than any side of a goal is long: what a function for one pair gives has another shape.
+        times = max(*self.achieved.shape, *self.desired.shape, 1) + 1
+        several = [np.stack([goal] * times) for goal in (self.achieved, self.desired)]
         try:
-            return bool(np.shape(self.function(several, several, {})) == (len(several),))
+            return bool(np.shape(self.function(*several, {})) == (times,))
         except Exception:  # noqa: BLE001 - it was written for one pair of goals, and may raise anything about several
-            self.function(several[0], several[0], {})
+            self.function(*[goals[0] for goals in several], {})
             return False
 
     def __call__(self, achieved: Array, desired: Array) -> Array:
+        achieved, desired = _like(self.achieved, achieved), _like(self.desired, desired)
         if self.whole:
             return np.asarray(self.function(achieved, desired, {}), self.dtype)
         each = [self.function(*pair, {}) for pair in zip(achieved, desired, strict=True)]
         return np.array(each, self.dtype).reshape(len(each))
+
+
+def _like(own: Array, goals: Array) -> Array:
+    """Return goals [B, ...] in the type and the shape of an environment's own; agents see them as float32."""
+    return goals.astype(own.dtype, copy=False).reshape(len(goals), *own.shape)
 
 
 def with_goals(spec: Spec, env: GymEnv) -> Spec:
@@ -75,14 +95,22 @@ def _unknown_wrapper(env: GymEnv) -> str:
 def _with_own(spec: Spec, env: GymEnv) -> Spec:
     """Return the spec with what goals of the environment itself give, or with why they give nothing alone."""
     inner, space = env.unwrapped, env.observation_space
-    if not isinstance(inner, SupportsGoals) or not isinstance(space, spaces.Dict) or "desired_goal" not in space.spaces:
+    if not isinstance(inner, SupportsGoals) or not isinstance(space, spaces.Dict) or not space.spaces.keys() >= GOALS:
         return spec
-    tried, goal = "compute_reward", np.zeros(space["desired_goal"].shape or (), space["desired_goal"].dtype)
+    zeros = [_zeros(space[name], inner.observation_space, name) for name in ("achieved_goal", "desired_goal")]
+    tried = "compute_reward"
     try:
-        reward = Each(inner.compute_reward, np.float32, goal)
+        reward = Each(inner.compute_reward, np.float32, *zeros)
         tried = "compute_terminated"
-        ends = Each(inner.compute_terminated, np.bool_, goal) if isinstance(inner, SupportsGoalEnds) else None
+        ends = Each(inner.compute_terminated, np.bool_, *zeros) if isinstance(inner, SupportsGoalEnds) else None
     except Exception as error:  # noqa: BLE001 - an environment may raise anything, and most runs ask for no other goals
         why = f"{tried} of {spec.id} fails with zeros and an empty info ({describe(error)})"
         return replace(spec, no_goals=f"{why}; let it depend on the goals alone")
     return replace(spec, goals=Goals(reward, ends))
+
+
+def _zeros(seen: Space, whole: Space, name: str) -> Array:
+    """Return a goal as the environment itself has it, below wrappers that may show it in another type or shape."""
+    inner = whole.spaces[name] if isinstance(whole, spaces.Dict) and name in whole.spaces else seen
+    own = inner if prod(inner.shape or ()) == prod(seen.shape or ()) else seen
+    return np.zeros(own.shape or (), own.dtype)
