@@ -20,7 +20,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlplug_core.config.targets import load_target
-from rlplug_core.errors import BadEnv
+from rlplug_core.errors import BadEnv, PluginError
 from rlplug_core.protocols import Env
 from rlplug_core.runs import checkpoint
 from rlplug_core.seeds import global_state
@@ -393,3 +393,47 @@ def test_where_a_step_takes_long_few_are_compared(monkeypatch: pytest.MonkeyPatc
     quick = all_of_it()
     monkeypatch.setattr(time, "perf_counter", lambda: float(len(played)))
     assert quick > 4 * all_of_it() > 0
+
+
+class Clock:
+    """Not an environment."""
+
+    def reset(self) -> None:
+        raise RuntimeError("stopped")
+
+
+class Fails(gymnasium.Env[Any, Any]):
+    """Raises in its fourth reset, or of a clock in its third step."""
+
+    observation_space, action_space = spaces.Discrete(9), spaces.Discrete(2)
+    resets = 0
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.resets, self.age = self.resets + 1, 0
+        if self.method == "reset" and self.resets == 4:
+            raise RuntimeError("stopped")
+        return 1, {}
+
+    def step(self, action: Any) -> Any:
+        self.age += 1
+        if self.method == "step" and self.age == 3:
+            Clock().reset()
+        return 1, 1.0, self.age == 4, False, {}
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda method: SerialEnvs(lambda: Fails(method), 1, "Fails"),
+        lambda method: Adapter(lambda: SyncVectorEnv([lambda: Fails(method)]), "Fails"),
+    ],
+    ids=["serial", "vector"],
+)
+def test_an_error_before_training_is_said_with_the_method_that_raised_it(make: Any, method: str) -> None:
+    said = rf"^Fails raised in {method}\(\), tried before training: RuntimeError: stopped; --traceback shows where$"
+    with pytest.raises(PluginError, match=said):
+        make(method)

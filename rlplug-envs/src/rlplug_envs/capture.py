@@ -19,9 +19,11 @@ from copy import deepcopy
 from math import isfinite
 from typing import Any, TypeAlias
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
 
 from rlplug_core.config.targets import FROM_FILE, describe
 from rlplug_core.errors import PluginError, RlplugError
@@ -32,6 +34,7 @@ from rlplug_core.protocols import Env
 from rlplug_core.seeds import global_state, load_global_state, untouched
 from rlplug_core.types import Array, Obs, Space, State, Timestep, tree_map
 from rlplug_envs.families import ale, mujoco
+from rlplug_envs.games import Parallel, Turns
 from rlplug_envs.paid import Paid
 
 Path: TypeAlias = tuple[str, ...]
@@ -480,10 +483,22 @@ def _played(env: Env, obs: Obs, actions: list[Array]) -> Iterator[Timestep]:
         except RlplugError:
             raise
         except Exception as error:  # an environment may raise anything
-            said = f"{env.spec.id} raised in step(), tried before training: {describe(error)}; --traceback shows where"
-            raise PluginError(said) from error
+            where = f"{env.spec.id} raised in {_called(error)}(), tried before training"
+            raise PluginError(f"{where}: {describe(error)}; --traceback shows where") from error
         obs = now.obs
         yield now
+
+
+def _called(error: BaseException) -> str:
+    """Return which method of an environment an exception came through last, "reset" where a step begins an episode."""
+    found, frames = "step", error.__traceback__
+    while frames is not None:
+        name, owner = frames.tb_frame.f_code.co_name, frames.tb_frame.f_locals.get("self")
+        # By its owner: a clock of an environment's may have a `reset`, too.
+        if name in ("reset", "step") and isinstance(owner, gymnasium.Env | VectorEnv | Parallel | Turns):
+            found = name
+        frames = frames.tb_next
+    return found
 
 
 def _bytes(timestep: Timestep) -> list[bytes]:
