@@ -12,11 +12,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import MASK, Array, Episode, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.casts import ERRORS, SQUARES, Misfit, misfit
 from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
-from rlplug_envs.spaces import View, check_shape, merge, put, same, write
+from rlplug_envs.spaces import View, masked, merge, put, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
-from rlplug_envs.watch import Watch, check_counted, check_results
+from rlplug_envs.watch import Watch, check_counted, check_info, check_late_mask, check_results, check_rewards
 
 GymVector: TypeAlias = VectorEnv[Any, Any, Any]
 MakeVector: TypeAlias = Callable[[], GymVector]
@@ -47,6 +48,7 @@ class Adapter:
             inexact = self_test(lambda: Adapter(make, id, inexact=""))
         self._finish = self._in_mode(id)
         said = self.said_first()
+        check_info(id, said, "reset")
         self._view = View(venv.single_observation_space, venv.single_action_space, said, id, batched=True)
         rows = venv.num_envs
         self.action_space = venv.single_action_space
@@ -54,6 +56,7 @@ class Adapter:
         self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
         self._never, self._always = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
+        self._maskless = not masked(self._view.obs)
         self._verified = False
         self._info: dict[str, Any] = {}  # of the last step
         self._limit: float = inf
@@ -96,6 +99,7 @@ class Adapter:
         each = isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         seeds: Any = [row_seed(seed, row) for row in range(num_envs)] if each else row_seed(seed, 0)
         value, info = self.venv.reset(seed=seeds)
+        self._check_info(info, "reset")
         self._write(obs, value, info, False)
         self._look(watch)
         return Timestep.opening(obs, reward, self._always, never)
@@ -109,14 +113,20 @@ class Adapter:
         to_env = self._view.to_env
         value, gain, terminated, truncated, info = self.venv.step(action if to_env is None else to_env(action))
         self._info = info
+        self._time += 1
+        if info.__class__ is not dict or (self._maskless and MASK in info):
+            self._check_info(info, "step")
         if not _usual(self._never, gain, terminated, truncated):
-            check_results(self.spec.id, self._time + 1 - self._begun, gain, terminated, truncated)
+            check_results(self.spec.id, self._time - self._begun, gain, terminated, truncated)
+            check_rewards(self._when, np.asarray(gain))
+            gain = np.asarray(gain, np.float64)
+        if not np.vdot(gain, gain) <= SQUARES:  # before float32 makes an infinity of what is larger
+            check_rewards(self._when, gain)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
         self._write(obs, value, info, loud)
         reward[:] = gain
         self._totals += gain
-        self._time += 1
         self._look(watch)
         if not loud and self._time < self._deadline:
             return quiet
@@ -128,6 +138,13 @@ class Adapter:
         """Raise BadEnv for a number that cannot be; say what lies far outside its bounds."""
         if watch.suspects():
             watch.examine(self._time - self._begun)
+
+    def _check_info(self, info: Any, method: str) -> None:
+        """Raise BadEnv for an info that is no dictionary, or has a mask that the first reset did not have."""
+        check_info(self.spec.id, info, method)
+        if self._maskless and MASK in info:
+            told = np.flatnonzero(info.get(f"_{MASK}", self._always))
+            check_late_mask(self._when(int(told[0]) if len(told) else 0), info)
 
     def _when(self, row: int) -> str:
         return f"{self.spec.id}, environment {row}, step {self._time - self._begun[row]} of its episode"
@@ -192,7 +209,10 @@ class Adapter:
             for row in np.flatnonzero(ended).tolist():
                 put(body, row, successors[row], self._when)
         else:
-            merge(body, ended, successors)
+            try:
+                merge(body, ended, successors)
+            except Misfit as error:
+                raise self._refusal(error, np.flatnonzero(ended)) from None
         check_counted(self._when, self.spec.obs, final_obs)
         if self._view.masked:
             masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final_obs[MASK].shape)
@@ -211,6 +231,7 @@ class Adapter:
         before = tree_map(np.copy, obs)
         # A fresh dictionary and mask: Gymnasium pops the one, and both may be kept.
         value, info = self.venv.reset(options={"reset_mask": rows.copy()})
+        self._check_info(info, "reset")
         self._write(obs, value, info, True)
         self._verify(before, obs, ~rows)
         merge(obs, ~rows, before)
@@ -253,11 +274,18 @@ class Adapter:
 
     def _write(self, obs: Obs, value: Any, info: object, ended: bool) -> None:
         body = self._view.body(obs)
-        if not (body.__class__ is value.__class__ is np.ndarray and value.shape == body.shape):
-            check_shape(body, value, self.spec.id, batched=True)
-        write(body, ..., value)
+        try:
+            write(body, value)
+        except ERRORS:
+            if found := misfit(body, value, batched=True):
+                raise self._refusal(found, np.arange(self.spec.num_envs)) from None
+            raise
         if self._view.masked:
             obs[MASK][...] = self._mask(info, ended)
+
+    def _refusal(self, found: Misfit, rows: Array) -> BadEnv:
+        """Return what is said of observations that do not fit, of which the numbers of rows are `rows`."""
+        return BadEnv(f"{self._when(int(rows[found.index[0]])) if found.index else self.spec.id}: {found}")
 
     def _mask(self, info: Any, ended: bool) -> Any:
         """The masks of allowed actions; a row without one, which Gymnasium fills with zeros, allows everything."""

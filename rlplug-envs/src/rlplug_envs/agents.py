@@ -7,7 +7,6 @@ is gone before that, waits for its turn or has yet to come holds no transition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,11 +17,12 @@ from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
 from rlplug_core.types import MASK, Array, Episode, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.casts import LARGEST, LEAST, unusable
 from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.shown import numbers, picture, success
-from rlplug_envs.spaces import View, allocate, check_shape, has_nan, masked, put
+from rlplug_envs.spaces import View, allocate, masked, put
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed
-from rlplug_envs.watch import NUMBERS, check_counted, check_result
+from rlplug_envs.watch import NUMBERS, check_counted, checked_reward
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -107,10 +107,8 @@ class Agents:
 
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Write down what an agent is told, and its episode where that ends it."""
-        if one.reward.__class__ not in NUMBERS:
-            check_result(self._when(row, one), one.reward, one.terminated, one.truncated)
-        if not isfinite(one.reward):
-            raise BadEnv(f"{self._when(row, one)}: the reward is {one.reward}; give a finite number")
+        if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
+            one.reward = checked_reward(self._when(row, one), one.reward, one.terminated, one.truncated)
         self._totals[row] += one.reward
         ends = one.terminated or one.truncated
         self._write(row, one, ends)
@@ -147,8 +145,6 @@ class Agents:
         self._first[rows], self._over[rows], self._totals[rows], self._lengths[rows] = True, False, 0.0, 0
         for agent, one in seen.items():
             row = self._rows[number][agent]
-            own = tree_map(lambda part: part[:1], self._own(self._obs, agent))
-            check_shape(self._view.body(own), one.obs, self.spec.id)
             self._totals[row] += one.reward
             self._write(row, one, False)
         self._see(number, True)
@@ -158,8 +154,8 @@ class Agents:
         own = self._own(self._obs, agent)
         put(self._view.body(own), row, one.obs, lambda _: self._when(row, one))
         written = tree_map(lambda part: part[row : row + 1], own)
-        if has_nan(written):
-            raise BadEnv(f"{self._when(row, one)}: an observation is not a number (NaN)")
+        if told := unusable(written):
+            raise BadEnv(f"{self._when(row, one)}: {told}")
         check_counted(lambda _: self._when(row, one), self._space(agent), written)
         if self._view.masked:
             own[MASK][row] = self._view.mask(one.info, ended or agent not in self._masks)

@@ -17,11 +17,11 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.types import MASK, Array, Obs, Space
+from rlplug_envs.casts import ERRORS, WHOLE, fit, misfit, part
 
 #: A bound beyond this is "no bound", written as the largest float.
 UNBOUNDED = 1e30
-#: Types of whole numbers, which need no second look.
-WHOLE = frozenset({int, np.int64, np.int32})
+INT64 = np.dtype(np.int64)
 
 
 class View:
@@ -208,57 +208,58 @@ def allocate(space: Space, num_envs: int) -> Obs:
     return np.zeros((num_envs, *(space.shape or ())), space.dtype)
 
 
-def part(value: Any, name: str) -> Any:
-    """One entry of a dictionary observation as the environment gives it: a dictionary, or a tuple or list of parts."""
-    return value[int(name)] if isinstance(value, tuple | list) else value[name]
-
-
-def write(target: Obs, row: object, value: object) -> None:
-    """Put one observation into the row `row` of `target` [N, ...]; with `...` as the row, one for each row."""
+def write(target: Obs, value: Any) -> None:
+    """Put a batch of observations into `target` [N, ...]; any error of `casts.ERRORS` says that it does not fit."""
     if isinstance(target, dict):
         for name, inner in target.items():
-            write(inner, row, part(value, name))
+            write(inner, part(value, name))
+    elif value.__class__ is np.ndarray and value.dtype is target.dtype and value.shape == target.shape:
+        target[...] = value
     else:
-        target[row] = value
+        target[...] = fit(value, target.shape, target.dtype)
 
 
 def put(target: Obs, row: int, value: object, when: Callable[[int], str]) -> None:
-    """Put one observation into a row, part by part, as `write` does.
+    """Put one observation into a row, part by part.
 
     Raises:
-        BadEnv: a part is missing, or would be broadcast or cut to fit; `when` names a row and its step.
+        BadEnv: a part is missing, has another shape, or would not keep its numbers; `when` names a row and its step.
     """
     try:
         _put(target, row, value)
-    except (KeyError, IndexError, TypeError, ValueError):
-        check_shape(target, value, when(row))
+    except ERRORS:
+        if told := misfit(target, value):
+            raise BadEnv(f"{when(row)}: {told}") from None
         raise
 
 
 def _put(target: Obs, row: int, value: Any) -> None:
-    """Write what has the shape of its part; any error says that it does not fit."""
+    """Write what has the shape and the type of its part, or can be made so; any error says that it does not fit."""
     if isinstance(target, dict):
         for name, inner in target.items():
             _put(inner, row, part(value, name))
-        return
-    shape = value.shape if value.__class__ is np.ndarray else () if value.__class__ in WHOLE else np.shape(value)
-    if shape != target.shape[1:] or (not shape and _is_cut(target, value)):
-        raise ValueError("an observation of another kind than its space")
-    target[row] = value
-
-
-def _is_cut(target: Array, value: Any) -> bool:
-    """Return whether a number loses its fraction in an array of whole numbers."""
-    return value.__class__ not in WHOLE and target.dtype.kind in "iu" and value != np.trunc(value)
-
-
-def merge(target: Obs, rows: Array, source: Any) -> None:
-    """Copy the rows that the mask `rows` [N] selects from a batch of observations into `target` [N, ...]."""
-    if isinstance(target, dict):
-        for name, inner in target.items():
-            merge(inner, rows, part(source, name))
+    elif value.__class__ is np.ndarray:
+        if value.dtype is not target.dtype or value.shape != target.shape[1:]:
+            value = fit(value, target.shape[1:], target.dtype)
+        target[row] = value
+    elif value.__class__ in WHOLE and target.ndim == 1 and target.dtype is INT64:
+        target[row] = value
     else:
-        target[rows] = source[rows]
+        target[row] = fit(value, target.shape[1:], target.dtype)
+
+
+def merge(target: Obs, rows: Array, source: Any, name: str = "") -> None:
+    """Copy the rows that the mask `rows` [N] selects from a batch of observations into `target` [N, ...].
+
+    Raises:
+        Misfit: they do not fit; its index counts the rows that were selected.
+    """
+    if isinstance(target, dict):
+        for key, inner in target.items():
+            merge(inner, rows, part(source, key), f"{name}/{key}" if name else key)
+    else:
+        chosen = np.asarray(source)[rows]
+        target[rows] = fit(chosen, (len(chosen), *target.shape[1:]), target.dtype, f" '{name}'" if name else "")
 
 
 def same(one: Obs, other: Obs, rows: Array) -> bool:
@@ -266,27 +267,3 @@ def same(one: Obs, other: Obs, rows: Array) -> bool:
     if isinstance(one, dict):
         return all(same(inner, other[name], rows) for name, inner in one.items())
     return bool(one[rows].tobytes() == other[rows].tobytes())
-
-
-def check_shape(target: Obs, value: Any, id: str, where: str = "", batched: bool = False) -> None:
-    """Raise BadEnv unless the observation `value`, a batch of N if `batched`, has the shape of `target` [N, ...]."""
-    if isinstance(target, dict):
-        for name, inner in target.items():
-            try:
-                entry = part(value, name)
-            except (KeyError, IndexError, TypeError):
-                raise BadEnv(f"{id}: the observation lacks the entry '{where}{name}' of its space") from None
-            check_shape(inner, entry, id, f"{where}{name}/", batched)
-    elif np.shape(value) != (expected := target.shape if batched else target.shape[1:]):
-        name = f" '{where[:-1]}'" if where else ""
-        raise BadEnv(f"{id}: the observation{name} has shape {np.shape(value)}, its observation space says {expected}")
-    elif not expected and _is_cut(target, value):
-        name = f" '{where[:-1]}'" if where else ""
-        raise BadEnv(f"{id}: the observation{name} is {value}, and its observation space has whole numbers; give one")
-
-
-def has_nan(obs: Obs) -> bool:
-    """Return whether any float in the observation is NaN."""
-    if isinstance(obs, dict):
-        return any(has_nan(inner) for inner in obs.values())
-    return bool(obs.dtype.kind == "f" and np.isnan(obs).any())

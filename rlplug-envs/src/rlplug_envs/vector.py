@@ -21,13 +21,23 @@ from rlplug_core.protocols import Show
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
+from rlplug_envs.casts import LARGEST, LEAST, WHOLE, Misfit, fit, misfit, unusable
 from rlplug_envs.families.limits import limit_of
 from rlplug_envs.goals import with_goals
 from rlplug_envs.paid import paid, paid_of
 from rlplug_envs.settings import Settings
 from rlplug_envs.shown import Shown, numbers, success
-from rlplug_envs.spaces import View, allocate, check_shape, has_nan, masked, put
-from rlplug_envs.watch import FLAGS, NUMBERS, Watch, check_observation, check_reset, check_result
+from rlplug_envs.spaces import INT64, View, allocate, masked, put
+from rlplug_envs.watch import (
+    FLAGS,
+    NUMBERS,
+    Watch,
+    check_info,
+    check_late_mask,
+    check_reset,
+    check_result,
+    checked_reward,
+)  # fmt: skip
 
 Make: TypeAlias = Callable[[], GymEnv]
 Wrap: TypeAlias = Callable[[GymEnv], GymEnv]
@@ -53,12 +63,23 @@ def listing(space: Space) -> Callable[[Array], list[Any]] | None:
     return list if space.dtype == np.int64 else np.ndarray.tolist
 
 
+def choosing(space: Space, to_env: Callable[[Array], Any] | None) -> Callable[[Array], Any]:
+    """Return what makes of canonical actions [N, ...] a sequence of actions for single environments."""
+    listed = listing(space)
+    if listed is not None:
+        return listed if to_env is None else lambda action: listed(to_env(action))
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        assert to_env is not None  # their parts lie side by side in canonical actions
+        return lambda action: [one_of(to_env(action), row) for row in range(len(action))]
+    return to_env or np.asarray
+
+
 def two_sets(spec: Spec, never: Array, always: Array) -> list[tuple[Timestep, Obs, Array, Watch]]:
     """Two sets of arrays (observation, reward), each with the Timestep that says: nothing ended, and with a watch."""
     sets = []
     for _ in range(2):
         obs, reward = allocate(spec.obs, spec.num_envs), np.zeros(spec.num_envs, np.float32)
-        sets.append((Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, reward, spec.id)))
+        sets.append((Timestep.quiet(obs, reward, never, always), obs, reward, Watch(spec.obs, obs, spec.id)))
     return sets
 
 
@@ -98,11 +119,12 @@ class SerialEnvs:
         self._steps = [env.step for env in self.envs]
         self._infos: list[dict[str, object]] = [{}] * num_envs  # of the last step of each row
         self._flat = not isinstance(self._view.obs, spaces.Dict)
-        # Of arrays alone: a number may come as any type of number.
-        self._shape = self._view.obs.shape if isinstance(self._view.obs, spaces.Box) else ()
-        self._listed = listing(env.action_space)
-        self._composite = isinstance(self._view.action, spaces.Dict)
+        self._shape, self._dtype = self._view.obs.shape or (), np.dtype(self._view.obs.dtype)
+        # Classes of observations that need no second look beside arrays.
+        self._whole = WHOLE if self._shape == () and self._dtype is INT64 else frozenset[type]()
+        self._maskless = not masked(self._view.obs)
         self._to_env = self._view.to_env
+        self._choose = choosing(env.action_space, self._to_env)
         self._action_shape: tuple[int, ...] | None = None  # until the first reset, so that `step` refuses
         self._never, self._always = np.zeros(num_envs, np.bool_), np.ones(num_envs, np.bool_)
         self._now, self._next = two_sets(self.spec, self._never, self._always)
@@ -128,7 +150,7 @@ class SerialEnvs:
         reward[:] = 0
         for row, env in enumerate(self.envs):
             self._settings.apply(row, env)
-            self._open(obs, row, *env.reset(seed=row_seed(seed, self._first_row + row)))
+            self._open(obs, row, env.reset(seed=row_seed(seed, self._first_row + row)))
         self._look(watch)
         return Timestep.opening(obs, reward, self._always, never)
 
@@ -138,23 +160,23 @@ class SerialEnvs:
             raise refusal(self.spec.id, action, self._action_shape)
         self._now, self._next = self._next, self._now
         quiet, obs, reward, watch = self._now
-        choices: Any = action if self._to_env is None else self._to_env(action)
-        if self._listed is not None:
-            choices = self._listed(choices)
-        elif self._composite:
-            choices = [one_of(choices, row) for row in range(len(action))]
-        flat, shape, totals, infos, ended = self._flat, self._shape, self._totals, self._infos, None
+        choices = self._choose(action)
+        flat, shape, dtype, totals, infos, ended = self._flat, self._shape, self._dtype, self._totals, self._infos, None
+        whole, maskless = self._whole, self._maskless
+        result: Any = ()
         try:
             for row, step in enumerate(self._steps):
-                value, gain, terminated, truncated, info = step(choices[row])
-                if gain.__class__ not in NUMBERS:
-                    check_result(self._where(row), gain, terminated, truncated)
-                if shape and (value.__class__ is not np.ndarray or value.shape != shape):
-                    check_observation(self._where(row), value, shape)
-                if flat:
-                    obs[row] = value
-                else:
+                result = step(choices[row])
+                value, gain, terminated, truncated, info = result
+                if gain.__class__ not in NUMBERS or not LEAST <= gain <= LARGEST:
+                    gain = checked_reward(self._where(row), gain, terminated, truncated)
+                if info.__class__ is not dict or (maskless and MASK in info):
+                    self._check_info(row, info)
+                if not flat:
                     self._write(obs, row, value, info, terminated or truncated)
+                else:
+                    same = value.__class__ is np.ndarray and value.dtype is dtype and value.shape == shape
+                    obs[row] = value if same or value.__class__ in whole else fit(value, shape, dtype)
                 reward[row] = gain
                 totals[row] += float(gain)
                 infos[row] = info
@@ -163,12 +185,12 @@ class SerialEnvs:
                         check_result(self._where(row), gain, terminated, truncated)
                     ended = ended or {}
                     ended[row] = bool(terminated)
-        except ValueError as error:
-            self._explain(row, error)
+        except (ValueError, TypeError, OverflowError) as error:
+            self._explain(row, error, result)
             raise
         self._time += 1
-        for dot, part, most in watch.parts:  # `watch.suspects()`, without two calls
-            if not dot(part) <= most:
+        for measure, part, enough in watch.parts:  # `watch.suspects()`, without two calls
+            if not measure(part) <= enough:
                 self._look(watch)
         if ended is None and self._time < self._deadline:
             return quiet
@@ -179,15 +201,32 @@ class SerialEnvs:
         if watch.suspects():
             watch.examine([self._time - begun for begun in self._begun])
 
-    def _explain(self, row: int, error: ValueError) -> None:
+    def _explain(self, row: int, error: Exception, result: Any) -> None:
         """Raise BadEnv where an error of `step` is not the environment's own, but comes of what it returned."""
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+        where = self._where(row)
+        if isinstance(error, Misfit):
+            raise BadEnv(f"{where}: {error}") from None
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            return
+        if isinstance(error, OverflowError) and result and (told := misfit(self._now[1], result[0])):
+            raise BadEnv(f"{where}: {told}") from None  # a whole number that no array holds
+        if isinstance(error, ValueError) or not isinstance(result, tuple):  # a TypeError may come of its arguments
             five = "(observation, reward, terminated, truncated, info)"
-            raise BadEnv(f"{self._where(row)}: step() returned something else than {five}: {error}") from error
+            raise BadEnv(f"{where}: step() returned something else than {five}: {error}") from error
+
+    def _check_info(self, row: int, info: Any) -> None:
+        """Raise BadEnv for an info that is no dictionary, or has a mask that the first reset did not have."""
+        check_info(self._where(row), info, "step")
+        if self._maskless:
+            check_late_mask(self._where(row), info)
 
     def _where(self, row: int) -> str:
         """Return which step of which environment is being made, for a message."""
         return f"{self.spec.id}, environment {row}, step {self._time + 1 - self._begun[row]} of its episode"
+
+    def _opening(self, row: int) -> str:
+        """Return which environment is being reset, for a message."""
+        return f"{self.spec.id}, environment {row}, step 0 of its episode"
 
     def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
         """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
@@ -203,7 +242,7 @@ class SerialEnvs:
             episodes.append(Episode(row, totals[row], time - self._begun[row], success(info), numbers(info)))
             self._totals[row], self._begun[row] = 0.0, time
             self._settings.apply(row, self.envs[row])
-            self._open(obs, row, *self.envs[row].reset())
+            self._open(obs, row, self.envs[row].reset())
         self._deadline = min(self._begun) + self._limit
         self._look(watch)  # at what the resets gave
         return Timestep(
@@ -211,12 +250,16 @@ class SerialEnvs:
             is_first=first, valid=self._always, episodes=episodes, ended=True, count=num_envs,
         )  # fmt: skip
 
-    def _open(self, obs: Obs, row: int, value: object, info: dict[str, object]) -> None:
-        """Write a first observation; here, off the step path, wrong shapes are noticed."""
-        check_shape(self._view.body(obs), value, self.spec.id)
+    def _open(self, obs: Obs, row: int, result: object) -> None:
+        """Write a first observation, and look at what came with it."""
+        value, info = check_reset(self._opening(row), result)
+        if self._maskless:
+            check_late_mask(self._opening(row), info)
         if self._paid:
             self._paid[row].paid_so_far = 0.0
-        self._write(obs, row, value, info, False)
+        put(self._view.body(obs), row, value, self._opening)
+        if self._view.masked:
+            obs[MASK][row] = self._view.mask(info, False)
 
     def _write(self, obs: Obs, row: int, value: object, info: dict[str, object], ended: bool) -> None:
         put(self._view.body(obs), row, value, self._where)
@@ -327,12 +370,12 @@ class SerialEnvs:
 
 
 def check_last(final_obs: Obs, id: str) -> None:
-    """Raise BadEnv where the last observations of episodes are not numbers.
+    """Raise BadEnv where the last observations of episodes are not numbers, or infinite.
 
     One that comes apart from the others passes no watch.
     """
-    if has_nan(final_obs):
-        raise BadEnv(f"{id}: an observation is not a number (NaN)")
+    if told := unusable(final_obs):
+        raise BadEnv(f"{id}: {told}")
 
 
 def refusal(id: str, action: Array, expected: tuple[int, ...] | None) -> BadEnv:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import inf, isfinite
+from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing import parent_process
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -14,28 +14,29 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv, plain, warn
 from rlplug_core.nets.one_hot import Counted, bounds, stray
 from rlplug_core.plugins.single_wrappers import INSTEAD, learns
-from rlplug_core.types import Array, GymEnv, Obs, Space
+from rlplug_core.types import MASK, Array, GymEnv, Obs, Space
+from rlplug_envs.casts import LARGEST, LEAST, count_unusable, wrong
 
 #: An observation further out than this many times its bounds is said to be so.
 FAR = 10.0
-#: The largest sum of squares that is told apart from infinity.
-LARGEST = float(np.finfo(np.float32).max)
 #: The environments of which it was said in this process.
 _said: set[str] = set()
 
 
-class Watch:
-    """The rewards [N] and the parts of one set of observations [N, ...] that can be wrong, with the most of each.
+#: What measures a part, the part, and the most that raises no suspicion.
+Watched: TypeAlias = tuple[Callable[[Array], Any], Array, float]
 
-    A sum of squares tells in one product whether a part of floats holds a NaN, or lies far outside finite bounds. Of
-    parts that count, Discrete and MultiDiscrete, the numbers outside their space are counted.
+
+class Watch:
+    """The parts of one set of observations [N, ...] that can be wrong, with the most of each.
+
+    A sum of squares tells in one product whether a part of floats may hold a NaN or an infinity, or lies far outside
+    finite bounds. Of parts that count, Discrete and MultiDiscrete, the numbers outside their space are counted.
     """
 
-    def __init__(self, space: Space, obs: Obs, reward: Array, id: str) -> None:
-        self.id, self._reward = id, reward
-        #: Each part behind its measure: of floats the flat part's own `dot`, whose look-up would cost a fifth of the
-        #: product. Rewards come first.
-        self.parts: list[tuple[Callable[[Array], Any], Array, float]] = [(reward.dot, reward, LARGEST)]
+    def __init__(self, space: Space, obs: Obs, id: str) -> None:
+        self.id = id
+        self.parts: list[Watched] = []
         self._spaces: list[tuple[str, spaces.Box, Array]] = []
         self._counted: list[tuple[str, Counted, Array]] = []
         self._add("", space, obs)
@@ -47,15 +48,16 @@ class Watch:
         elif isinstance(space, spaces.Box) and obs.dtype == np.float32:
             self._spaces.append((name, space, obs))
             flat = obs.reshape(-1)
-            self.parts.append((flat.dot, flat, _largest(space, len(obs))))
+            # `flat.dot` takes less time, and warns of what overflows.
+            self.parts.append((partial(np.vdot, flat), flat, _largest(space, len(obs))))
         elif isinstance(space, Counted):
             self._counted.append((name[:-1], space, obs))
             self.parts.append((_outside(space), obs, 0))
 
     def suspects(self) -> bool:
-        """Return whether a number is none, far out, or not in the space of what counts."""
-        for dot, part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
-            if not dot(part) <= most:
+        """Return whether a number is none, infinite or far out, or not in the space of what counts."""
+        for measure, part, most in self.parts:  # noqa: SIM110 - a generator takes as long again
+            if not measure(part) <= most:
                 return True
         return False
 
@@ -63,26 +65,24 @@ class Watch:
         """Look at each environment; `lengths` [N] says how many steps its episode has.
 
         Raises:
-            BadEnv: a number is none, a reward infinite, or an observation that counts not in its space. What lies far
-                outside the bounds is said once, and no more.
+            BadEnv: a number is none or infinite, or an observation that counts not in its space. What lies far outside
+                the bounds is said once, and no more.
         """
 
         def when(row: int) -> str:
             return f"{self.id}, environment {row}, step {lengths[row]} of its episode"
 
-        for row in np.flatnonzero(~np.isfinite(self._reward)).tolist():
-            raise BadEnv(f"{when(row)}: the reward is {self._reward[row]}; give a finite number")
         for name, space, obs in self._spaces:
             where = f" '{name[:-1]}'" if name else ""
-            for row in np.flatnonzero(np.isnan(obs).reshape(len(obs), -1).any(1)).tolist():
-                raise BadEnv(f"{when(row)}: an observation{where} is not a number (NaN)")
+            for row, *place in np.argwhere(~np.isfinite(obs)).tolist():
+                raise BadEnv(f"{when(row)}: an observation{where} {wrong(obs[(row, *place)])}")
             self._say_far(where, space, obs, lengths)
         for name, counted, obs in self._counted:
             check_counted(when, counted, obs, name)
-        self.parts[1:] = [(measure, part, inf if most else 0) for measure, part, most in self.parts[1:]]
+        self.parts = [_said_of(watched) for watched in self.parts]
 
     def _say_far(self, where: str, space: spaces.Box, obs: Array, lengths: Any) -> None:
-        with np.errstate(invalid="ignore"):  # an infinity beside no bound
+        with np.errstate(invalid="ignore", over="ignore"):  # an infinity beside no bound, or beside a large one
             far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
         rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
         if len(rows) and self.id not in _said:
@@ -96,7 +96,7 @@ class Watch:
 
 
 #: Types that need no second look: of rewards, and of what says that an episode is over.
-NUMBERS = frozenset({float, int, bool, np.bool_, np.float64, np.float32, np.int64, np.int32})
+NUMBERS: frozenset[Any] = frozenset({float, int, bool, np.bool_, np.float64, np.float32, np.int64, np.int32})
 FLAGS = frozenset({bool, np.bool_})
 
 
@@ -110,12 +110,6 @@ def say_learning(env: GymEnv, id: str) -> None:
                 f"leave it out; {INSTEAD}"
             )
         env = env.env
-
-
-def check_observation(where: str, value: Any, shape: tuple[int, ...]) -> None:
-    """Raise BadEnv unless one observation has this shape; a scalar would fill a whole row."""
-    if np.shape(value) != shape:
-        raise BadEnv(f"{where}: the observation has shape {np.shape(value)}, its observation space says {shape}")
 
 
 def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str = "") -> None:
@@ -132,21 +126,64 @@ def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str 
         raise BadEnv(f"{when(row)}: the observation{where} {told}; let observation_space hold all that is given")
 
 
-def check_reset(id: str, result: Any) -> Any:
+def check_reset(where: str, result: Any) -> Any:
     """Return what `reset` returned; raise BadEnv unless it is an observation and an info."""
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+    if isinstance(result, tuple) and len(result) == 2:
+        check_info(where, result[1], "reset")
         return result
     told = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
-    raise BadEnv(f"{id}: reset() returned {told}; return two, the observation and a dictionary: return obs, {{}}")
+    raise BadEnv(f"{where}: reset() returned {told}; return two, the observation and a dictionary: return obs, {{}}")
+
+
+def check_info(where: str, info: Any, method: str) -> None:
+    """Raise BadEnv unless what `method` returned as its info is a dictionary."""
+    if not isinstance(info, Mapping):
+        raise BadEnv(f"{where}: {method}() returned {plain(repr(info), 60)} as info; give a dictionary")
+
+
+def check_late_mask(where: str, info: Mapping[str, object]) -> None:
+    """Raise BadEnv for a mask where the first reset gave none: what it forbids would be done all the same."""
+    if MASK in info:
+        raise BadEnv(
+            f"{where}: info has an '{MASK}', and that of the first reset had none; give it in the info of every reset "
+            "and step, or put it beside the observation"
+        )
 
 
 def check_result(where: str, gain: Any, terminated: Any, truncated: Any) -> None:
     """Raise BadEnv unless a reward is a number, and the ends of an episode are true or false."""
-    if isinstance(gain, str) or np.ndim(gain) or np.asarray(gain).dtype.kind not in "biuf":
+    if not isinstance(gain, int) and (np.ndim(gain) or np.asarray(gain).dtype.kind not in "biuf"):
         raise BadEnv(f"{where}: the reward is {plain(repr(gain), 60)}; give a number")
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if np.size(flag) != 1 or np.asarray(flag).dtype.kind not in "biuf":
             raise BadEnv(f"{where}: {name} is {plain(repr(flag), 60)}; give True or False")
+
+
+def refuse_reward(where: str, gain: Any) -> BadEnv:
+    """Return what is said of a reward that is no number from -LARGEST to LARGEST."""
+    if isinstance(gain, int) or np.isfinite(gain):
+        said = f"a number of {gain.bit_length()} bits" if isinstance(gain, int) else f"{gain:g}"
+        return BadEnv(f"{where}: the reward is {said}, more than float32 holds; give a smaller number")
+    return BadEnv(f"{where}: the reward is {gain}; give a finite number")
+
+
+def checked_reward(where: str, gain: Any, terminated: Any, truncated: Any) -> Any:
+    """Return a reward as a number of Python's; raise BadEnv unless it is one that float32 holds.
+
+    The ends of the episode are looked at with it.
+    """
+    check_result(where, gain, terminated, truncated)
+    paid = gain if isinstance(gain, int) else np.asarray(gain).item()
+    if not LEAST <= paid <= LARGEST:
+        raise refuse_reward(where, paid)
+    return paid
+
+
+def check_rewards(when: Callable[[int], str], gain: Array) -> None:
+    """Raise BadEnv for a reward [N] that float32 does not hold; `when` names a row and its step."""
+    for row, paid in enumerate(gain.tolist()):  # as Python's own numbers, which may be longer than any of numpy's
+        if not LEAST <= paid <= LARGEST:
+            raise refuse_reward(when(row), paid)
 
 
 def check_results(id: str, lengths: Array, *results: Any) -> None:
@@ -172,5 +209,14 @@ def _outside(space: Counted) -> Callable[[Array], Any]:
 
 def _largest(space: spaces.Box, rows: int) -> float:
     """Return the sum of squares of `rows` observations that lie just not far outside their bounds."""
-    most = rows * float(np.square((1 + FAR) * _size(space)).sum())
-    return most if isfinite(most) and most < LARGEST else inf
+    with np.errstate(over="ignore"):
+        return min(rows * float(np.square((1 + FAR) * _size(space)).sum()), LARGEST)
+
+
+def _said_of(watched: Watched) -> Watched:
+    """Return what to watch of a part, once it was looked at and all that is to be said of its size is said."""
+    measure, part, most = watched
+    if not most or measure(part) <= most:
+        return watched
+    # Squares of large finite numbers overflow, and tell nothing of infinity any more.
+    return (measure, part, LARGEST) if measure(part) <= LARGEST else (count_unusable, part, 0)
