@@ -11,6 +11,7 @@ import click
 from rlplug_cli.compare.words import bounds, goals, named
 from rlplug_cli.completion import runs_and_sweeps
 from rlplug_cli.output import echo, emit, into_file
+from rlplug_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlplug_cli.compare.report import Report
