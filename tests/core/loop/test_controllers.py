@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import nullcontext
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,7 @@ def test_so_many_episodes_and_not_a_step_more(runner: dict[str, Any], tmp_path: 
 @pytest.mark.parametrize(("max_episodes", "told"), [(5, True), (0, False)])
 def test_a_worker_reports_an_episode_that_may_be_the_last_at_once(max_episodes: int, told: bool) -> None:
     plan = Plan.make(TINY, f"{ENVS}:Chain", {**SHORT, "runner": "async", "workers": 1, "max_episodes": max_episodes})
-    shared = share(plan.make_learner(plan.make_env(1).spec), lambda tensor: tensor)
+    shared = share(plan.make_learner(plan.make_env(1).spec), lambda tensor: tensor, nullcontext)
     counts = {name: torch.zeros(size, dtype=torch.int64) for name, size in (("slots", 1), ("flags", 3))}
     task = Task(TINY, plan.env, plan.flat, 0, shared=shared, scales=torch.ones(1, dtype=torch.float64), **counts)
     parent, theirs = Pipe()
