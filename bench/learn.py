@@ -93,6 +93,8 @@ Pong with the recipe of `--wrap atari`: score of a whole game, as many steps as 
 actions (Machado et al., 2018) evaluations are of 10 games, the final one of 30. The rows of `-not-sticky` are as most
 published curves: `--wrap atari:sticky=0 --no-anneal-lr`, here with `--net.precision bfloat16`, and evaluations of 5
 games, the final one of 10. CleanRL's documentation gives 20.36 ± 0.20 for `ppo_atari.py` after 10,000,000 steps.
+`a2c` loses every point for 2,400,000 steps and begins to score then; its runs had tests beside them, which takes half
+of their speed.
 
 {atari}
 

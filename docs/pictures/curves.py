@@ -27,7 +27,7 @@ RECORD = HERE.parent.parent / "bench" / "learning.jsonl"
 SHARED = {
     **dict.fromkeys(("apex", "ddqn", "dueling-dqn", "per-dqn", "noisy-dqn", "nstep-dqn"), "dqn"),
     "rainbow-iqn": "rainbow", "acer-continuous": "acer", "ppo-recurrent": "ppo",
-    "a2c-noisy": "a2c", "acer-async": "acer", "sac-actors": "sac", "ppo-not-sticky": "ppo",
+    "a2c-noisy": "a2c", "acer-async": "acer", "sac-actors": "sac", "ppo-not-sticky": "ppo", "a2c-not-sticky": "a2c",
     **{f"{name}-{where}": name for name in ("appo", "impala") for where in ("inline", "ray")},
     **{f"{name}-long": name for name in ("sac", "td3", "tqc")},
 }  # fmt: skip
