@@ -18,6 +18,7 @@ from rlplug_core.errors import BadEnv
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.agents import Agents
 from rlplug_envs.games import Parallel
+from rlplug_envs.paid import Paid
 from rlplug_envs.spaces import allocate
 from rlplug_envs.vector import SerialEnvs
 from rlplug_envs.watch import Watch
@@ -394,6 +395,25 @@ def test_none_as_info_is_said_with_who_returned_it() -> None:
     env.reset(0)
     with pytest.raises(BadEnv, match=rf"{place} 1 of its episode: step\(\) returned None as info; give a dictionary$"):
         env.step(np.zeros(1, np.int64))
+
+
+def test_none_as_the_info_of_an_agent_is_said() -> None:
+    class Silent(Two):
+        def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+            return (*super().step(actions)[:4], dict.fromkeys(self.possible_agents))
+
+    env = Agents(lambda: Parallel(Silent(NoInfo(1))), 1, "Gives", "")
+    env.reset(0)
+    with pytest.raises(BadEnv, match=r"agent one, step 1 of its episode: step\(\) returned None as info"):
+        env.step(np.zeros(2, np.int64))
+
+
+def test_no_reward_inside_wrappers_is_said() -> None:
+    env = Paid(Gives(FLOATS, np.zeros(2, np.float32), np.zeros(2, np.float32), None))
+    env.reset()
+    env.step(0)
+    with pytest.raises(BadEnv, match="the reward is None; give a number"):
+        env.step(0)
 
 
 def test_a_step_without_arguments_is_its_own_error() -> None:

@@ -22,7 +22,7 @@ from rlplug_envs.games import Game, Info, Parallel, Seen
 from rlplug_envs.shown import numbers, picture, success
 from rlplug_envs.spaces import View, allocate, masked, put
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed
-from rlplug_envs.watch import NUMBERS, check_counted, checked_reward
+from rlplug_envs.watch import NUMBERS, check_counted, check_info, checked_reward
 
 Make: TypeAlias = Callable[[], Game]
 
@@ -151,6 +151,7 @@ class Agents:
 
     def _write(self, row: int, one: Seen, ended: bool) -> None:
         agent = self.agents[row]
+        check_info(self._when(row, one), one.info, "reset" if one.opens else "step")
         own = self._own(self._obs, agent)
         put(self._view.body(own), row, one.obs, lambda _: self._when(row, one))
         written = tree_map(lambda part: part[row : row + 1], own)

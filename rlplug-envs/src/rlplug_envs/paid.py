@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 
 from rlplug_core.types import GymEnv, GymWrapper
+from rlplug_envs.watch import NUMBERS, check_result
 
 
 class Paid(GymWrapper):
@@ -18,6 +19,8 @@ class Paid(GymWrapper):
 
     def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         found = self.env.step(action)
+        if found[1].__class__ not in NUMBERS:
+            check_result(str(self.env.unwrapped), *found[1:4])
         self.paid_so_far += float(found[1])
         return found
 
