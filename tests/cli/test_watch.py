@@ -89,7 +89,7 @@ def test_play_has_the_first_episode_of_evaluate_and_both_say_so(run: Run, rlplug
     for command in ("play", "evaluate"):
         said = " ".join(rlplug(command, "--help").out.split())
         assert "side by side" in said
-        assert "has the first episode in common" in said
+        assert "only the first episode is the same" in said
 
 
 @pytest.mark.parametrize("kind", ["webp", "gif"])

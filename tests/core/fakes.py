@@ -142,7 +142,7 @@ class Slow(Running):
 
     def absorb(self, batch: Any, clock: Clock) -> None:
         seen = float(self.count)
-        time.sleep(0.005)
+        time.sleep(0.005)  # nothing is waited for: another worker may come between
         self.count.fill_(seen + 1)
 
 

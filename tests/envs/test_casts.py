@@ -354,7 +354,7 @@ def test_a_mask_beside_the_observation_may_be_in_info_too() -> None:
         env = make(Gives(space, good, good, info={"action_mask": np.ones((2, 2)) if make is vector else mask}))
         env.reset(0)
         for _ in range(3):
-            env.step(np.zeros(2, np.int64))
+            assert env.step(np.zeros(2, np.int64)).obs["action_mask"].tolist() == [[1, 1]] * 2
 
 
 @pytest.mark.parametrize("make", [serial, vector], ids=["serial", "vector"])

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 @click.option(
     "--seed",
     type=click.IntRange(0),
-    help="The seed of environments side by side; play, one after the other, has the first episode in common  "
-    "[the run's final evaluation's]",
+    help="Seed of the environments, which run side by side; play runs one after the other, so only the first "
+    "episode is the same  [the run's final evaluation's]",
 )
 @click.option("--all-checkpoints", is_flag=True, help="Every checkpoint that is left, in the order of their steps.")
 @conditions("Play")

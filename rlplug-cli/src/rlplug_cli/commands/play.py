@@ -36,7 +36,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option(
     "--seed",
     type=click.IntRange(0),
-    help="The environment's seed; evaluate, which plays side by side, has the first episode in common  "
+    help="Seed of the environment; evaluate runs several side by side, so only the first episode is the same  "
     "[the run's final evaluation's]",
 )
 @conditions("Play")

@@ -41,7 +41,9 @@ _OUT = click.option(
 @click.option("--algorithm", metavar="NAME", help="Only runs of this algorithm; * stands for anything.")
 @click.option("--env", metavar="NAME", help="Only runs on this environment; * stands for anything.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only runs that are so.")
-@click.option("--group", help="Only runs whose group, that of all seeds of a configuration, begins so.")
+@click.option(
+    "--group", help="Only runs of this group, all seeds of one configuration; its first characters are enough."
+)
 @click.option("--sort", type=click.Choice(list(KEYS)), default="created", help="What to sort by  [created]")
 @click.option("--reverse", is_flag=True, help="The other way round: the highest or the newest first.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many, the first after sorting.")

@@ -15,6 +15,7 @@ from rlplug_core.errors import BadFile, UsageError
 from rlplug_core.runs.curves import KINDS, Curve, curves_of
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record, read
+from rlplug_core.runs.listing import extensions
 
 #: What an evaluation is judged by, and what puts curves over time and updates.
 RETURN, SECONDS, UPDATES = "eval/return_mean", "perf/wall_s", "perf/updates"
@@ -87,12 +88,10 @@ def extended(first: int, starts: Iterable[Mapping[str, Any]]) -> tuple[int, str]
     stretched.
     """
     total, moves = first, list[tuple[int, int, bool]]()
-    for start in starts:
-        limit, rescale = int(start.get("limit") or total), bool(start.get("rescale"))
-        # One that goes on to the same total is the same move, and without a stretch between them two moves are one.
-        same = moves and (moves[-1][1] == limit or not (moves[-1][2] or rescale))
-        begin, stretched = (moves[-1][0], moves.pop()[2]) if same else (total, False)
-        moves += [(begin, limit, stretched or rescale)] if limit != begin else []
+    for limit, stretched in extensions(first, starts):
+        # Without a stretch in either, two moves are one.
+        begin = moves.pop()[0] if moves and not (moves[-1][2] or stretched) else total
+        moves += [(begin, limit, stretched)] if limit != begin else []
         total = limit
     said = [f"{begin}:{end}{':rescale' * stretched}" for begin, end, stretched in moves]
     return total, ",".join(said) or "none"

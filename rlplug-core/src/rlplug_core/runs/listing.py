@@ -143,7 +143,7 @@ def remove(path: Path) -> None:
 def _summary(path: Path) -> Summary:
     directory = RunDirectory(path)
     config = directory.config
-    journal = records(path)
+    journal, first = records(path), int(config["options"].get("total_timesteps") or 0)
     means = [record.data["eval/return_mean"] for record in journal if record.kind == "evaluation"]
     return Summary(
         name=_name(path), path=str(path), status="running" if directory.running() else ending(journal),
@@ -152,7 +152,7 @@ def _summary(path: Path) -> Summary:
         total_timesteps=_total(config["options"], journal), best=max(means, default=None),
         last=means[-1] if means else None, final_eval=final_evaluation(journal), group=str(config["group"]),
         created=float(config["created"]), seconds=_seconds(journal),
-        extensions=_extensions(config["options"], journal),
+        extensions=_risen(first, extensions(first, [one.data for one in journal if one.kind == "start"])),
     )  # fmt: skip
 
 
@@ -169,13 +169,33 @@ def _total(options: Mapping[str, Any], journal: Iterable[Record]) -> int | None:
     return int(goals[-1]) if goals else options.get("total_timesteps")
 
 
-def _extensions(options: Mapping[str, Any], journal: Iterable[Record]) -> tuple[tuple[int, bool], ...]:
-    """Return the totals that a run went on to; a process that goes on to the same one is the same extension."""
-    found: dict[int, bool] = {}
-    for data in (record.data for record in journal if record.kind == "start" and "limit" in record.data):
-        if data["limit"] >= max(found, default=options.get("total_timesteps", 0) + 1):
-            found[data["limit"]] = found.get(data["limit"], False) or bool(data.get("rescale"))
-    return tuple(found.items())
+def extensions(first: int, starts: Iterable[Mapping[str, Any]]) -> list[tuple[int, bool]]:
+    """Return the totals that a run went on to, each with whether its schedules were stretched to it.
+
+    A process that goes on to the same total is the same extension.
+
+    Args:
+        first: the total that it began with.
+        starts: what the `start` records of its processes say.
+    """
+    found: list[tuple[int, bool]] = []
+    for start in starts:
+        total, stretched = found[-1] if found else (first, False)
+        limit, rescale = int(start.get("limit") or total), bool(start.get("rescale"))
+        if limit != total:
+            found.append((limit, rescale))
+        elif found:
+            found[-1] = total, stretched or rescale
+    return found
+
+
+def _risen(first: int, further: Iterable[tuple[int, bool]]) -> tuple[tuple[int, bool], ...]:
+    """Return the extensions beyond every total before them, which commands can repeat."""
+    found: list[tuple[int, bool]] = []
+    for total, stretched in further:
+        if total > max([first, *(one for one, _ in found)]):
+            found.append((total, stretched))
+    return tuple(found)
 
 
 def _name(path: Path) -> str:
