@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -276,6 +276,35 @@ def shuffled(batch: T, rows: int, size: int, generator: np.random.Generator) -> 
         return
     order = torch.from_numpy(generator.permutation(rows))
     yield from batch.parts(order if isinstance(batch.weight, np.ndarray) else order.to(batch.weight.device), size)
+
+
+def along_rows(name: str, parts: list[Any]) -> Any:
+    """Put tensors or arrays [b, ...] of a field one behind the other."""
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else torch.cat(parts)
+
+
+def concatenated(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = along_rows) -> T:
+    """Put batches of one kind together; where all know their arrays, so does the whole.
+
+    Args:
+        parts: the batches.
+        put: makes one tensor or array of those that they have in a field, whose name it gets.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if all(part.arrays is not None for part in parts):
+        arrays = concatenated([part.arrays for part in parts], put)
+        made: T = arrays.map(torch.from_numpy)
+        made.arrays = arrays
+        return made
+    found: dict[str, Any] = {
+        name: tree_map(lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts))
+        for name in _NAMES.get(type(first)) or _listed(first)
+    }
+    weight = found["weight"]
+    known = isinstance(weight, np.ndarray)  # a batch finds the share of tensors itself
+    return type(first)(share=weight / np.float32(np.count_nonzero(weight) or 1) if known else None, **found)
 
 
 def rows_of(obs: Obs) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
 from rlplug_core.buffers.rollout import RolloutBuffer
 from rlplug_core.buffers.sampled import SampledReplay
+from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
 from rlplug_core.buffers.sources import BySource, SourcesReplay, of_sources
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
@@ -35,7 +37,7 @@ def step(source: int, time: int, end: bool = False) -> Step:
     )  # fmt: skip
 
 
-def replay(kind: type[ReplayBuffer], n_step: int = 3, capacity: int = 200, train_freq: int = 4) -> SourcesReplay:
+def apart(kind: type[ReplayBuffer], n_step: int = 3, capacity: int = 200, train_freq: int = 4) -> SourcesReplay:
     whole = kind(capacity, Pace(32, train_freq, 1, 40), n_step, 0.9, Seeds(1))
     return SourcesReplay(whole, 2)
 
@@ -62,24 +64,24 @@ def fill(buffer: Any, times: dict[int, int]) -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_transition_leads_where_its_own_row_went(kind: type[ReplayBuffer]) -> None:
-    found = fill(replay(kind), {0: 60, 1: 60})
+    found = fill(apart(kind), {0: 60, 1: 60})
     assert len(found) > 30
-    assert {int(batch.obs[0, 0]) for batch in found} == {0, 1}
     for batch in found:
+        assert set(batch.obs[:, 0].tolist()) == {0, 1}
         moved = batch.next_obs - batch.obs
         assert (moved[:, :2] == 0).all()
         assert (moved[:, 2] == 3).all()
 
 
 def test_batches_come_at_the_pace_of_all_steps() -> None:
-    alone, both = ReplayBuffer(200, Pace(32, 4, 1, 40), 3, 0.9, Seeds(1)), replay(ReplayBuffer)
+    alone, both = ReplayBuffer(200, Pace(32, 4, 1, 40), 3, 0.9, Seeds(1)), apart(ReplayBuffer)
     assert len(fill(both, {0: 30, 1: 30})) == len(fill(alone, {0: 60})) > 15
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplay])
 def test_every_step_is_as_likely_whoever_sent_it(kind: type[ReplayBuffer]) -> None:
     """Three quarters of the steps are the second actor's, and so are the samples."""
-    buffer = replay(kind, n_step=1, capacity=4000, train_freq=10_000)
+    buffer = apart(kind, n_step=1, capacity=4000, train_freq=10_000)
     fill(buffer, {0: 100, 1: 300})
     buffer.owed = 600
     sources = torch.cat([batch.obs[:, 0] for batch in buffer.batches(Clock(1))])
@@ -87,8 +89,55 @@ def test_every_step_is_as_likely_whoever_sent_it(kind: type[ReplayBuffer]) -> No
     assert float(sources.mean()) == pytest.approx(0.75, abs=0.06)
 
 
+def test_importance_weights_make_up_for_priorities_between_sources() -> None:
+    """One source's errors are a hundred times the other's; at beta 1 both count alike in a mean."""
+    buffer, clock = apart(PrioritizedReplay, 1, 4000), Clock(100)
+    clock.steps = 100
+    for source, error in ((0, 100.0), (1, 1.0)):
+        for time in range(50):
+            buffer.add(step(source, time), source)
+        ring = buffer.rings[source]
+        ring.feedback(ring.gather(np.arange(50 * ROWS)), Result({}, torch.full((50 * ROWS,), error)))
+    found = np.zeros(2)
+    for _ in range(200):
+        buffer.owed = 1
+        (batch,) = buffer.batches(clock)
+        np.add.at(found, batch.obs[:, 0].numpy().astype(int), batch.weight.numpy())
+    assert found[0] / found.sum() == pytest.approx(0.5, abs=0.02)
+
+
+def test_new_steps_of_all_sources_have_the_largest_priority_of_any() -> None:
+    buffer = apart(PrioritizedReplay, 1)
+    for source in (0, 1):
+        for time in range(30):
+            buffer.add(step(source, time), source)
+    buffer.owed = 1
+    (batch,) = buffer.batches(Clock(1000))
+    buffer.feedback(batch, Result({}, 1 + 99 * (batch.obs[:, 0] == 0).float()))
+    assert buffer.rings[0].largest == buffer.rings[1].largest == pytest.approx(100**0.6, rel=1e-5)
+
+
+def test_sequences_of_several_sources_lie_beside_each_other() -> None:
+    shape, pace = SequenceShape(length=4, burn_in=2, period=3), Pace(8, 4, 1, 40)
+    buffer = SourcesReplay(SequenceReplay(shape, 400, pace, 2, 0.9, Seeds(1)), 2)
+    for source in (0, 1):
+        for time in range(40):
+            memory = {"h": np.full((ROWS, 3), 100 * source + time, np.float32)}
+            buffer.add(replace(step(source, time), recurrent_state=memory), source)
+    buffer.owed = 1
+    (batch,) = buffer.batches(Clock(1000))
+    obs = batch.obs.unflatten(0, (-1, 8))
+    assert set(obs[0, :, 0].tolist()) == {0, 1}
+    assert (obs[1:] - obs[:-1] == torch.tensor([0.0, 0.0, 1.0])).all()
+    assert (batch.recurrent_state["h"][:, 0] == 100 * obs[0, :, 0] + obs[0, :, 2]).all()
+    buffer.feedback(batch, Result({}, 1 + obs[0, :, 2]))
+    for ring, part in buffer.joint.given:
+        mass = (1 + part.obs.unflatten(0, (-1, len(part.index)))[0, :, 2].double() + 1e-6) ** 0.9
+        np.testing.assert_allclose(ring.tree.mass[part.index.numpy() % ring.places], mass, rtol=1e-6)
+
+
 def test_rings_share_the_capacity_and_draw_apart() -> None:
-    buffer = replay(ReplayBuffer, capacity=80)
+    buffer = apart(ReplayBuffer, capacity=80)
     fill(buffer, {0: 100, 1: 100})
     assert [ring.data.total for ring in buffer.rings if ring.data] == [40, 40]
     first, second = (ring.generator.random() for ring in buffer.rings)
@@ -97,7 +146,7 @@ def test_rings_share_the_capacity_and_draw_apart() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stored_and_loaded_it_goes_on_as_before(kind: type[ReplayBuffer]) -> None:
-    whole, again = replay(kind), replay(kind)
+    whole, again = apart(kind), apart(kind)
     fill(whole, {0: 33, 1: 35})
     again.load_state_dict(stored(whole.state_dict()))
     torch.manual_seed(0)
@@ -109,7 +158,7 @@ def test_stored_and_loaded_it_goes_on_as_before(kind: type[ReplayBuffer]) -> Non
 
 
 def test_a_source_that_begins_anew_does_not_follow_itself() -> None:
-    buffer = replay(ReplayBuffer)
+    buffer = apart(ReplayBuffer)
     fill(buffer, {0: 30, 1: 30})
     buffer.restart_source(1)
     for time in range(500, 540):
@@ -131,7 +180,7 @@ def test_unfinished_rollouts_of_sources_are_kept_apart_and_dropped_alone() -> No
     assert buffer.state_dict()["1"]["position"] == 1
 
 
-def test_one_source_has_the_learners_own_replay() -> None:
+def test_one_source_has_the_learners_own_apart() -> None:
     def make() -> ReplayBuffer:
         return ReplayBuffer(100, Pace(4, 1, 1, 10), 1, 0.9, Seeds(0))
 

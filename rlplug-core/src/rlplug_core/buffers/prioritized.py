@@ -50,7 +50,6 @@ class PrioritizedReplay(ReplayBuffer):
     ) -> None:  # fmt: skip
         super().__init__(capacity, pace, n_step=n_step, gamma=gamma, seeds=seeds, device=device, store=store)
         self.priority = priority
-        self.largest = 1.0  # the mass p^alpha of new transitions
         self.tree = SumTree(0)
 
     @property
@@ -97,10 +96,16 @@ class PrioritizedReplay(ReplayBuffer):
     def draw(self, size: int, clock: Clock) -> Transitions:
         """One transition from each of `size` equal shares of the whole mass, so that a batch spreads over it."""
         points = (np.arange(size) + self.generator.random(size)) * (self.tree.total / size)
+        index, mass = self.chosen(points)
+        return self.gather(index, self.weights(mass, clock))
+
+    def chosen(self, points: Array) -> tuple[Array, Array]:
         place = self.tree.find(points)
-        mass = self.tree.mass.take(place)
+        return self._numbers(place), self.tree.mass.take(place)
+
+    def weights(self, mass: Array, clock: Clock) -> Array:
         weight = (mass / mass.min()) ** -self.priority.beta(clock.progress)
-        return self.gather(self._numbers(place), weight.astype(np.float32))
+        return weight.astype(np.float32)  # type: ignore[no-any-return]  # numpy's power has no type
 
     def _numbers(self, place: Array) -> Array:
         """Return the numbers of the transitions at these places."""

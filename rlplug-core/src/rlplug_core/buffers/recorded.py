@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.dataset import Fitted
+from rlplug_core.buffers.joint import Joint
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.clock import Clock
@@ -70,8 +71,8 @@ class RecordedReplay:
 class WarmReplay:
     """A run's own replay beside a data set, which stays for good.
 
-    Batches are due as without it. Each is drawn from one of the two, in proportion to what they hold, or to their
-    priorities: a transition of the data set is as likely as one of the run's.
+    Batches are due as without it. Their rows come from both, in proportion to what they hold, or to their priorities: a
+    transition of the data set is as likely as one of the run's, and weighs as much.
     """
 
     def __init__(self, replay: ReplayBuffer, data: Fitted) -> None:
@@ -79,8 +80,7 @@ class WarmReplay:
         held = copy.deepcopy(replay)
         held.generator, self.generator = replay.generator.spawn(2)
         self.recorded = RecordedReplay(held, data)
-        #: Where the last batch came from.
-        self.given: ReplayBuffer = replay
+        self.joint = Joint([replay, held], self.generator)
 
     def add(self, step: Step, source: int = 0) -> None:
         self.own.add(step, source)
@@ -88,14 +88,10 @@ class WarmReplay:
     def batches(self, clock: Clock) -> Iterator[Transitions]:
         while self.own.owed:
             self.own.owed -= 1
-            mine = self.own.mass if self.own.ready() else 0.0
-            drawn = self.generator.random() * (mine + self.recorded.mass)
-            self.given = self.own if drawn < mine else self.recorded.replay
-            self.given.gamma = self.given.discount(clock.progress)
-            yield self.given.draw(self.own.pace.batch_size, clock)
+            yield self.joint.draw(self.own.pace.batch_size, clock)
 
     def feedback(self, batch: Transitions, result: Result) -> None:
-        self.given.feedback(batch, result)
+        self.joint.feedback(result)
 
     def restart(self) -> None:
         """The newest step of every row ends its episode, by truncation."""

@@ -5,7 +5,7 @@ Steps are stored as they come; the n-step sums are made when a batch is drawn, s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlplug_core.batches import Transitions, rows_of
+from rlplug_core.batches import Transitions, concatenated, rows_of
 from rlplug_core.buffers.ring import Ring
 from rlplug_core.buffers.storage import Store, to_device
 from rlplug_core.clock import Clock
@@ -71,6 +71,7 @@ class ReplayBuffer:
                 f"buffer_storage '{store}' is not available to this torch; use --buffer-storage memory or disk"
             )
         self.added = self.owed = 0
+        self.largest = 1.0  # the mass of new transitions, where they have masses of their own
         #: Of batches that are drawn together: the generator's state before, and how many were taken.
         self.begun: tuple[Any, int] | None = None
         self.data: Ring | None = None
@@ -173,6 +174,18 @@ class ReplayBuffer:
                 usable = low + np.flatnonzero(data.flat["valid"][np.arange(low, high) % data.total])
                 index[unusable] = self.generator.choice(usable, int(unusable.sum()))
         return index
+
+    def chosen(self, points: Array) -> tuple[Array, Array]:
+        """Draw a step for each point [B] of `mass`: their numbers [B], and their masses [B]."""
+        return self.sample(len(points)), np.ones(len(points))
+
+    def weights(self, mass: Array, clock: Clock) -> Array | None:
+        """Return importance weights [B] of steps with these masses [B]; None where all are alike."""
+        return None
+
+    def joined(self, parts: Sequence[Transitions]) -> Transitions:
+        """Put batches of this kind together, which replays of several sources gave."""
+        return concatenated(parts)
 
     def gather(self, index: Array, weight: Array | None = None) -> Transitions:
         """Make a batch of the n-step transitions that begin at given steps.

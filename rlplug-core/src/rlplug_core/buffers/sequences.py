@@ -5,13 +5,14 @@ Steps are stored once, as in every replay; a sequence is a number of them, and w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from rlplug_core.batches import Transitions, rows_of
+from rlplug_core.batches import Transitions, concatenated, rows_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import Pace
 from rlplug_core.buffers.rollout import put
@@ -128,6 +129,16 @@ class SequenceReplay(PrioritizedReplay):
         )  # fmt: skip
         first, *others = (tree_map(lambda rows: to_device(rows, self.device), part) for part in parts)
         return Transitions(first, None, *others)
+
+    def joined(self, parts: Sequence[Transitions]) -> Transitions:
+        """Put sequences beside each other: their steps [T * B] go by time first."""
+
+        def beside(name: str, each: list[Any]) -> Any:
+            if name in ("index", "recurrent_state"):
+                return torch.cat(each)
+            return torch.cat([rows.unflatten(0, (self.span, -1)) for rows in each], 1).flatten(0, 1)
+
+        return concatenated(parts, beside)
 
     def _seen(self, numbers: Array) -> tuple[Any, dict[str, Array]]:
         """Copy the observations of steps, and whether each opens an episode and holds a transition."""

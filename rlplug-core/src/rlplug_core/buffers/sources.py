@@ -6,9 +6,8 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
 from rlplug_core.batches import Transitions
+from rlplug_core.buffers.joint import Joint
 from rlplug_core.buffers.replay import ReplayBuffer
 from rlplug_core.clock import Clock
 from rlplug_core.protocols import Buffer, SupportsRestart, SupportsSources
@@ -66,8 +65,8 @@ class BySource(Generic[B]):
 class SourcesReplay:
     """A ring of steps for each source, and batches at the pace of all their steps.
 
-    A batch is drawn from one ring, which is drawn in proportion to what it holds, or to its priorities. So every step
-    is as likely as in one ring that held them all.
+    The rows of a batch come from all rings, from each as many as it holds a part of all steps, or of their priorities.
+    So every step is as likely as in one ring that held them all, and has the importance weight that it had there.
 
     Args:
         whole: an empty replay of any kind; the rings share its capacity.
@@ -79,9 +78,8 @@ class SourcesReplay:
         self.rings = [copy.deepcopy(whole) for _ in range(sources)]
         for ring, generator in zip(self.rings, whole.generator.spawn(sources), strict=True):
             ring.capacity, ring.generator = whole.capacity // sources, generator
+        self.joint = Joint(self.rings, self.generator)
         self.added = self.owed = 0
-        #: Where the last batch came from.
-        self.given = self.rings[0]
 
     def add(self, step: Step, source: int = 0) -> None:
         ring, before = self.rings[source], self.added
@@ -95,15 +93,12 @@ class SourcesReplay:
             )
 
     def batches(self, clock: Clock) -> Iterator[Transitions]:
-        while self.owed and (ready := [ring for ring in self.rings if ring.ready()]):
+        while self.owed and any(ring.ready() for ring in self.rings):
             self.owed -= 1
-            mass = np.cumsum([ring.mass for ring in ready])
-            self.given = ready[int(mass.searchsorted(self.generator.random() * mass[-1], side="right"))]
-            self.given.gamma = self.given.discount(clock.progress)
-            yield self.given.draw(self.pace.batch_size, clock)
+            yield self.joint.draw(self.pace.batch_size, clock)
 
     def feedback(self, batch: Transitions, result: Result) -> None:
-        self.given.feedback(batch, result)
+        self.joint.feedback(result)
 
     def restart(self) -> None:
         """Begin the rows of every source anew."""

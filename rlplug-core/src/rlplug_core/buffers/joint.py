@@ -1,0 +1,70 @@
+"""Batches drawn from several replays as from one that holds what they all hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rlplug_core.batches import Transitions
+from rlplug_core.buffers.replay import ReplayBuffer
+from rlplug_core.clock import Clock
+from rlplug_core.types import Array, Result
+
+
+class Joint:
+    """Replays of one kind, and batches whose rows come from all of them.
+
+    Each row is drawn at a point in an equal share of the whole mass, so every replay gives as many rows as its part of
+    it. Importance weights are those of the whole, and so is the mass of new transitions: what nobody has learned from
+    yet is as urgent whoever keeps it.
+
+    Args:
+        replays: they keep their own steps, generators and priorities.
+        generator: where the points come from.
+    """
+
+    def __init__(self, replays: Sequence[ReplayBuffer], generator: np.random.Generator) -> None:
+        self.replays, self.generator = replays, generator
+        #: What each of them gave to the last batch.
+        self.given: list[tuple[ReplayBuffer, Transitions]] = []
+
+    def draw(self, size: int, clock: Clock) -> Transitions:
+        """A batch of `size` transitions, those of one replay behind those of the one before.
+
+        Args:
+            size: how many.
+            clock: for the discount and the exponent of importance weights.
+        """
+        drawn = list(self._chosen(size))
+        weights = drawn[0][0].weights(np.concatenate([mass for _, _, mass in drawn]), clock)
+        self.given, begin = [], 0
+        for each, index, _ in drawn:
+            own = None if weights is None else weights[begin : begin + len(index)]
+            each.gamma = each.discount(clock.progress)
+            self.given.append((each, each.gather(index, own)))
+            begin += len(index)
+        return drawn[0][0].joined([part for _, part in self.given])
+
+    def _chosen(self, size: int) -> Iterator[tuple[ReplayBuffer, Array, Array]]:
+        """The replays that give something, with the numbers of their steps and their masses."""
+        ready = [each for each in self.replays if each.ready()]
+        ends = np.cumsum([0.0, *(each.mass for each in ready)])
+        points = (np.arange(size) + self.generator.random(size)) * (ends[-1] / size)
+        borders = np.searchsorted(points, ends[1:-1]).tolist()
+        for each, begin, own in zip(ready, ends, np.split(points, borders), strict=False):
+            if len(own):
+                yield each, *each.chosen(own - begin)
+
+    def feedback(self, result: Result) -> None:
+        """Hand what was learned of the last batch to those that gave it."""
+        begin = 0
+        for each, part in self.given:
+            end = begin + len(part.index)
+            own = None if result.priority is None else result.priority[begin:end]
+            each.feedback(part, replace(result, priority=own))
+            begin = end
+        largest = max(each.largest for each in self.replays)
+        for each in self.replays:
+            each.largest = largest
