@@ -119,7 +119,8 @@ def test_a_critic_of_the_whole_world_is_refused_where_agents_act_in_turn() -> No
 def test_each_group_sees_the_rows_of_its_agents_and_no_others() -> None:
     """Beside a walk through the rows, one by one."""
     made = groups(MIXED, ("*=ppo",), False)
-    agent = GroupsAgent(made, {one.name: Numbered(n, one.spec.action) for n, one in enumerate(made)})  # type: ignore[misc]
+    agents: Any = {one.name: Numbered(n, one.spec.action) for n, one in enumerate(made)}
+    agent = GroupsAgent(made, agents, {one.name: 0.5 for one in made})
     obs = {"wolf_0": np.arange(12, dtype=np.float32).reshape(6, 2), "sheep_0": np.arange(6)}
     first, memory = np.array([1, 0, 0, 0, 1, 0], np.bool_), agent.initial(6)
     act = agent.act(obs, first, memory, Clock(1))
@@ -194,6 +195,24 @@ class Noting:
         self.rule.step(parameters, gradient, state, lr)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [("independent", {"separate": True, "agent": ["*=dqn:random_steps=20,learning_starts=100"]}),
+     ("self-play", {"player": "dqn:random_steps=20,learning_starts=100"})],
+)  # fmt: skip
+def test_random_steps_are_those_of_each_agent(algorithm: str, options: dict[str, Any]) -> None:
+    """Two agents in three worlds make six env steps at a time, of which each agent's learner makes three."""
+    plan = Plan.make(algorithm, WORLD, {"num_envs": 3, "total_timesteps": 60, **options})
+    runner: Any = build(plan, Clock(60))
+    agent = runner.actor.lane.agent
+    own = agent.own if algorithm == "self-play" else next(iter(agent.agents.values()))
+    seen: list[int] = []
+    chance = own.chance
+    own.chance = lambda clock: seen.append(clock.steps) or chance(clock)
+    runner.run(lambda: None)
+    assert seen == list(range(0, 30, 3))
+
+
 def rollout_of(steps: int, cut: int) -> Rollout:
     """A rollout of two worlds of three agents, in the step before whose last the first `cut` are cut.
 
@@ -220,17 +239,23 @@ def rollout_of(steps: int, cut: int) -> Rollout:
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
 def test_the_state_of_a_world_is_what_its_agents_see_and_who_is_judged(cut: int) -> None:
-    """Beside a walk through steps and rows; a cut episode's successor is the one it really had, of all its agents."""
+    """Beside a walk through steps and rows; a cut episode's successor is the one it really had, of all its agents.
+
+    Who is gone is zeros, in the state and, as who ends its task, in what comes after it.
+    """
     steps = 4
     states, after = world_state(rollout_of(steps, cut), BOX, 3)
     assert states.shape[-1] == state_space(BOX, 3).shape[0]  # type: ignore[index]
     for t in range(steps):
         for row in range(6):
-            first, later = row - row % 3, 99 if cut and t == steps - 2 else 10 * (t + 1)
+            first, ends = row - row % 3, cut > 0 and t == steps - 2
+            later = 99 if ends else 10 * (t + 1)
+            gone, ended = [2] if ends and cut < 3 else [], [cut] if ends and cut < 2 else []
             who = [float(row % 3 == one) for one in range(3)]
-            seen = [float(10 * t + first + one) for one in range(3) for _ in range(2)]
+            seen = [float((10 * t + first + one) * (one not in gone)) for one in range(3) for _ in range(2)]
+            left = [float((later + first + one) * (one not in gone + ended)) for one in range(3) for _ in range(2)]
             assert states[t, row].tolist() == seen + who
-            assert after[t, row].tolist() == [float(later + first + one) for one in range(3) for _ in range(2)] + who
+            assert after[t, row].tolist() == left + who
 
 
 def test_a_critic_of_worlds_sees_numbers_one_hot_and_pixels_up_to_one() -> None:

@@ -90,6 +90,16 @@ def test_losses_of_iql(learner: Callable[..., Any], expectile: float, beta: floa
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize(("moved", "bound"), [(-9.0, -5.0), (3.0, 2.0)])
+def test_a_deviation_of_iql_stays_within_bounds(learner: Callable[..., Any], moved: float, bound: float) -> None:
+    """An action that is always the same would let it fall for ever."""
+    made = learner("iql", "Continuous", **SMALL)
+    (log_std,) = [parameter for name, parameter in made.policy.named_parameters() if "log_std" in name]
+    log_std.data.fill_(moved)
+    made.update(continuous(8, torch.ones(8)), Clock(10))
+    assert log_std.tolist() == [bound]
+
+
 def cql_reference(learner: Any, batch: Any, noise: Tensor, others: Tensor, uniform: Tensor) -> Tensor:
     """The loss of the critics, action by action (eq. 4 of the paper, and appendix F for the first term)."""
     c, losses, n = learner.config, [], uniform.shape[1]

@@ -55,6 +55,14 @@ class Clock:
         own.limit, own.scale, own.stop = self.limit, self.scale, self.stop
         return own
 
+    def of_part(self, share: float) -> Clock:
+        """The same time for the agent of one of several learners: its own env steps, and the run's progress.
+
+        Args:
+            share: of the run's env steps, the part that it makes.
+        """
+        return AgentClock(self, share)
+
     def state_dict(self) -> State:
         return {
             "total": self.total,
@@ -80,6 +88,21 @@ class PartClock(Clock):
 
     def progress_before(self, count: int) -> float:
         return super().progress_before(round(count / self.share))
+
+
+class AgentClock(Clock):
+    """The run's time for an agent that makes a `share` of the env steps, and counts those alone."""
+
+    __slots__ = ("passed",)
+
+    def __init__(self, clock: Clock, share: float) -> None:
+        super().__init__(clock.total, int(clock.steps * share), clock.updates)
+        self.limit, self.scale, self.stop = clock.limit, clock.scale, clock.stop
+        self.passed = clock.progress
+
+    @property
+    def progress(self) -> float:
+        return self.passed
 
 
 class Steering:

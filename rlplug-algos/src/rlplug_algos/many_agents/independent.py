@@ -50,7 +50,8 @@ class Independent:
         self.updates = dict.fromkeys(self.learners, 0)
 
     def agent(self, rank: int = 0, ranks: int = 1) -> GroupsAgent:
-        return GroupsAgent(self.groups, {name: one.agent(rank, ranks) for name, one in self.learners.items()})
+        agents = {name: one.agent(rank, ranks) for name, one in self.learners.items()}
+        return GroupsAgent(self.groups, agents, self.shares)
 
     def buffer(self) -> GroupsBuffer:
         return GroupsBuffer(self.groups, {name: one.buffer() for name, one in self.learners.items()})
@@ -82,8 +83,8 @@ class Independent:
 class GroupsAgent:
     """Asks the agent of each group about its rows."""
 
-    def __init__(self, groups: tuple[Group, ...], agents: dict[str, rl.Agent]) -> None:
-        self.groups, self.agents = groups, agents
+    def __init__(self, groups: tuple[Group, ...], agents: dict[str, rl.Agent], shares: dict[str, float]) -> None:
+        self.groups, self.agents, self.shares = groups, agents, shares
 
     def weights(self) -> rl.State:
         return {name: agent.weights() for name, agent in self.agents.items()}
@@ -104,7 +105,8 @@ class GroupsAgent:
         for group in self.groups:
             rows = group.rows(num_envs)
             before = recurrent_state and some(recurrent_state[group.name], rows)
-            one = self.agents[group.name].act(some(group.part(obs), rows), first[rows], before, clock, explore)
+            own = clock.of_part(self.shares[group.name])
+            one = self.agents[group.name].act(some(group.part(obs), rows), first[rows], before, own, explore)
             group.put(action, rows, one.action)
             memories[group.name] = one.recurrent_state
             extras |= {f"{group.name}/{key}": _among(value, rows, num_envs) for key, value in one.extras.items()}

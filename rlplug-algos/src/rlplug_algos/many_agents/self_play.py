@@ -73,7 +73,7 @@ class SelfPlayAgent:
 
     def __init__(self, learner: SelfPlay, own: rl.Agent, opponent: rl.Agent) -> None:
         self.league, self.config, self.seats = learner.league, learner.config, learner.seats
-        self.own, self.opponent = own, opponent
+        self.own, self.opponent, self.share = own, opponent, learner.share
 
     def weights(self) -> rl.State:
         return self.own.weights()
@@ -90,6 +90,7 @@ class SelfPlayAgent:
             return self.own.act(obs, is_first, recurrent_state, clock, explore)
         self.league.keep(self.own.weights(), clock.steps, self.config.snapshot_every)
         self.league.choose(self.opponent.weights(), clock.steps, self.config.swap_every)
+        clock = clock.of_part(self.share)
         mine = self.own.act(obs, is_first, recurrent_state, clock)
         if self.league.opponent is None:
             return mine

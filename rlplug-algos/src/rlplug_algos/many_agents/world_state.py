@@ -19,9 +19,10 @@ def state_space(obs: Space, agents: int) -> Space:
 def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array, rl.Array]:
     """The state in which each row acted, and the true successor of it, [T, N, S] both.
 
-    It is what all agents of the row's world saw, and a one for the row's agent among zeros for the others. The buffer
-    kept the successors of all agents of a world in which one was cut: the others may have ended, and begun anew since.
-    Numbers of a Discrete space `obs` are one-hot vectors, and images of uint8 are from 0 to 1, as for a policy.
+    It is what all agents of the row's world saw, zeros where one is gone, and a one for the row's agent among zeros for
+    the others. The buffer kept the successors of all agents of a world in which one was cut: the others may have ended,
+    and begun anew since. Numbers of a Discrete space `obs` are one-hot vectors, and images of uint8 are from 0 to 1, as
+    for a policy.
     """
     seen = _flat(rollout.obs, obs, rollout.reward.ndim)
     after = seen[1:].copy()
@@ -29,12 +30,15 @@ def world_state(rollout: rl.Rollout, obs: Space, agents: int) -> tuple[rl.Array,
     if cuts.count:
         places = cuts.index[: cuts.count]
         after.reshape(-1, after.shape[-1])[places] = _flat(cuts.obs, obs, 1)[: cuts.count]
-    return _shared(seen[:-1], agents), _shared(after, agents)
+    acts = rollout.weight > 0
+    return _shared(seen[:-1], acts, agents), _shared(after, acts & ~rollout.terminated, agents)
 
 
-def _shared(obs: rl.Array, agents: int) -> rl.Array:
+def _shared(obs: rl.Array, there: rl.Array, agents: int) -> rl.Array:
+    """Observations [T, N, F] of those that are `there` [T, N], of all agents for each, and which one it is."""
     steps, num_envs, size = obs.shape
     worlds = num_envs // agents
+    obs = np.where(there[..., None], obs, np.float32(0))
     every = np.repeat(obs.reshape(steps, worlds, 1, agents * size), agents, 2)
     which = np.broadcast_to(np.eye(agents, dtype=np.float32), (steps, worlds, agents, agents))
     return np.concatenate([every, which], 3).reshape(steps, num_envs, -1)

@@ -26,7 +26,7 @@ class DDPGConfig(rl.Config):
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"  # noise added to actions to explore
-    noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1  # standard deviation of that noise
+    noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1  # standard deviation of that noise, or of what each step adds
     noise_theta: rl.Scheduled[rl.Fraction] | None = None  # decay of Ornstein-Uhlenbeck noise per step; none is 0.15
     n_critics: rl.Count = 1  # critics; of several the lowest value counts
     tau: rl.Scheduled[rl.Share] = 0.005  # how far target networks move per update (Polyak averaging); 1 copies

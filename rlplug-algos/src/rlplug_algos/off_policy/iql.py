@@ -9,6 +9,11 @@ import torch
 from torch import Tensor
 
 import rlplug_core as rl
+from rlplug_core.nets.heads.gaussian import LogStd
+
+#: Bounds of the logarithm of a deviation. An action that is the same throughout the data would let it fall without end,
+#: and with it the gradients of all others grow.
+LOG_STD = (-5.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ class IQL(rl.Algorithm[rl.Transitions]):
             max_grad_norm=clip, rule=c.optimizer_kwargs.rule(c.optimizer, eps=1e-8),
         )  # fmt: skip
         self.target = rl.Target(self.critics, self.target_critics)
+        self.log_stds = [one for one in self.policy.modules() if isinstance(one, LogStd)]
 
     def agent(self, rank: int = 0, ranks: int = 1) -> rl.PolicyAgent:
         return rl.PolicyAgent(self.policy, self.agent_seeds(rank), self.inference_backend)
@@ -86,6 +92,8 @@ class IQL(rl.Algorithm[rl.Transitions]):
             "loss/critic_gradient_norm": self.critic_optimizer.minimize(loss, clock),
             "loss/policy_gradient_norm": self.policy_optimizer.minimize(policy_loss, clock),
         }
+        for one in self.log_stds:
+            one.hold(*LOG_STD)
         self.target.move(now.tau)
         return rl.Result({**metrics, **further, **norms})
 

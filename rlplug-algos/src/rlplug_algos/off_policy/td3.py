@@ -27,7 +27,7 @@ class TD3Config(rl.Config):
     n_step: rl.Count = 1  # rewards summed before bootstrapping
     gamma: rl.Scheduled[rl.Fraction] = 0.99  # discount per step
     action_noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"  # noise added to actions to explore
-    noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1  # standard deviation of that noise
+    noise_sigma: rl.Scheduled[rl.NonNegative] = 0.1  # standard deviation of that noise, or of what each step adds
     noise_theta: rl.Scheduled[rl.Fraction] | None = None  # decay of Ornstein-Uhlenbeck noise per step; none is 0.15
     target_policy_noise: rl.Scheduled[rl.NonNegative] = 0.2  # standard deviation of noise on target actions
     target_noise_clip: rl.Scheduled[rl.NonNegative] = 0.5  # that noise is clipped to this size

@@ -176,7 +176,14 @@ class ReplayBuffer:
         return index
 
     def chosen(self, points: Array) -> tuple[Array, Array]:
-        """Draw a step for each point [B] of `mass`: their numbers [B], and their masses [B]."""
+        """Draw steps where several replays share a batch.
+
+        Args:
+            points: [B] in [0, `mass`), one in each of equal shares of what all replays have.
+
+        Returns:
+            The steps' numbers [B], and their masses [B].
+        """
         return self.sample(len(points)), np.ones(len(points))
 
     def weights(self, mass: Array, clock: Clock) -> Array | None:

@@ -85,5 +85,10 @@ class LogStd(nn.Module):
     def forward(self, mean: Tensor) -> Tensor:
         return torch.cat([mean, self.log_std.expand_as(mean)], -1)
 
+    def hold(self, low: float, high: float) -> None:
+        """Bring what a step has moved beyond these bounds back to them."""
+        with torch.no_grad():
+            self.log_std.clamp_(low, high)
+
 
 FORMS[LogStd] = lambda module: [Spread(module.log_std)]
