@@ -16,6 +16,7 @@ from rlplug_core.buffers.sampled import SampledReplay
 from rlplug_core.buffers.sequences import SequenceReplay, SequenceShape
 from rlplug_core.buffers.sources import BySource, SourcesReplay, of_sources
 from rlplug_core.clock import Clock
+from rlplug_core.errors import UsageError
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import NO_EXTRAS, Result, Step
 from tests.core.fakes import assert_same, stored
@@ -155,6 +156,12 @@ def test_stored_and_loaded_it_goes_on_as_before(kind: type[ReplayBuffer]) -> Non
     theirs = [(batch.obs, batch.weight) for batch in fill(again, {0: 20, 1: 20})]
     assert_same(ours, theirs)
     assert len(ours) > 10
+
+
+def test_a_capacity_that_actors_share_is_named_whole() -> None:
+    sentence = r"a replay of 20 steps is too small for 2 environments for each of 2 actors and 5-step returns; let "
+    with pytest.raises(UsageError, match=sentence + "buffer_size be 24 or more"):
+        apart(ReplayBuffer, n_step=5, capacity=20).add(step(0, 0))
 
 
 def test_a_source_that_begins_anew_does_not_follow_itself() -> None:

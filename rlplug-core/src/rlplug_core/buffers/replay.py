@@ -71,6 +71,7 @@ class ReplayBuffer:
                 f"buffer_storage '{store}' is not available to this torch; use --buffer-storage memory or disk"
             )
         self.added = self.owed = 0
+        self.sources = 1  # actors that share a capacity of which this one has its part
         self.largest = 1.0  # the mass of new transitions, where they have masses of their own
         #: Of batches that are drawn together: the generator's state before, and how many were taken.
         self.begun: tuple[Any, int] | None = None
@@ -256,8 +257,10 @@ class ReplayBuffer:
     def _slots(self, num_envs: int) -> int:
         slots = self.capacity // num_envs
         if slots < self.span + 1:  # of two steps that follow each other one at least holds a transition
+            each = f" for each of {self.sources} actors" if self.sources > 1 else ""
             raise UsageError(
-                f"a replay of {self.capacity} steps is too small for {num_envs} environments and {self._needs()}"
+                f"a replay of {self.capacity * self.sources} steps is too small for {num_envs} environments{each} and "
+                f"{self._needs()}; let buffer_size be {(self.span + 1) * num_envs * self.sources} or more"
             )
         if self.pace.learning_starts < (self.span + 1) * num_envs:
             raise UsageError(

@@ -77,7 +77,7 @@ class SourcesReplay:
         self.pace, self.generator = whole.pace, whole.generator
         self.rings = [copy.deepcopy(whole) for _ in range(sources)]
         for ring, generator in zip(self.rings, whole.generator.spawn(sources), strict=True):
-            ring.capacity, ring.generator = whole.capacity // sources, generator
+            ring.capacity, ring.generator, ring.sources = whole.capacity // sources, generator, sources
         self.joint = Joint(self.rings, self.generator)
         self.added = self.owed = 0
 
