@@ -148,6 +148,13 @@ def test_how_a_run_ended(with_store: str, written: Callable[..., Any], status: s
     assert found.info.status == there
     assert found.data.tags["rlplug.error"] == "ValueError: no"
     assert "error.txt" in {file.path for file in client(with_store).list_artifacts(state.run_id)}
+    run.journal = Journal(run.path / "journal.jsonl", after=6)
+    run.journal.write("start", 6, {"resumed": True, "limit": 0, "rescale": False})
+    run.end()
+    send_all(run.path)
+    mended = client(with_store).get_run(state.run_id)
+    assert mended.info.status == "FINISHED"
+    assert "rlplug.error" not in mended.data.tags
 
 
 def test_infinities_stay_out_and_strange_names_get_in(with_store: str, written: Callable[..., Any]) -> None:

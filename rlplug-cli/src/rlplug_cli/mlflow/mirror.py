@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 STATE = "mlflow.json"
 #: MLflow's limit on the metrics of one request.
 BATCH = 1000
+#: The tag that says what a run failed of.
+ERROR = "rlplug.error"
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -134,6 +136,8 @@ class Mirror:
         client = self._connect()
         if batch.resumed:
             client.update_run(self.state.run_id, status="RUNNING")
+            if ERROR in client.get_run(self.state.run_id).data.tags:  # which it goes on from
+                client.delete_tag(self.state.run_id, ERROR)
         self._log(client, batch)
         if batch.end is not None:
             self._finish(client, _STATUS[batch.end.data["status"]], batch.end.time)
@@ -284,7 +288,7 @@ def _record_tags(record: Record) -> dict[str, str]:
     if record.kind == "start" and data.get("limit"):  # a parameter cannot change
         return {"rlplug.total_timesteps": str(data["limit"]), "rlplug.rescaled": str(bool(data.get("rescale"))).lower()}
     if record.kind == "error":
-        return {"rlplug.error": _text(f"{data['type']}: {data['message']}")}
+        return {ERROR: _text(f"{data['type']}: {data['message']}")}
     if record.kind == "evaluation" and data.get("best"):
         return {"rlplug.best": f"{data['eval/return_mean']:.6g} at step {record.step}"}
     if record.kind == "final_eval":
