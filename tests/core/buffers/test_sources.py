@@ -90,6 +90,20 @@ def test_every_step_is_as_likely_whoever_sent_it(kind: type[ReplayBuffer]) -> No
     assert float(sources.mean()) == pytest.approx(0.75, abs=0.06)
 
 
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplay])
+def test_of_many_sources_some_give_rows_and_every_step_is_as_likely(kind: type[ReplayBuffer]) -> None:
+    buffer = SourcesReplay(kind(4000, Pace(30, 10_000, 1, 40), 1, 0.9, Seeds(1)), 20)
+    for source in range(20):
+        for time in range(10 + 10 * (source < 5)):
+            buffer.add(step(source, time), source)
+    buffer.owed = 500
+    found = [batch.obs[:, 0].long().bincount(minlength=20) for batch in buffer.batches(Clock(1))]
+    assert max(int((counts > 0).sum()) for counts in found) <= 8
+    assert all(int(counts.sum()) == 30 for counts in found)
+    share = torch.stack(found).sum(0) / (500 * 30)
+    torch.testing.assert_close(share, torch.tensor([2.0] * 5 + [1.0] * 15) / 25, atol=0.02, rtol=0)
+
+
 def test_importance_weights_make_up_for_priorities_between_sources() -> None:
     """One source's errors are a hundred times the other's; at beta 1 both count alike in a mean."""
     buffer, clock = apart(PrioritizedReplay, 1, 4000), Clock(100)

@@ -65,8 +65,8 @@ class BySource(Generic[B]):
 class SourcesReplay:
     """A ring of steps for each source, and batches at the pace of all their steps.
 
-    The rows of a batch come from all rings, from each as many as it holds a part of all steps, or of their priorities.
-    So every step is as likely as in one ring that held them all, and has the importance weight that it had there.
+    The rows of a batch come from all rings (`Joint`), from each as many as it holds a part of all steps, or of their
+    priorities. So every step is as likely as in one ring that held them all, and weighs as much.
 
     Args:
         whole: an empty replay of any kind; the rings share its capacity.
