@@ -20,6 +20,7 @@ from tests.core.loop.test_async_processes import SCRIPT, alive, group
 from tests.waiting import until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
+TRACES = f"{HERE}:".replace("fakes.py", "traces.py")
 TWO = {"runner": "sync", "learners": 2}
 
 
@@ -103,6 +104,16 @@ def test_a_whole_run_is_trained_and_resumed(tmp_path: Path) -> None:
     assert run.status == "finished"
     assert set(run.episodes()["workers"]) == {0, 1}
     assert resume(run, total_timesteps=600, hooks=False).status == "finished"
+
+
+def test_learners_whose_environments_cannot_be_captured_begin_and_say_so() -> None:
+    runner = two(env=f"{TRACES}Uncaptured")
+    try:
+        runner.run(lambda: None)
+        assert runner.clock.steps == 200
+        assert runner.inexact == "Uncaptured: a test"
+    finally:
+        runner.close()
 
 
 REFUSED = {

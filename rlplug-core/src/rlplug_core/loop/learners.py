@@ -110,7 +110,8 @@ class Learners:
     def _join(self) -> None:
         """Have the others built, and begin where this one does."""
         for remote in self.remotes:
-            self.inexact = self.inexact or self._heard(remote, "ready", STARTUP)
+            said = self._heard(remote, "ready", STARTUP)
+            self.inexact = self.inexact or said
         about, learner = (self.clock.state_dict(), self.settings), self.member.learner.state_dict()
         for remote, own in zip(self.remotes, self.saved, strict=True):
             self._tell(remote, ("begin", (*about, own, learner)))
