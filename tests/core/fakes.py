@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlplug_core.acting.epsilon_greedy import EpsilonGreedy
 from rlplug_core.acting.policy_agent import PolicyAgent
@@ -162,6 +162,15 @@ class Drifting(Tiny):
         with torch.no_grad():
             self.policy.outputs.weight.add_(1e-3 * float(batch.action.mean()))
         return result
+
+
+class OwnOptimizer(Tiny):
+    """Trains one parameter by an optimizer of torch's, which no runner knows of."""
+
+    def build(self) -> None:
+        super().build()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.adam = torch.optim.Adam([self.scale])
 
 
 class Uneven(Tiny):

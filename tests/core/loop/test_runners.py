@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.core.fakes import ENVS, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
+from rlplug_core.errors import UsageError
+from rlplug_core.runs.run import train
+from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
 
 ENV_NAMES = ("Chain", "Truncated", "Masked", "Recall", "Continuous")
 
@@ -136,3 +139,29 @@ def test_a_stop_between_two_batches_leaves_the_rest_owed(case: str, update: int)
     resumed.load_state_dict(stored(first.state_dict()))
     advance(resumed)
     assert_same(whole.state_dict(), resumed.state_dict())
+
+
+UNSEEN = {
+    "async": ({"runner": "async", "workers": 2}, "each worker would train one of its own"),
+    "inline": ({"runner": "async", "inline": True}, "each worker would train one of its own"),
+    "learners": ({"learners": 2}, "each learner would train it by its own gradient alone"),
+}
+
+
+@pytest.mark.parametrize("case", UNSEEN)
+def test_a_parameter_that_no_optimizer_has_is_refused_where_several_processes_train_it(
+    case: str, tmp_path: Path
+) -> None:
+    """Each would train a copy, and neither evaluations nor checkpoints would see one of them."""
+    options, why = UNSEEN[case]
+    sentence = rf"OwnOptimizer trains 'scale' by no optimizer of self\.optimizer\(\.\.\.\), so {why}.*--runner sync"
+    with pytest.raises(UsageError, match=sentence):
+        train(f"{HERE}:OwnOptimizer", f"{ENVS}:Chain", {"total_timesteps": 100, **options}, out=tmp_path, hooks=False)
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(UsageError, match=sentence):  # where a run of before is resumed
+        trained(algorithm=f"{HERE}:OwnOptimizer", **options)
+
+
+def test_such_a_parameter_is_trained_where_one_process_learns() -> None:
+    for options in ({"runner": "sync"}, {"runner": "decoupled", "inline": True}):
+        assert trained(algorithm=f"{HERE}:OwnOptimizer", **options).clock.updates > 10

@@ -21,6 +21,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory, SharedState
 from rlplug_core.learning.update_rules import UpdateRule
 from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, train, turn
 from rlplug_core.plugins.transform import configure
@@ -62,10 +63,11 @@ def share(
     """Make `learner` the owner of shared state; `place` puts a tensor where all workers reach it, `lock` makes a lock.
 
     Raises:
-        UsageError: the learner is not built on `Algorithm`, whose optimizers are the seam.
+        UsageError: the learner is not built on `Algorithm`, whose optimizers are the seam, or none has a parameter.
     """
     if not isinstance(learner, Algorithm):
         raise UsageError(f"{type(learner).__name__} must build on rlplug_core.Algorithm to run under 'async'")
+    check_optimized(learner, "async", 1)
     for tensor in _others(learner).values():
         tensor.data = place(tensor.data)
     states = {optimizer.name: optimizer.share(place) for optimizer in learner.optimizers}

@@ -18,6 +18,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.learning.mean_gradient import MeanGradient
 from rlplug_core.learning.optimizer import Optimizer
 from rlplug_core.loop.actor import Actor, Lane
+from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Meter, load_state, state_of
 from rlplug_core.plugins.transform import learned
@@ -94,8 +95,9 @@ class Member:
         """Refuse what each learner would have of its own and what the others would have to know.
 
         Raises:
-            UsageError: running moments, in the learner or in a wrapper.
+            UsageError: running moments, in the learner or in a wrapper; parameters that no optimizer has.
         """
+        check_optimized(self.learner, "sync", self.ranks)
         moments = isinstance(self.learner, Algorithm) and self.learner.running
         if moments or learned(env):
             what = "its networks keep" if moments else "a wrapper keeps"

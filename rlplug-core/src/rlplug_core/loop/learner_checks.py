@@ -1,4 +1,4 @@
-"""Says which runs several learners may share."""
+"""Says which runs several learners may share, as asynchronous workers or with one gradient step for all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from rlplug_core.algorithm import Algorithm
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import UsageError
+from rlplug_core.protocols import Learner
 
 
 def check_learners(
@@ -55,3 +56,24 @@ def _reasons(
     device = torch.device(options.device)
     if device.type == "cuda" and device.index is None and torch.cuda.device_count() < options.learners:
         yield f"each learner needs a GPU of its own, and torch sees {torch.cuda.device_count()}; use --device cpu"
+
+
+def check_optimized(learner: Learner[Any], runner: str, learners: int) -> None:
+    """Refuse parameters of which each process would train one of its own, seen by nobody else.
+
+    What goes through `Optimizer.minimize` is shared, and so is what requires no gradient, such as targets.
+
+    Raises:
+        UsageError: there is such a parameter.
+    """
+    if not isinstance(learner, Algorithm) or (runner != "async" and learners < 2):
+        return
+    known = {id(one) for optimizer in learner.optimizers for one in optimizer.parameters}
+    own = [name for name, one in learner.named_parameters() if one.requires_grad and id(one) not in known]
+    if own:
+        workers = runner == "async"
+        each = "worker would train one of its own" if workers else "learner would train it by its own gradient alone"
+        raise UsageError(
+            f"{type(learner).__name__} trains '{own[0]}' by no optimizer of self.optimizer(...), so each {each}; make "
+            "one in build, say requires_grad_(False) of what nothing trains, or use --runner sync with one learner"
+        )

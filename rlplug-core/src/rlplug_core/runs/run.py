@@ -22,6 +22,7 @@ from rlplug_core.config.numbers import plain
 from rlplug_core.errors import UsageError, warn
 from rlplug_core.loop.build import fillable, fitted
 from rlplug_core.loop.env_timing import settled
+from rlplug_core.loop.learner_checks import check_optimized
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import Hooks, absolute
 from rlplug_core.plugins.env_source import EnvSource, source_of
@@ -139,7 +140,7 @@ def _probe(plan: Plan) -> Learner[Any]:
     """Refuse what cannot be made, before anything is written; returns the learner that it made.
 
     Raises:
-        UsageError: the environment for evaluations has other spaces.
+        UsageError: the environment for evaluations has other spaces, or the runner would not train all parameters.
     """
     env = plan.make_env(1)
     if plan.options.offline and learned(env):
@@ -149,6 +150,7 @@ def _probe(plan: Plan) -> Learner[Any]:
             f"a wrapper learns as it goes, and each worker's would learn apart; use --runner sync with {plan.env}"
         )
     learner = plan.make_learner(env.spec)
+    check_optimized(learner, plan.runner, plan.options.learners)
     if plan.dataset is not None:
         fillable(plan, learner.buffer())
         fitted(plan.dataset, env)
