@@ -105,6 +105,34 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
         again.close()
 
 
+def test_each_episode_and_each_metric_is_in_the_state_or_was_told_before(tmp_path: Path) -> None:
+    """Workers report as they stop for it; what arrives then is in no worker's state any more."""
+    options = {"env": f"{ENVS}:Truncated", "num_envs": 1}  # episodes of 10 steps
+    runner, told, states = processes_runner(**options, total_timesteps=100_000), list[Any](), list[Any]()
+
+    def poll() -> None:
+        if runner.clock.updates > 20 and not states:
+            told.extend(runner.episodes())
+            runner.metrics()
+            states.append(stored(runner.state_dict()))
+            runner.clock.stop = True
+
+    try:
+        runner.run(poll)
+    finally:
+        runner.close()
+    again = processes_runner(**options, total_timesteps=states[0]["clock"]["steps"] + 200)
+    try:
+        again.load_state_dict(states[0])
+        assert set(again.metrics()) == {"loss/value", "loss/gradient_norm"}
+        again.run(lambda: None)
+        told.extend(again.episodes())
+        ended = [sum(rank == each for _, each, _ in told) for rank in (0, 1)]
+        assert ended == [steps // 10 for steps in again.slots.tolist()]
+    finally:
+        again.close()
+
+
 def test_workers_load_only_what_is_their_own() -> None:
     """A worker that starts late must not set back what the others have learned since."""
     runner = make_runner(TINY, runner="async", inline=True, workers=2, total_timesteps=100)

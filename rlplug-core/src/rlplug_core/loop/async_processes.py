@@ -136,7 +136,10 @@ class Processes:
         return pulled(self.master)
 
     def state_dict(self) -> State:
-        """The state of a moment at which every worker stood still between two vector steps."""
+        """The state of a moment at which every worker stood still between two vector steps.
+
+        What they report as they stop is in none of their states, and nobody has asked for it yet.
+        """
         self.flags[PAUSE] = 1
         self._until(lambda remote: remote.state is not None, lambda: None)
         self._look()
@@ -144,8 +147,12 @@ class Processes:
             "clock": self.clock.state_dict(),
             # A copy: the optimizers' part is shared, and changes as soon as the workers go on.
             "learner": copy.deepcopy(self.snapshot().state_dict()),
-            "workers": {"slots": self.slots.clone(), "all": [remote.state for remote in self.remotes]},
-        }
+            "workers": {
+                "slots": self.slots.clone(), "all": [remote.state for remote in self.remotes],
+                "pending": [[steps, rank, *episode.plain()] for steps, rank, episode in self.pending],
+                "reported": [[rank, [*parts]] for rank, parts in self.reported.items()],
+            },
+        }  # fmt: skip
         self.flags[PAUSE] = 0
         for remote in self.remotes:
             if not remote.done:
@@ -158,6 +165,9 @@ class Processes:
         self.master.load_state_dict(state["learner"])
         self.slots.copy_(state["workers"]["slots"])
         self.saved = state["workers"]["all"]
+        pending, reported = state["workers"].get("pending", []), state["workers"].get("reported", [])
+        self.pending = [(steps, rank, Episode(*plain)) for steps, rank, *plain in pending]
+        self.reported = {rank: list(parts) for rank, parts in reported}
 
     def close(self) -> None:
         for remote in self.remotes:
