@@ -27,9 +27,11 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Chunk
 from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_async_processes import PATIENCE, alive, group, start
+from tests.core.traces import seeds
 from tests.waiting import until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
+TRACES = f"{HERE}:".replace("fakes.py", "traces.py")
 
 
 def processes(env: str = f"{ENVS}:Chain", algorithm: str = TINY, **options: Any) -> Any:
@@ -143,6 +145,7 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
         runner.close()
     state = states[-1]
     assert len(state["actors"]["all"]) == 2
+    del state["actors"]["generations"]  # which older ones have not
     again = processes(total_timesteps=100_000)
     try:
         again.load_state_dict(state)
@@ -152,6 +155,27 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
         assert max(lags_of(again)) <= 3
         assert again.clock.steps >= state["clock"]["steps"] + 200
         assert again.clock.updates > state["clock"]["updates"]
+    finally:
+        again.close()
+
+
+def test_environments_that_begin_anew_do_not_play_the_first_episodes_again(tmp_path: Path) -> None:
+    options = {"env": f"{TRACES}Seeded", "env.file": str(tmp_path / "seeds"), "actors": 1}
+    runner = processes(**options)
+    try:
+        runner.run(lambda: None)
+        (first,) = seeds(tmp_path / "seeds", *pids(runner))
+        state = stored(runner.state_dict())
+    finally:
+        runner.close()
+    again = processes(**options)
+    try:
+        again.load_state_dict(state)
+        again.clock.limit *= 2
+        again.run(lambda: None)
+        built, anew = seeds(tmp_path / "seeds", *pids(again))
+        assert built == first
+        assert anew >= first + state["clock"]["steps"]
     finally:
         again.close()
 
@@ -180,6 +204,12 @@ def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
     finally:
         runner.close()
     assert not alive(victims[0])
+    again = processes()
+    try:
+        again.load_state_dict(state)
+        assert [seat.generation for seat in again.fleet.seats] == [0, 1]  # the next one draws other numbers than that
+    finally:
+        again.close()
     how = "was killed by SIGKILL" if number is signal.SIGKILL else "gave no sign of life for 1 s"
     assert capsys.readouterr().err == f"rlplug: actor 1 {how}; another one takes its place\n"
 

@@ -63,8 +63,8 @@ class _Acting:
                 self.act(*content)
             elif kind == "state":
                 post(self.parent, ("state", self.remote.state_dict()))
-            elif kind == "load" and content is not None:
-                self.remote.load_state_dict(content)
+            elif kind == "load":
+                self.remote.go_on(*content)
             elif kind == "settings":
                 self.remote.configure(content)
 

@@ -34,7 +34,7 @@ class Seat:
     """An actor's place in the fleet, and the process that has it.
 
     Attributes:
-        generation: how many processes had it before.
+        generation: how many processes had it before, since the run began.
         delivered: whether the process has sent a chunk.
         asked: whether it was asked for its state.
     """
@@ -111,10 +111,13 @@ class ActorProcesses:
         self.task.paused[0] = 0
         for seat in self.seats:
             seat.remote.state, seat.asked = None, False
-        return {"all": states, **self.traffic.state_dict()}
+        generations = [seat.generation for seat in self.seats]
+        return {"all": states, "generations": generations, **self.traffic.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
         self.saved = list(state["all"])
+        for seat, generation in zip(self.seats, state.get("generations", [0] * len(self.seats)), strict=True):
+            seat.generation = generation
         self.traffic.load_state_dict(state)
 
     def close(self) -> None:
@@ -176,8 +179,10 @@ class ActorProcesses:
         elif kind == "state":
             seat.remote.state = content
         elif kind == "ready":
-            for message in (("settings", self.settings), ("load", self.saved[rank]), ("settings", self.settings)):
-                self._tell(seat, message)
+            self._tell(seat, ("settings", self.settings))
+            if self.saved[rank] is not None:
+                self._tell(seat, ("load", (self.saved[rank], self.clock.steps)))
+                self._tell(seat, ("settings", self.settings))
             seat.remote.ready = True
         elif kind == "error":
             raise WorkerFailed(f"actor {rank} failed: {content[0]}", content[1])

@@ -33,7 +33,8 @@ class Seat:
     """An actor's place in the fleet, and the handle that has it.
 
     Attributes:
-        epoch: how many handles had it before.
+        epoch: how many handles had it before in this process.
+        generation: how many had it before, since the run began.
         losses: how many in a row were lost without a chunk.
         delivered: whether any has sent a chunk.
         acted: how many vector steps it had made at the last pulse.
@@ -43,6 +44,7 @@ class Seat:
     rank: int
     handle: Any
     epoch: int = 0
+    generation: int = 0
     losses: int = 0
     delivered: bool = False
     ready: bool = False
@@ -119,10 +121,15 @@ class RayActors:
             self._call(seat, "state")
         while any(seat.state is None and seat.epoch == epoch for seat, epoch in asked):
             self._hear(GLANCE)
-        return {"all": [seat.state if seat.ready else None for seat in self.seats], **self.traffic.state_dict()}
+        return {
+            "all": [seat.state if seat.ready else None for seat in self.seats],
+            "generations": [seat.generation for seat in self.seats], **self.traffic.state_dict(),
+        }  # fmt: skip
 
     def load_state_dict(self, state: State) -> None:
         self.saved = list(state["all"])
+        for seat, generation in zip(self.seats, state.get("generations", [0] * len(self.seats)), strict=True):
+            seat.generation = generation
         self.traffic.load_state_dict(state)
 
     def close(self) -> None:
@@ -140,11 +147,11 @@ class RayActors:
     def _build(self, seat: Seat, state: State | None) -> None:
         """Those that take another's place draw other random numbers."""
         values = {**self.plan.flat, "device": "cpu", "on": "local", "gpus": 0}
-        if seat.epoch:
-            values["seed"] = self.plan.seeds().child(f"actor {seat.rank}", seat.epoch).integer()
+        if seat.generation:
+            values["seed"] = self.plan.seeds().child(f"actor {seat.rank}", seat.generation).integer()
         self._call(
             seat, "begin", algorithm=self.plan.algorithm, env=self.plan.env, values=values, rank=seat.rank,
-            settings=self.settings, state=state,
+            settings=self.settings, state=state, steps=self.clock.steps,
         )  # fmt: skip
 
     def _grant(self) -> None:
@@ -249,5 +256,6 @@ class RayActors:
                 del calls[call]
         ray.kill(seat.handle)
         seat.epoch, seat.ready, seat.acted, seat.silent, seat.state = seat.epoch + 1, False, 0, 0.0, None
+        seat.generation += 1
         seat.handle = self.kind.remote(seat.epoch)
         self._build(seat, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rlplug_core.config.targets import describe
@@ -31,10 +32,15 @@ class RayActor:
 
     def begin(
         self, algorithm: str, env: str, values: dict[str, Any], rank: int, settings: Mapping[str, object],
-        state: State | None,
+        state: State | None, steps: int,
     ) -> Answer:  # fmt: skip
-        """Build the actor with what controllers have set, and let it go on from a state if there is one."""
-        return self._answer("ready", lambda: self._begin(RemoteActor(algorithm, env, values, rank), settings, state))
+        """Build the actor with what controllers have set, and let it go on from a state if there is one.
+
+        Args:
+            steps: the env step that the whole run has come to.
+        """
+        make = partial(RemoteActor, algorithm, env, values, rank)
+        return self._answer("ready", lambda: self._begin(make(), settings, state, steps))
 
     def configure(self, settings: Mapping[str, object]) -> Answer:
         return self._answer("configured", lambda: self.remote.configure(settings))
@@ -49,11 +55,11 @@ class RayActor:
     def pulse(self) -> int:
         return self.acted
 
-    def _begin(self, remote: RemoteActor, settings: Mapping[str, object], state: State | None) -> None:
+    def _begin(self, remote: RemoteActor, settings: Mapping[str, object], state: State | None, steps: int) -> None:
         self.remote = remote
         remote.configure(settings)
         if state is not None:
-            remote.load_state_dict(state)
+            remote.go_on(state, steps)
             remote.configure(settings)
 
     def _act(self, weights: Mapping[str, Any], version: int, steps: int, total: int) -> Any:

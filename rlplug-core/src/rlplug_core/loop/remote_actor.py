@@ -42,7 +42,12 @@ class RemoteActor:
     def state_dict(self) -> State:
         return {"actor": self.actor.state_dict(), "globals": global_state()}
 
-    def load_state_dict(self, state: State) -> None:
+    def go_on(self, state: State, steps: int) -> None:
+        """Go on from a state, at the env step that the whole run has come to.
+
+        An environment that begins anew takes its seed from there, so that it does not play the run's first episodes.
+        """
+        self.clock.steps = steps
         self.actor.load_state_dict(state["actor"])
         load_global_state(state["globals"])
         self.begins = bool(self.actor.env.spec.inexact)
