@@ -93,7 +93,7 @@ class Processes:
         self.scales: Tensor = torch.ones(1, dtype=torch.float64).share_memory_()
         self.pending: list[tuple[int, int, Episode]] = []
         self.reported: dict[int, list[Mapping[str, float]]] = {}
-        self.saved: Sequence[State] = ()
+        self.saved: Sequence[State | None] = [None] * plan.options.workers
         #: What controllers set in environments since they were made; whether workers have begun.
         self.settings: dict[str, object] = {}
         self.began = False
@@ -108,9 +108,10 @@ class Processes:
         self.checked = time.monotonic()
 
     def run(self, poll: Callable[[], None]) -> None:
-        self._until(lambda remote: remote.ready, lambda: None)
-        states: Sequence[State | None] = self.saved or [None] * len(self.remotes)
-        for remote, state in zip(self.remotes, states, strict=True):
+        self._until(lambda remote: remote.ready or self.clock.stop, lambda: None)
+        if self.clock.stop:  # before any of them has begun
+            return
+        for remote, state in zip(self.remotes, self.saved, strict=True):
             self._tell(remote, (self.clock.limit, self.clock.total, state, self.settings))
         self.began = True
         self._until(lambda remote: remote.done, poll)
@@ -140,31 +141,42 @@ class Processes:
 
         What they report as they stop is in none of their states, and nobody has asked for it yet.
         """
-        self.flags[PAUSE] = 1
-        self._until(lambda remote: remote.state is not None, lambda: None)
-        self._look()
+        states = self._paused() if self.began else list(self.saved)
         state = {
             "clock": self.clock.state_dict(),
             # A copy: the optimizers' part is shared, and changes as soon as the workers go on.
             "learner": copy.deepcopy(self.snapshot().state_dict()),
             "workers": {
-                "slots": self.slots.clone(), "all": [remote.state for remote in self.remotes],
+                "slots": self.slots.clone(), "all": states,
                 "pending": [[steps, rank, *episode.plain()] for steps, rank, episode in self.pending],
                 "reported": [[rank, [*parts]] for rank, parts in self.reported.items()],
             },
         }  # fmt: skip
+        if self.began:
+            self._go_on()
+        return state
+
+    def _paused(self) -> list[State | None]:
+        """The states of the workers, each of which stands still now."""
+        self.flags[PAUSE] = 1
+        self._until(lambda remote: remote.state is not None, lambda: None)
+        self._look()
+        return [remote.state for remote in self.remotes]
+
+    def _go_on(self) -> None:
         self.flags[PAUSE] = 0
         for remote in self.remotes:
             if not remote.done:
                 remote.state = None
                 self._tell(remote, GO_ON)
-        return state
 
     def load_state_dict(self, state: State) -> None:
         self.clock.load_state_dict(state["clock"])
         self.master.load_state_dict(state["learner"])
         self.slots.copy_(state["workers"]["slots"])
         self.saved = state["workers"]["all"]
+        for remote, own in zip(self.remotes, self.saved, strict=True):
+            remote.updates = own["clock"]["updates"] if own else 0
         pending, reported = state["workers"].get("pending", []), state["workers"].get("reported", [])
         self.pending = [(steps, rank, Episode(*plain)) for steps, rank, *plain in pending]
         self.reported = {rank: list(parts) for rank, parts in reported}

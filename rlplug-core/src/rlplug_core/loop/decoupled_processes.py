@@ -104,10 +104,10 @@ class ActorProcesses:
                 self._tell(seat, ("settings", self.settings))
 
     def state_dict(self) -> State:
-        """The state of a moment at which every actor stood still between two chunks."""
+        """The state of a moment at which every actor stood still between two chunks, or was not ready yet."""
         self.task.paused[0] = 1
-        self._until(lambda seat: seat.remote.state is not None)
-        states = [seat.remote.state for seat in self.seats]
+        self._until(lambda seat: seat.remote.state is not None or not seat.remote.ready)
+        states = [seat.remote.state if seat.remote.ready else self.saved[seat.remote.rank] for seat in self.seats]
         self.task.paused[0] = 0
         for seat in self.seats:
             seat.remote.state, seat.asked = None, False
@@ -118,6 +118,9 @@ class ActorProcesses:
         self.saved = list(state["all"])
         for seat, generation in zip(self.seats, state.get("generations", [0] * len(self.seats)), strict=True):
             seat.generation = generation
+            if generation and self.saved[seat.remote.rank] is None:  # its place was taken, and nobody had begun in it
+                seat.remote.end()
+                seat.remote = self._start(seat.remote.rank, generation)
         self.traffic.load_state_dict(state)
 
     def close(self) -> None:

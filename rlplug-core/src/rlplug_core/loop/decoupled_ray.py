@@ -112,7 +112,7 @@ class RayActors:
                 self._call(seat, "configure", settings=self.settings)
 
     def state_dict(self) -> State:
-        """The state of a moment at which every actor stood still between two chunks; who has no place yet has none."""
+        """The state of a moment at which every actor stood still between two chunks, or was not ready yet."""
         while any(self.traffic.permits.acting(seat.rank) for seat in self.seats):
             self._hear(GLANCE)
         asked = [(seat, seat.epoch) for seat in self.seats if seat.ready]
@@ -122,7 +122,7 @@ class RayActors:
         while any(seat.state is None and seat.epoch == epoch for seat, epoch in asked):
             self._hear(GLANCE)
         return {
-            "all": [seat.state if seat.ready else None for seat in self.seats],
+            "all": [self.saved[seat.rank] if seat.state is None else seat.state for seat in self.seats],
             "generations": [seat.generation for seat in self.seats], **self.traffic.state_dict(),
         }  # fmt: skip
 
@@ -257,5 +257,6 @@ class RayActors:
         ray.kill(seat.handle)
         seat.epoch, seat.ready, seat.acted, seat.silent, seat.state = seat.epoch + 1, False, 0, 0.0, None
         seat.generation += 1
+        self.saved[seat.rank] = None
         seat.handle = self.kind.remote(seat.epoch)
         self._build(seat, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -15,7 +16,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, RlplugError, WorkerFailed
 from rlplug_core.learning.mean_gradient import LearnerLost
 from rlplug_core.loop.async_inline import mean_of
-from rlplug_core.loop.async_processes import CLOSING, STARTUP, Remote
+from rlplug_core.loop.async_processes import CLOSING, GLANCE, STARTUP, Remote
 from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.fellow import FellowTask, work
 from rlplug_core.loop.origin import prepare
@@ -58,7 +59,8 @@ class Learners:
     def run(self, poll: Callable[[], None]) -> None:
         try:
             self._join()
-            self.member.run(self, poll)
+            if self.joined:
+                self.member.run(self, poll)
         except LearnerLost as error:
             raise self._why(error) from error
 
@@ -108,8 +110,10 @@ class Learners:
         self.member.actor.env.close()
 
     def _join(self) -> None:
-        """Have the others built, and begin where this one does."""
+        """Have the others built, and begin where this one does; unless the run is to stop before they are."""
         for remote in self.remotes:
+            if not self._came(remote, STARTUP, leaves=True):
+                return
             said = self._heard(remote, "ready", STARTUP)
             self.inexact = self.inexact or said
         about, learner = (self.clock.state_dict(), self.settings), self.member.learner.state_dict()
@@ -142,8 +146,7 @@ class Learners:
 
     def _heard(self, remote: Remote, kind: str, limit: float) -> Any:
         """The answer of a learner, which is of that kind unless it failed."""
-        if not wait([remote.connection, remote.process.sentinel], limit):
-            raise self._failed(remote, f"gave no sign of life for {limit:g} s")
+        self._came(remote, limit)
         try:
             said, content = fetch(remote.connection)
         except (EOFError, OSError):
@@ -154,6 +157,23 @@ class Learners:
             raise WorkerFailed(f"learner {remote.rank} failed: {content[0]}", content[1])
         assert said == kind
         return content
+
+    def _came(self, remote: Remote, limit: float, leaves: bool = False) -> bool:
+        """Wait for a learner to say something; return whether it did, and not that the run is to stop and one `leaves`.
+
+        Raises:
+            WorkerFailed: it has ended, or said nothing for `limit` seconds.
+        """
+        remote.silent, looked = 0.0, time.monotonic()
+        while not remote.connection.poll(GLANCE):
+            before, looked = looked, time.monotonic()
+            if leaves and self.clock.stop:
+                return False
+            if remote.process.exitcode is not None and not remote.connection.poll():  # its children may hold the pipe
+                raise self._died(remote)
+            if remote.overdue(looked - before, limit):
+                raise self._failed(remote, f"gave no sign of life for {limit:g} s")
+        return True
 
     def _why(self, lost: LearnerLost) -> RlplugError:
         """The error that a gradient step failed for: what another learner says, or how it ended."""

@@ -1,0 +1,55 @@
+"""A run that is to stop while its processes start does not wait for them, and goes on from where it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.core.fakes import ENVS, HERE, TINY, assert_same, make_runner, stored
+
+NEVER = f"{HERE}:NeverBuilt".replace("fakes.py", "harmful.py")
+RUNNERS = {
+    "async": {"runner": "async", "workers": 2},
+    "decoupled": {"runner": "decoupled", "actors": 2},
+    "learners": {"runner": "sync", "learners": 2},
+}
+
+
+def stopped(begin: Any = None, **options: Any) -> Any:
+    """The state of a run that was told to stop while its processes are being built, which they will be for ever."""
+    runner = make_runner(TINY, NEVER, worker_timeout=3.0, **options)
+    try:
+        if begin is not None:
+            runner.load_state_dict(begin)
+        runner.clock.stop = True
+        with pytest.MonkeyPatch.context() as patch:  # who waits for them is told so within seconds
+            for module in ("async_processes", "decoupled_processes", "learners"):
+                patch.setattr(f"rlplug_core.loop.{module}.STARTUP", 3.0)
+            runner.run(lambda: None)
+            return stored(runner.state_dict())
+    finally:
+        runner.close()
+
+
+def trained(begin: Any, limit: int, **options: Any) -> Any:
+    runner = make_runner(TINY, f"{ENVS}:Chain", **options)
+    try:
+        if begin is not None:
+            runner.load_state_dict(begin)
+        runner.clock.limit = limit
+        runner.run(lambda: None)
+        return stored(runner.state_dict())
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize("case", RUNNERS)
+def test_a_stop_does_not_wait_for_processes_that_start(case: str) -> None:
+    options = RUNNERS[case]
+    begun = stopped(**options)
+    assert begun["clock"]["steps"] == 0
+    halfway = trained(begun, 200, **options)
+    assert halfway["clock"]["steps"] >= 200
+    assert_same(halfway, stopped(halfway, **options))
+    assert trained(halfway, 400, **options)["clock"]["updates"] > halfway["clock"]["updates"]
