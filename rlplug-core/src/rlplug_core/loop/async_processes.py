@@ -25,10 +25,22 @@ from rlplug_core.types import Episode, State
 
 #: Seconds between two looks at the workers when they are silent.
 GLANCE = 0.05
-#: Seconds a worker may take to import its plugin and build its environment.
+#: Seconds a worker may take to import its plugin and build its environment, unless it may be silent for longer.
 STARTUP = 120.0
 #: Seconds that a process may take after its last message to close its environment and to exit.
 CLOSING = 5.0
+
+
+def patience(ready: bool, timeout: float) -> float:
+    """Return the seconds that a process may be silent: `timeout`, and no less than `STARTUP` until it is ready."""
+    return timeout if ready else max(STARTUP, timeout)
+
+
+def silence(ready: bool, limit: float) -> str:
+    """Return what is wrong with a process that was silent for that long, as the rest of a sentence."""
+    if ready:
+        return f"gave no sign of life for {limit:g} s"
+    return f"was not ready within {limit:g} s; it hung as it was built, in its plugin or environment"
 
 
 class Remote:
@@ -239,11 +251,10 @@ class Processes:
                 continue
             if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
                 raise self._died(remote)
-            limit = self.plan.options.worker_timeout if remote.ready else STARTUP
+            limit = patience(remote.ready, self.plan.options.worker_timeout)
             if remote.overdue(self.checked - before, limit) and not remote.waiting:
-                sentence = (
-                    f"worker {remote.rank} gave no sign of life for {limit:g} s; it hung in its environment or update"
-                )
+                at = "; it hung in its environment or update" if remote.ready else ""
+                sentence = f"worker {remote.rank} {silence(remote.ready, limit)}{at}"
                 raise WorkerFailed(f"{sentence} (--worker-timeout waits longer)", sentence)
 
     def _died(self, remote: Remote) -> WorkerFailed:

@@ -15,7 +15,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, warn
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.actor_process import ActorTask, work
-from rlplug_core.loop.async_processes import GLANCE, STARTUP, Remote
+from rlplug_core.loop.async_processes import GLANCE, Remote, patience, silence
 from rlplug_core.loop.chunks import Places, chunk_arrays
 from rlplug_core.loop.origin import prepare
 from rlplug_core.loop.plan import Plan
@@ -204,12 +204,12 @@ class ActorProcesses:
         if remote.process.exitcode is not None:  # its own child processes may hold its pipe open
             self._replace(seat, remote.how_it_ended())
             return
-        limit = self.plan.options.worker_timeout if remote.ready else STARTUP
+        limit = patience(remote.ready, self.plan.options.worker_timeout)
         waited_for = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
         if remote.overdue(elapsed, limit) and waited_for:
-            self._replace(seat, f"gave no sign of life for {limit:g} s")
+            self._replace(seat, silence(remote.ready, limit), " (--worker-timeout waits longer)")
 
-    def _replace(self, seat: Seat, how: str) -> None:
+    def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
         """Give the seat to a new process; what the old one was at is lost.
 
         Raises:
@@ -217,7 +217,8 @@ class ActorProcesses:
         """
         rank = seat.remote.rank
         if not seat.delivered:
-            raise WorkerFailed(f"actor {rank} {how} before it had acted a whole chunk", f"actor {rank} {how}")
+            when = "" if advice and not seat.remote.ready else " before it had acted a whole chunk"
+            raise WorkerFailed(f"actor {rank} {how}{when}{advice}", f"actor {rank} {how}")
         warn(f"actor {rank} {how}; another one takes its place")
         self.permits.lost(rank)
         seat.remote.end()

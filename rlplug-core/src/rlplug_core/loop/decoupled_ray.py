@@ -13,7 +13,7 @@ from ray.exceptions import RayError, RayTaskError
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, plain, warn
 from rlplug_core.loop.actor import Lane
-from rlplug_core.loop.async_processes import GLANCE, STARTUP
+from rlplug_core.loop.async_processes import GLANCE, patience, silence
 from rlplug_core.loop.chunks import unpacked
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.ray_actor import RayActor
@@ -232,15 +232,15 @@ class RayActors:
         waited_for = any(other is seat for other, _ in self.calls.values())
         if not waited_for or (seat.delivered and not seat.ready):
             return
-        limit = self.plan.options.worker_timeout if seat.ready else STARTUP
+        limit = patience(seat.ready, self.plan.options.worker_timeout)
         seat.silent += min(elapsed, limit / 10)  # a look that comes late says that this process was stopped itself
         if seat.silent > limit:
-            self._replace(seat, f"gave no sign of life for {limit:g} s")
+            self._replace(seat, silence(seat.ready, limit), " (--worker-timeout waits longer)")
         elif seat.ready and seat.silent > limit / 4 and all(other is not seat for other, _ in self.pulses.values()):
             call = seat.handle.pulse.options(concurrency_group="pulse").remote()
             self.pulses[call] = seat, seat.epoch
 
-    def _replace(self, seat: Seat, how: str) -> None:
+    def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
         """Give the seat to a new actor; what the old one was at is lost.
 
         Raises:
@@ -248,7 +248,8 @@ class RayActors:
         """
         seat.losses += 1
         if not seat.delivered or seat.losses > LOSSES:
-            raise WorkerFailed(f"actor {seat.rank} {how} before it had acted a whole chunk", f"actor {seat.rank} {how}")
+            when = "" if advice and not seat.ready else " before it had acted a whole chunk"
+            raise WorkerFailed(f"actor {seat.rank} {how}{when}{advice}", f"actor {seat.rank} {how}")
         warn(f"actor {seat.rank} {how}; another one takes its place")
         self.traffic.permits.lost(seat.rank)
         for calls in (self.calls, self.pulses):

@@ -16,7 +16,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, RlplugError, WorkerFailed
 from rlplug_core.learning.mean_gradient import LearnerLost
 from rlplug_core.loop.async_inline import mean_of
-from rlplug_core.loop.async_processes import CLOSING, GLANCE, STARTUP, Remote
+from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, patience, silence
 from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.fellow import FellowTask, work
 from rlplug_core.loop.origin import prepare
@@ -111,23 +111,24 @@ class Learners:
 
     def _join(self) -> None:
         """Have the others built, and begin where this one does; unless the run is to stop before they are."""
+        limit = patience(False, self.plan.options.worker_timeout)
         for remote in self.remotes:
-            if not self._came(remote, STARTUP, leaves=True):
+            if not self._came(remote, limit, leaves=True):
                 return
-            said = self._heard(remote, "ready", STARTUP)
+            said, remote.ready = self._heard(remote, "ready", limit), True
             self.inexact = self.inexact or said
         about, learner = (self.clock.state_dict(), self.settings), self.member.learner.state_dict()
         for remote, own in zip(self.remotes, self.saved, strict=True):
             self._tell(remote, ("begin", (*about, own, learner)))
         for remote in self.remotes:
-            self._heard(remote, "begin", STARTUP)
+            self._heard(remote, "begin", limit)
         with tempfile.TemporaryDirectory(prefix="rlplug-") as folder:
             file = Path(folder) / "learners"
             for remote in self.remotes:
                 self._tell(remote, ("join", file))
             self.member.mean.join(file)
             for remote in self.remotes:
-                self._heard(remote, "join", STARTUP)
+                self._heard(remote, "join", limit)
         self.joined = True
 
     def _ask(self, kind: str, content: object = None) -> list[Any]:
@@ -172,7 +173,7 @@ class Learners:
             if remote.process.exitcode is not None and not remote.connection.poll():  # its children may hold the pipe
                 raise self._died(remote)
             if remote.overdue(looked - before, limit):
-                raise self._failed(remote, f"gave no sign of life for {limit:g} s")
+                raise self._failed(remote, silence(remote.ready, limit), " (--worker-timeout waits longer)")
         return True
 
     def _why(self, lost: LearnerLost) -> RlplugError:
@@ -188,8 +189,8 @@ class Learners:
     def _died(self, remote: Remote) -> WorkerFailed:
         return self._failed(remote, remote.how_it_ended())
 
-    def _failed(self, remote: Remote, how: str) -> WorkerFailed:
-        return WorkerFailed(f"learner {remote.rank} {how}", f"learner {remote.rank} {how}")
+    def _failed(self, remote: Remote, how: str, advice: str = "") -> WorkerFailed:
+        return WorkerFailed(f"learner {remote.rank} {how}{advice}", f"learner {remote.rank} {how}")
 
     def _check_alike(self, own: State, others: Sequence[State | None]) -> None:
         for rank, other in enumerate(others, 1):

@@ -1,4 +1,4 @@
-"""A run that is to stop while its processes start does not wait for them, and goes on from where it was."""
+"""While processes start: a run that is to stop does not wait for them, and one that waits in vain says so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rlplug_core.errors import WorkerFailed
 from tests.core.fakes import ENVS, HERE, TINY, assert_same, make_runner, stored
 
 NEVER = f"{HERE}:NeverBuilt".replace("fakes.py", "harmful.py")
@@ -24,10 +25,24 @@ def stopped(begin: Any = None, **options: Any) -> Any:
             runner.load_state_dict(begin)
         runner.clock.stop = True
         with pytest.MonkeyPatch.context() as patch:  # who waits for them is told so within seconds
-            for module in ("async_processes", "decoupled_processes", "learners"):
-                patch.setattr(f"rlplug_core.loop.{module}.STARTUP", 3.0)
+            patch.setattr("rlplug_core.loop.async_processes.STARTUP", 3.0)
             runner.run(lambda: None)
             return stored(runner.state_dict())
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize("case", RUNNERS)
+def test_a_process_that_is_never_ready_is_told_as_such_and_has_the_longer_time(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlplug_core.loop.async_processes.STARTUP", 0.5)
+    who = {"async": "worker [01]", "decoupled": "actor [01]", "learners": "learner 1"}[case]
+    runner = make_runner(TINY, NEVER, worker_timeout=2.0, **RUNNERS[case])
+    sentence = rf"{who} was not ready within 2 s; .* as it was built.*\(--worker-timeout waits longer\)"
+    try:
+        with pytest.raises(WorkerFailed, match=sentence):
+            runner.run(lambda: None)
     finally:
         runner.close()
 
