@@ -27,7 +27,7 @@ from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Chunk
 from tests.core.fakes import ENVS, HERE, TINY, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_async_processes import PATIENCE, alive, group, start
-from tests.core.traces import seeds
+from tests.core.traces import processes_in, seeds, stepping
 from tests.waiting import until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
@@ -212,6 +212,25 @@ def test_an_actor_that_is_killed_or_frozen_is_replaced_and_the_run_goes_on(
         again.close()
     how = "was killed by SIGKILL" if number is signal.SIGKILL else "gave no sign of life for 1 s"
     assert capsys.readouterr().err == f"rlplug: actor 1 {how}; another one takes its place\n"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1])
+def test_actors_close_their_environments_also_in_the_middle_of_a_long_chunk(tmp_path: Path, seconds: float) -> None:
+    """A simulator that one has started would outlive the run."""
+    file = tmp_path / "closed"
+    options = {"env.file": str(file), "env.seconds": seconds, "chunk_steps": 200 if seconds else 4, "max_lag": 20}
+    runner = processes(f"{TRACES}Closed", **options)
+
+    def poll() -> None:
+        runner.clock.stop = len(processes_in(stepping(file))) == 2
+
+    try:
+        runner.run(poll if seconds else lambda: None)
+        members = pids(runner)
+    finally:
+        runner.close()
+    assert set(members) <= processes_in(file)
+    assert not any(map(alive, members))
 
 
 @pytest.mark.parametrize(("env", "sentence"), [

@@ -21,6 +21,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import read
 from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import BESIDE, ENVS, HERE, TINY, assert_same, make_runner, stored
+from tests.core.traces import processes_in
 from tests.waiting import until
 
 #: Seconds after which a condition that ought to come is missed.
@@ -235,6 +236,20 @@ def test_workers_that_wait_for_another_to_start_are_not_taken_for_hung(tmp_path:
         "final_eval_episodes": 0,
     }  # fmt: skip
     assert train(TINY, env, options, out=tmp_path, hooks=False).status == "finished"
+
+
+def test_workers_that_have_not_begun_close_their_environments(tmp_path: Path) -> None:
+    """A stop may come while they start; what an environment has started would outlive the run."""
+    env = f"{HERE}:Closed".replace("fakes.py", "traces.py")
+    runner = processes_runner(env, **{"env.file": str(tmp_path / "closed")})
+    try:
+        until(lambda: all(remote.connection.poll() for remote in runner.remotes))
+        runner.clock.stop = True
+        runner.run(lambda: None)
+        members = workers_of(runner)
+    finally:
+        runner.close()
+    assert processes_in(tmp_path / "closed") == {os.getpid(), *members}
 
 
 def test_the_first_worker_to_fail_to_load_its_state_ends_all(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.run import Run, resume, train
 from tests.core.fakes import ENVS, HERE, TINY, TINY_EPOCHS, TINY_Q, assert_same, make_runner, stored
 from tests.core.loop.test_async_processes import SCRIPT, alive, group
+from tests.core.traces import processes_in
 from tests.waiting import until
 
 HARMFUL = f"{HERE}:".replace("fakes.py", "harmful.py")
@@ -114,6 +115,21 @@ def test_learners_whose_environments_cannot_be_captured_begin_and_say_so() -> No
         assert runner.inexact == "Uncaptured: a test"
     finally:
         runner.close()
+
+
+@pytest.mark.parametrize("steps", [0, 200])
+def test_learners_close_their_environments(tmp_path: Path, steps: int) -> None:
+    """A simulator that one has started would outlive the run; also where the run ends before they have begun."""
+    runner = two(env=f"{TRACES}Closed", **{"env.file": str(tmp_path / "closed")})
+    try:
+        if steps:
+            runner.run(lambda: None)
+        else:
+            until(runner.remotes[0].connection.poll)
+        members = {os.getpid(), runner.remotes[0].process.pid}
+    finally:
+        runner.close()
+    assert processes_in(tmp_path / "closed") == members
 
 
 REFUSED = {

@@ -13,8 +13,11 @@ from rlplug_core.loop.chunks import write
 from rlplug_core.loop.events import TICK
 from rlplug_core.loop.remote_actor import RemoteActor
 from rlplug_core.loop.shared_weights import SharedWeights
-from rlplug_core.loop.worker import attend, fetch, post
+from rlplug_core.loop.worker import CLOSE, attend, fetch, post
 from rlplug_core.types import State, tree_map
+
+#: Values of `ActorTask.paused`: actors stand still between two chunks; they leave even the chunk that they are at.
+PAUSED, OVER = 1, 2
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class ActorTask:
         values: the options by dotted name.
         places, slots: where the arrays of a chunk lie in a slot, and the slots [slots, bytes] that all processes share.
         weights: where the learner publishes.
-        paused: [1] not 0 while permits are to be declined.
+        paused: [1] not 0 while permits are to be declined: `PAUSED`, or `OVER`.
     """
 
     algorithm: str
@@ -56,7 +59,10 @@ class _Acting:
     def run(self) -> None:
         post(self.parent, ("ready", self.remote.actor.env.spec.inexact))
         while True:
-            kind, content = fetch(self.parent)
+            message = fetch(self.parent)
+            if message == CLOSE:
+                return self.remote.actor.env.close()
+            kind, content = message
             if kind == "act" and self.paused[0]:
                 post(self.parent, ("declined", None))
             elif kind == "act":
@@ -69,10 +75,12 @@ class _Acting:
                 self.remote.configure(content)
 
     def act(self, slot: int, steps: int, total: int) -> None:
-        """Act a chunk into a slot."""
+        """Act a chunk into a slot, unless the run is over before."""
         version, store = self.weights.get(self.remote.own), self.slots[slot]
         for t, step in enumerate(self.remote.steps(steps, total)):
             write(store, t, step)
+            if self.paused[0] == OVER:
+                return
             if time.monotonic() >= self.wake:
                 self.wake = time.monotonic() + TICK
                 post(self.parent, ("alive", None))

@@ -6,6 +6,7 @@ import copy
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -19,7 +20,7 @@ from rlplug_core.errors import NonFinite, WorkerFailed
 from rlplug_core.loop.async_inline import mean_of, pulled, share
 from rlplug_core.loop.origin import launched, lock, prepare
 from rlplug_core.loop.plan import Plan
-from rlplug_core.loop.worker import GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
+from rlplug_core.loop.worker import CLOSE, GO_ON, PAUSE, SETTINGS, STOP, Task, fetch, post, work
 from rlplug_core.protocols import Learner
 from rlplug_core.types import Episode, State
 
@@ -75,6 +76,10 @@ class Remote:
         self.silent += min(elapsed, limit / 10)
         return self.silent > limit
 
+    def listens(self) -> bool:
+        """Return whether the process is there and was built, also where nobody has heard yet that it was."""
+        return self.process.exitcode is None and (self.ready or self.connection.poll())
+
     def end(self) -> None:
         """End the process, whatever it does."""
         if self.done:
@@ -84,6 +89,19 @@ class Remote:
         self.process.join()
         self.connection.close()
         self._lifeline.close()
+
+
+def close(remotes: Sequence[Remote]) -> None:
+    """Let processes close their environments, all at once, and end them; those that are late are killed."""
+    asked = [remote for remote in remotes if remote.listens()]
+    for remote in asked:
+        with suppress(OSError):  # it is gone
+            post(remote.connection, CLOSE)
+    left, deadline = {remote.process.sentinel for remote in asked}, time.monotonic() + CLOSING
+    while left and time.monotonic() < deadline:
+        left.difference_update(wait([*left], GLANCE))
+    for remote in remotes:
+        remote.end()
 
 
 class Processes:
@@ -194,6 +212,8 @@ class Processes:
         self.reported = {rank: list(parts) for rank, parts in reported}
 
     def close(self) -> None:
+        if not self.began:  # else each closes its environment as it ends
+            close(self.remotes)
         for remote in self.remotes:
             remote.end()
 

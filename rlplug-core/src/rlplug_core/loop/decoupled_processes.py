@@ -14,8 +14,8 @@ import torch.multiprocessing  # registers how tensors in shared memory travel
 from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, WorkerFailed, warn
 from rlplug_core.loop.actor import Actor, Lane
-from rlplug_core.loop.actor_process import ActorTask, work
-from rlplug_core.loop.async_processes import GLANCE, Remote, patience, silence
+from rlplug_core.loop.actor_process import OVER, PAUSED, ActorTask, work
+from rlplug_core.loop.async_processes import GLANCE, Remote, close, patience, silence
 from rlplug_core.loop.chunks import Places, chunk_arrays
 from rlplug_core.loop.origin import prepare
 from rlplug_core.loop.plan import Plan
@@ -105,7 +105,7 @@ class ActorProcesses:
 
     def state_dict(self) -> State:
         """The state of a moment at which every actor stood still between two chunks, or was not ready yet."""
-        self.task.paused[0] = 1
+        self.task.paused[0] = PAUSED
         self._until(lambda seat: seat.remote.state is not None or not seat.remote.ready)
         states = [seat.remote.state if seat.remote.ready else self.saved[seat.remote.rank] for seat in self.seats]
         self.task.paused[0] = 0
@@ -124,8 +124,8 @@ class ActorProcesses:
         self.traffic.load_state_dict(state)
 
     def close(self) -> None:
-        for seat in self.seats:
-            seat.remote.end()
+        self.task.paused[0] = OVER
+        close([seat.remote for seat in self.seats])
 
     def _start(self, rank: int, generation: int) -> Remote:
         """A process for the actor `rank`; one that takes another's place draws other random numbers."""

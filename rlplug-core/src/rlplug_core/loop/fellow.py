@@ -13,7 +13,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.torch_settings import set_torch
-from rlplug_core.loop.worker import attend, fetch, post
+from rlplug_core.loop.worker import CLOSE, attend, fetch, post
 from rlplug_core.plugins.transform import configure
 from rlplug_core.seeds import seed_globals
 from rlplug_core.types import State
@@ -64,9 +64,18 @@ class Fellow:
 
     def run(self) -> None:
         post(self.parent, ("ready", self.member.actor.env.spec.inexact))
+        if self._joined():
+            self.member.run(self, lambda: None)
+        self.member.actor.env.close()
+
+    def _joined(self) -> bool:
+        """Begin where the leader does; return whether it came to that, and did not end before."""
         for _ in ("begin", "join"):
-            self._answer(*fetch(self.parent))
-        self.member.run(self, lambda: None)
+            question = fetch(self.parent)
+            if question == CLOSE:
+                return False
+            self._answer(*question)
+        return True
 
     def begins(self) -> None:
         self.began += 1
@@ -76,6 +85,8 @@ class Fellow:
         while not self._follows():
             if self.question is None and self.parent.poll(wait):
                 self.question = fetch(self.parent)
+            if self.question == CLOSE:
+                return False
             if self.question is not None and self.leader[0] == self.began:  # it may have begun more before it asked
                 question, self.question = self.question, None
                 self._answer(*question)

@@ -16,7 +16,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import NonFinite, RlplugError, WorkerFailed
 from rlplug_core.learning.mean_gradient import LearnerLost
 from rlplug_core.loop.async_inline import mean_of
-from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, patience, silence
+from rlplug_core.loop.async_processes import CLOSING, GLANCE, Remote, close, patience, silence
 from rlplug_core.loop.data_parallel import Member
 from rlplug_core.loop.fellow import FellowTask, work
 from rlplug_core.loop.origin import prepare
@@ -105,8 +105,7 @@ class Learners:
         self.saved = state["workers"]["all"]
 
     def close(self) -> None:
-        for remote in self.remotes:
-            remote.end()
+        close(self.remotes)
         self.member.actor.env.close()
 
     def _join(self) -> None:

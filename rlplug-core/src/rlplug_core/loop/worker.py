@@ -58,6 +58,8 @@ def fetch(connection: Connection) -> Any:
 STOP, PAUSE = 0, 1
 #: What a worker waits for that has handed over its state.
 GO_ON = "go on"
+#: What other processes of a run are told that are to close their environments and to end.
+CLOSE = ("close", None)
 #: The place in `Task.flags` of how many messages with settings of environments were sent.
 SETTINGS = 2
 
@@ -126,7 +128,10 @@ class _Work:
     def run(self) -> None:
         clock = self.worker.clock
         post(self.parent, ("ready", self.worker.actor.env.spec.inexact))
-        clock.limit, clock.total, state, settings = fetch(self.parent)
+        message = fetch(self.parent)
+        if message == CLOSE:
+            return self.worker.actor.env.close()
+        clock.limit, clock.total, state, settings = message
         self.configure(settings)  # before an environment begins anew that cannot be captured
         if state is not None:
             limit, total = clock.limit, clock.total
