@@ -32,16 +32,31 @@ class Killed(Faulty):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def fork_simulator(seconds: float) -> None:
+    """A process that lives while there is who could notice, but not for ever."""
+    run = os.pidfd_open(os.getppid())
+    if os.fork() == 0:
+        select.select([run], [], [], seconds)
+        os._exit(0)
+    os.close(run)
+
+
 class KilledWithChild(Faulty):
     """A simulator of its own outlives it, and with it a copy of its pipe to the parent."""
 
     def fail(self) -> None:
         if in_worker():
-            run = os.pidfd_open(os.getppid())
-            if os.fork() == 0:
-                select.select([run], [], [], 5)  # it lives while there is who could notice, but not for ever
-                os._exit(0)
+            fork_simulator(5)
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledBesideChild(Killed):
+    """The same, with a simulator that was there before anything else."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        if in_worker():
+            fork_simulator(10)
 
 
 class Resting(Chain):

@@ -175,7 +175,7 @@ def test_an_algorithm_that_says_that_it_is_sound_and_is_not_is_found_out() -> No
 def test_learners_that_take_different_numbers_of_steps_end_in_a_sentence() -> None:
     runner = two(f"{HERE}:Uneven", worker_timeout=2.0)
     try:
-        with pytest.raises(RlplugError, match="waited in vain for the others"):
+        with pytest.raises(RlplugError, match=r"waited in vain for the others; .* or another one hangs$"):
             runner.run(lambda: None)
     finally:
         runner.close()
@@ -196,6 +196,18 @@ def test_a_fault_in_another_learner_ends_the_run_with_one_sentence_and_nobody_le
         train(TINY, env, options, out=tmp_path, hooks=False)
     (path,) = tmp_path.iterdir()
     assert Run(RunDirectory.open(path)).status == "failed"
+
+
+def test_a_killed_learner_is_named_also_where_a_simulator_of_its_own_holds_its_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rlplug_core.loop.learners.CLOSING", 2.0)
+    runner = two(env=f"{HARMFUL}KilledBesideChild", total_timesteps=10**6)
+    try:
+        with pytest.raises(WorkerFailed, match=r"^learner 1 was killed by SIGKILL$"):
+            runner.run(lambda: None)
+    finally:
+        runner.close()
 
 
 def test_when_one_of_the_learners_is_killed_the_run_ends_in_a_sentence() -> None:

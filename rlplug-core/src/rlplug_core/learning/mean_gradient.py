@@ -84,4 +84,6 @@ def _understood() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LearnerLost(f"a learner waited in vain for the others ({str(error).splitlines()[0]})") from error
+        raise LearnerLost(
+            "a learner waited in vain for the others; they take other numbers of gradient steps, or another one hangs"
+        ) from error

@@ -177,12 +177,15 @@ class Learners:
 
     def _why(self, lost: LearnerLost) -> RlplugError:
         """The error that a gradient step failed for: what another learner says, or how it ended."""
-        for ready in wait([remote.connection for remote in self.remotes], CLOSING):
-            remote = next(each for each in self.remotes if each.connection is ready)
-            try:
-                self._heard(remote, "nothing", 0.0)
-            except RlplugError as error:
-                return error
+        said, deadline = [each.connection for each in self.remotes], time.monotonic() + CLOSING
+        while time.monotonic() < deadline:
+            for remote in sorted(self.remotes, key=lambda each: each.process.exitcode or 0):  # killed ones first
+                if remote.connection.poll() or remote.process.exitcode is not None:
+                    try:
+                        self._heard(remote, "nothing", 0.0)
+                    except RlplugError as error:
+                        return error
+            wait([*said, *(each.process.sentinel for each in self.remotes)], GLANCE)
         return lost
 
     def _died(self, remote: Remote) -> WorkerFailed:
