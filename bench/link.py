@@ -8,6 +8,7 @@ Seconds of one thread's processor time, the least of many repeats, so that other
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,13 @@ import numpy as np
 from rlplug_core.clock import Clock
 from rlplug_core.loop.actor import Actor, Lane
 from rlplug_core.loop.chunks import Places, chunk_arrays, read, write
+from rlplug_core.loop.permits import Permit
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.shared_weights import SharedWeights
 from rlplug_core.loop.torch_settings import set_torch
+from rlplug_core.loop.traffic import Traffic
 from rlplug_core.plugins.presets import resolve
-from rlplug_core.types import tree_map
+from rlplug_core.types import Chunk, tree_map
 
 ALGORITHM, ENV = "impala", "CartPole-v1"
 
@@ -70,6 +73,24 @@ def main() -> None:
         "pull weights": lambda: shared.get(weights),
     }.items():
         print(f"{name:32}{least(function):8,.1f} us")
+    for actors in (2, 64, 1024):
+        print(f"{f'traffic of {actors:,} actors':32}{least(traffic(actors), 5, 20):8,.1f} us")
+
+
+def traffic(actors: int) -> Callable[[], None]:
+    """What the learner does about a chunk while all permits are out: it arrives, is taken, and its permit goes on."""
+    made, out = Traffic(2 * actors - 1, 16, actors, Clock(10**9)), deque[Permit]()
+
+    def turn() -> None:
+        while permit := made.grant(range(actors)):
+            out.append(permit)
+        source = out.popleft().source
+        made.arrived(Chunk(source, made.version, {}), 160, [])
+        made.take()
+        made.published()
+
+    turn()
+    return turn
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplug_core.clock import Clock
 from rlplug_core.errors import WorkerFailed
 from rlplug_core.loop.permits import Permits
 from rlplug_core.loop.shared_weights import DONE, SharedWeights
+from rlplug_core.loop.traffic import Traffic
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.runs.directory import RunDirectory
@@ -294,6 +297,46 @@ def test_no_order_of_arrivals_exceeds_the_bound_or_blocks(max_lag: int, actors: 
         if draw.random() < 0.05:
             permits.lost(draw.choice(list(acted)))
     assert len(permits.out) + len(permits.free) == min(slots, max_lag + 1)
+
+
+@given(st.integers(0, 7), st.integers(1, 4), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_the_actor_with_the_fewest_chunks_on_the_way_is_next(max_lag: int, actors: int, ahead: int, draw: Any) -> None:
+    traffic = Traffic(max_lag, ahead, actors, Clock(10**6))
+    for _ in range(30):
+        ready = [rank for rank in range(actors) if draw.random() < 0.8]
+        on_the_way = [permit.source for permit in traffic.permits.out]
+        open_ = [rank for rank in ready if on_the_way.count(rank) < ahead]
+        expected = min(open_, key=lambda rank: (on_the_way.count(rank), traffic.granted[rank]), default=None)
+        full = len(on_the_way) == min(max_lag + 1, ahead * actors)
+        permit = traffic.grant(ready)
+        assert (None if permit is None else permit.source) == (None if full else expected)
+        for rank in ready:
+            if traffic.permits.acting(rank) and draw.random() < 0.5:
+                traffic.arrived(Chunk(rank, 0, {}), 1, [])
+        if traffic.take():
+            traffic.published()
+        if draw.random() < 0.1:
+            traffic.permits.lost(draw.choice(range(actors)))
+            again = Traffic(max_lag, ahead, actors, Clock(10**6))
+            again.load_state_dict(waiting(traffic))
+            assert again.permits.counts == Counter(permit.source for permit in again.permits.out)
+
+
+def waiting(traffic: Traffic) -> Any:
+    """Its state at a moment at which nobody acts."""
+    for permit in [permit for permit in traffic.permits.out if permit.chunk is None]:
+        traffic.permits.end(permit)
+    return stored(traffic.state_dict())
+
+
+def test_actors_are_not_looked_through_while_no_permit_is_free() -> None:
+    """Which is so whenever the learner is the limit, with a thousand of them."""
+    traffic = Traffic(1, 16, 2, Clock(100))
+    assert traffic.grant([0, 1]) is not None
+    assert traffic.grant([0, 1]) is not None
+    ready = iter([0, 1])
+    assert traffic.grant(ready) is None
+    assert next(ready) == 0
 
 
 def test_a_fast_actor_overtakes_a_slow_one_as_far_as_the_bound_allows() -> None:

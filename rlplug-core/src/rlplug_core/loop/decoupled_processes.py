@@ -205,9 +205,11 @@ class ActorProcesses:
             self._replace(seat, remote.how_it_ended())
             return
         limit = patience(remote.ready, self.plan.options.worker_timeout)
-        waited_for = not remote.ready or seat.asked or bool(self.permits.acting(remote.rank))
-        if remote.overdue(elapsed, limit) and waited_for:
+        if remote.overdue(elapsed, limit) and self._waited_for(seat):
             self._replace(seat, silence(remote.ready, limit), " (--worker-timeout waits longer)")
+
+    def _waited_for(self, seat: Seat) -> bool:
+        return not seat.remote.ready or seat.asked or bool(self.permits.acting(seat.remote.rank))
 
     def _replace(self, seat: Seat, how: str, advice: str = "") -> None:
         """Give the seat to a new process; what the old one was at is lost.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -37,11 +38,14 @@ class Permits:
         self.max_lag, self.version = max_lag, 0
         self.free = list(range(min(slots, max_lag + 1)))
         self.out: list[Permit] = []
+        #: How many of those each source has.
+        self.counts: Counter[int] = Counter()
 
     def grant(self, source: int) -> Permit | None:
         """A permit for a chunk of `source`, unless as many are out as may be."""
         if not self.free:
             return None
+        self.counts[source] += 1
         self.out.append(Permit(self.free.pop(), source, self.version))
         return self.out[-1]
 
@@ -64,6 +68,7 @@ class Permits:
     def end(self, permit: Permit) -> None:
         """Take back a permit and its slot."""
         self.out.remove(permit)
+        self.counts[permit.source] -= 1
         self.free.append(permit.slot)
 
     def _bounded(self, permits: Iterable[Permit]) -> bool:

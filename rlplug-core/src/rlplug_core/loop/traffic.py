@@ -32,11 +32,13 @@ class Traffic:
 
     def grant(self, ready: Iterable[int]) -> Permit | None:
         """A permit for that actor of the `ready` ones which has the fewest chunks on the way, or ever had."""
-        out = [permit.source for permit in self.permits.out]
-        open_ = [rank for rank in ready if out.count(rank) < self.ahead]
+        if not self.permits.free:  # actors may be many, and most calls end here
+            return None
+        out = self.permits.counts
+        open_ = [rank for rank in ready if out[rank] < self.ahead]
         if not open_:
             return None
-        permit = self.permits.grant(min(open_, key=lambda rank: (out.count(rank), self.granted[rank])))
+        permit = self.permits.grant(min(open_, key=lambda rank: (out[rank], self.granted[rank])))
         if permit is not None:
             self.granted[permit.source] += 1
         return permit
@@ -76,10 +78,10 @@ class Traffic:
         self.permits.version = state["version"]
         for saved in state["waiting"]:
             chunk, episodes = Chunk(**saved["chunk"]), [Episode(*each) for each in saved["episodes"]]
-            slot = self.permits.free.pop()
-            permit = Permit(slot, chunk.source, saved["version"])
-            permit.chunk, permit.count, permit.episodes = chunk, saved["count"], episodes
-            self.permits.out.append(permit)
+            permit = self.permits.grant(chunk.source)
+            assert permit is not None  # the same run has as many
+            permit.version, permit.chunk = saved["version"], chunk
+            permit.count, permit.episodes = saved["count"], episodes
 
 
 def _stored(permit: Permit) -> State:
