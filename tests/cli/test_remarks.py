@@ -25,6 +25,17 @@ def test_a_minibatch_larger_than_a_rollout_is_remarked_on() -> None:
     assert remarked("ppo", {**values, "batch_size": 256}) == []
 
 
+def test_a_chunk_that_is_a_large_part_of_the_run_is_remarked_on() -> None:
+    values = {"actors": 1, "num_envs": 8, "chunk_steps": 500, "total_timesteps": 1000}
+    (said,) = remarked("impala", values)
+    assert said == (
+        "total_timesteps is 1,000, and a chunk of an actor has 4,000 env steps (chunk_steps times num_envs), which are "
+        "learned from whole: the run ends up to a chunk later; a smaller --chunk-steps ends it sooner"
+    )
+    assert remarked("impala", {**values, "total_timesteps": 40_000}) == []
+    assert remarked("impala", {**values, "inline": True}) == []
+
+
 def test_more_processes_than_cores_are_remarked_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cores", lambda: 2)
     assert remarked("a3c", {"runner": "async", "workers": 2}) == []

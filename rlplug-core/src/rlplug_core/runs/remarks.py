@@ -21,6 +21,7 @@ def remarks(plan: Plan, origins: Mapping[str, str]) -> Iterator[str]:
     """
     given = {name for name, origin in origins.items() if origin not in ("preset", "default")}
     yield from _batches(plan)
+    yield from _chunks(plan)
     yield from _processes(plan)
     yield from _without_effect(plan, given)
     if "env_workers" in given:
@@ -37,6 +38,17 @@ def _batches(plan: Plan) -> Iterator[str]:
         yield (
             f"batch_size is {values['batch_size']:,}, and a rollout has {rollout:,} steps (n_steps times num_envs): "
             "each epoch is one minibatch of all of them"
+        )
+
+
+def _chunks(plan: Plan) -> Iterator[str]:
+    """A chunk of a decoupled actor is counted, and learned from, as a whole."""
+    o = plan.options
+    if plan.runner == "decoupled" and not o.inline and 10 * plan.chunk_steps * o.num_envs > o.total_timesteps:
+        yield (
+            f"total_timesteps is {o.total_timesteps:,}, and a chunk of an actor has "
+            f"{plan.chunk_steps * o.num_envs:,} env steps (chunk_steps times num_envs), which are learned from whole: "
+            "the run ends up to a chunk later; a smaller --chunk-steps ends it sooner"
         )
 
 
