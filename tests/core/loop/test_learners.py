@@ -51,6 +51,16 @@ def test_two_learners_count_the_steps_of_both_and_stay_alike() -> None:
         runner.close()
 
 
+def test_episodes_have_the_env_step_at_which_all_learners_stood_as_they_ended() -> None:
+    runner = two(env=f"{ENVS}:Truncated", total_timesteps=80)  # episodes of 10 steps in two environments of each
+    try:
+        runner.run(lambda: None)
+        told = [(steps, rank) for steps, rank, _ in runner.episodes()]
+        assert told == [(steps, rank) for steps in (40, 80) for rank in (0, 0, 1, 1)]
+    finally:
+        runner.close()
+
+
 def ends_alike(whole: Any, stopped: Any, again: Any) -> None:
     """Go on in `again` with what was stopped; it ends as the run that never stopped."""
     whole.run(lambda: None)

@@ -67,7 +67,7 @@ class Member:
             self._turn(pace)
 
     def _turn(self, pace: Pace) -> None:
-        before = self.clock.steps
+        before, told = self.clock.steps, len(self.actor.episodes)
         ((lane, step),) = self.actor.step()
         rows, expected = self.clock.steps - before, self.actor.env.spec.num_envs
         if rows != expected:
@@ -77,6 +77,8 @@ class Member:
                 "are absent; use one learner"
             )
         self.clock.advance(rows * (self.ranks - 1))
+        ended = self.actor.episodes  # which have the env steps of this one alone
+        ended[told:] = [(self.clock.steps, episode) for _, episode in ended[told:]]
         lane.buffer.add(step)
         self._train(pace)
 
