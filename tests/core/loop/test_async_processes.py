@@ -238,6 +238,22 @@ def test_workers_that_wait_for_another_to_start_are_not_taken_for_hung(tmp_path:
     assert train(TINY, env, options, out=tmp_path, hooks=False).status == "finished"
 
 
+def test_settings_for_a_worker_that_was_killed_just_now_end_in_the_usual_sentence() -> None:
+    runner = processes_runner(total_timesteps=10**8)
+
+    def poll() -> None:
+        if runner.clock.updates:
+            runner.remotes[0].process.kill()
+            runner.remotes[0].process.join()
+            runner.configure({})
+
+    try:
+        with pytest.raises(WorkerFailed, match="worker 0 was killed by SIGKILL"):
+            runner.run(poll)
+    finally:
+        runner.close()
+
+
 def test_workers_that_have_not_begun_close_their_environments(tmp_path: Path) -> None:
     """A stop may come while they start; what an environment has started would outlive the run."""
     env = f"{HERE}:Closed".replace("fakes.py", "traces.py")

@@ -160,7 +160,8 @@ class Processes:
         if self.began:
             for remote in self.remotes:
                 if not remote.done:
-                    post(remote.connection, ("settings", self.settings))
+                    with suppress(OSError):  # it has ended just now; what it said last, or how it ended, is heard next
+                        post(remote.connection, ("settings", self.settings))
             self.flags[SETTINGS] += 1
 
     def snapshot(self) -> Learner[Any]:
