@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from rlplug_core.config.targets import describe
-from rlplug_core.errors import NonFinite, RlplugError
+from rlplug_core.errors import NonFinite, RlplugError, UnknownEnv
 from rlplug_core.loop.async_inline import Shared, Worker
 from rlplug_core.loop.events import TICK
 from rlplug_core.loop.lasting import outlast
@@ -64,6 +64,10 @@ CLOSE = ("close", None)
 SETTINGS = 2
 
 
+#: What may be done where a process does not know the id of an environment that the run's own process made.
+UNREGISTERED = "an id that a script registers is known to its process alone: write MODULE:ID, of a module that does"
+
+
 def work(task: Task, parent: Connection, lifeline: Connection) -> None:
     """Build a worker, tell the parent, train until the clock is done."""
     attend(lambda: _Work(task, parent).run(), parent, lifeline)
@@ -79,6 +83,8 @@ def attend(run: Callable[[], None], parent: Connection, lifeline: Connection) ->
         run()
     except BaseException as error:  # noqa: BLE001  # whatever it was, the parent must learn of it
         reason = str(error) if isinstance(error, RlplugError) else describe(error)
+        if isinstance(error, UnknownEnv):  # which the run's own process does know
+            reason += f"; {UNREGISTERED}"
         kind = "not finite" if isinstance(error, NonFinite) else "error"
         with suppress(OSError):  # unless it is gone
             post(parent, (kind, (reason, traceback.format_exc())))
