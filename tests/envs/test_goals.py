@@ -219,6 +219,16 @@ def test_wrappers_inside_a_function_are_found() -> None:
     assert SerialEnvs(lambda: wrappers.TimeLimit(Own(Point()), 9), 1).spec.no_goals.startswith("Own around Point may")
 
 
+class Centimetres(gymnasium.ObservationWrapper[Any, Any, Any]):
+    def observation(self, observation: Any) -> Any:
+        return {name: 100 * value for name, value in observation.items()}
+
+
+def test_an_observation_wrapper_that_changes_goals_takes_them_away() -> None:
+    """The environment itself would be asked about goals a hundred times as far apart."""
+    assert SerialEnvs(lambda: Centimetres(Point()), 1).spec.no_goals.startswith("Centimetres around Point may change")
+
+
 def test_wrappers_that_leave_rewards_alone_leave_the_goals() -> None:
     def make() -> Any:
         alike = Opens(wrappers.OrderEnforcing(wrappers.PassiveEnvChecker(Point())))

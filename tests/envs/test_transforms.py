@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlplug_core.errors import BadConfig, BadEnv, UsageError
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
-from rlplug_core.protocols import Env, SupportsTranslate, Wrapper
+from rlplug_core.protocols import Env, SupportsReward, SupportsTranslate, Wrapper
 from rlplug_core.testing.envs import Chain
 from rlplug_core.types import Array, Timestep
 from rlplug_envs.adapter import Adapter
@@ -531,3 +531,11 @@ def test_running_episodes_that_say_nothing_of_lives_are_refused() -> None:
     env.reset(0)
     with pytest.raises(UsageError, match="Walk says nothing of lives"):
         env.step(np.zeros(env.spec.num_envs, np.int64))
+
+
+def test_rewards_of_a_data_set_leave_wrappers_as_those_of_a_step_do() -> None:
+    env = wrapped(Chain(2), map(Wrapping.parse, ("clip-reward:high=3", "scale-reward:factor=0.5")))
+    assert isinstance(env, SupportsReward)
+    recorded = np.array([-2.0, 1.0, 7.0], np.float32)
+    assert env.reward(recorded).tolist() == [-0.5, 0.5, 1.5]
+    assert recorded.tolist() == [-2, 1, 7]

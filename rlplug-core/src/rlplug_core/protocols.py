@@ -232,6 +232,17 @@ class SupportsTranslate(Protocol):
 
 
 @runtime_checkable
+class SupportsReward(Protocol):
+    """A wrapper, which may pay agents other rewards than the bare environment's."""
+
+    def reward(self, reward: Array) -> Array:
+        """Rewards [B] that were recorded in the bare environment, as they leave this wrapper; a fresh array if it
+        changes them.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsObserve(Protocol):
     """A wrapper, which may show agents other observations than the bare environment's."""
 
@@ -474,6 +485,7 @@ __all__ = [
     "SupportsRender",
     "SupportsRestart",
     "SupportsReturns",
+    "SupportsReward",
     "SupportsSettings",
     "SupportsShow",
     "SupportsSources",

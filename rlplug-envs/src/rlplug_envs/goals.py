@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from math import prod
 from typing import Any, Protocol, runtime_checkable
@@ -84,12 +85,27 @@ def with_goals(spec: Spec, env: GymEnv) -> Spec:
 
 
 def _unknown_wrapper(env: GymEnv) -> str:
-    """Return the name of a wrapper that may change rewards; "" where all are known to leave them alone."""
+    """Return the name of a wrapper that may change rewards or goals; "" where all are known to leave them alone."""
     while isinstance(env, gymnasium.Wrapper):
-        if not isinstance(env, PAY_ALIKE) and type(env).step is not gymnasium.Wrapper.step:
+        alike = isinstance(env, PAY_ALIKE) or type(env).step is gymnasium.Wrapper.step
+        if not alike or (isinstance(env, gymnasium.ObservationWrapper) and not _shows_goals(env)):
             return type(env).__name__
         env = env.env
     return ""
+
+
+def _shows_goals(env: gymnasium.ObservationWrapper[Any, Any, Any]) -> bool:
+    """Return whether goals pass an observation wrapper as they are, tried with one observation."""
+    space = deepcopy(env.env.observation_space)  # a draw from the environment's own would move its generator
+    if not isinstance(space, spaces.Dict) or not space.spaces.keys() >= GOALS:
+        return True
+    space.seed(0)
+    seen = space.sample()
+    try:
+        shown = env.observation(deepcopy(seen))
+        return all(np.allclose(np.ravel(shown[name]), np.ravel(seen[name]), rtol=1e-5) for name in sorted(GOALS))
+    except Exception:  # noqa: BLE001 - it may raise anything about what no environment gave it
+        return False
 
 
 def _with_own(spec: Spec, env: GymEnv) -> Spec:

@@ -21,8 +21,11 @@ from rlplug_core.buffers.replay import Pace
 from rlplug_core.clock import Clock
 from rlplug_core.config.files import replace
 from rlplug_core.errors import BadFile, UsageError
+from rlplug_core.loop.build import fitted
+from rlplug_core.plugins.transform import Transform
 from rlplug_core.seeds import Seeds
-from rlplug_core.types import Result, Spec, Step
+from rlplug_core.testing.envs import Chain
+from rlplug_core.types import Array, Result, Spec, Step
 
 BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 OWN = spaces.Box(np.float32([-2, 0]), np.float32([2, 10]), dtype=np.float32)
@@ -74,6 +77,24 @@ def test_numbers_that_are_no_actions_or_states_are_refused() -> None:
         obs = np.array([0, 1, 2, wrong, 4, 0, 1])
         with pytest.raises(UsageError, match=said):
             Dataset("x", {**arrays(), "observations": obs, "next_observations": np.ones(7)}).fitted(spec, OWN)
+
+
+@pytest.mark.parametrize("action", [[-5.0, 0.0], [0.0, 9.0]])
+def test_an_action_outside_a_bound_on_one_side_is_refused(action: list[float]) -> None:
+    half = spaces.Box(np.array([0, -np.inf], np.float32), np.array([np.inf, 5], np.float32))
+    whole = arrays() | {"actions": np.array([[7.0, -7.0]] * 7)}
+    assert Dataset("x", whole).fitted(SPEC, half).action.tolist() == [[7, -7]] * 7
+    with pytest.raises(UsageError, match="its actions lie outside Box"):
+        Dataset("x", whole | {"actions": np.array([action] * 7)}).fitted(SPEC, half)
+
+
+def test_images_of_floats_that_are_no_pixels_are_refused() -> None:
+    spec = Spec(spaces.Box(0, 255, (2,), np.uint8), CANONICAL, 1, "Test")
+    numbers = np.arange(14, dtype=np.float32).reshape(7, 2)
+    pixels = arrays() | {"observations": numbers, "next_observations": numbers}
+    assert Dataset("x", pixels).fitted(spec, OWN).obs.dtype == np.uint8
+    with pytest.raises(UsageError, match=r"'observations' of transition 0 holds 0\.\d+, which is no uint8 as Box"):
+        Dataset("x", pixels | {"observations": numbers / 255}).fitted(spec, OWN)
 
 
 def test_ends_are_one_for_each_transition() -> None:
@@ -196,6 +217,20 @@ def test_a_warm_replay_draws_from_both_as_often_as_they_hold() -> None:
     assert ((mine - len(batches[0]) / 2).abs() <= 1).all()  # of each batch half, as both hold as much
     assert "data" in warm.state_dict()["own"]
     assert isinstance(warm.state_dict()["recorded"]["data"], str)
+
+
+class Halved(Transform):
+    def reward(self, reward: Array) -> Array:
+        return super().reward(reward) / 2
+
+
+def test_rewards_of_a_data_set_are_those_of_the_runs_wrappers() -> None:
+    space = Chain(1).spec.obs
+    obs = np.zeros((7, *(space.shape or ())), space.dtype)
+    whole = {**arrays(), "observations": obs, "next_observations": obs, "actions": np.zeros(7, np.int64)}
+    plain, halved = (fitted(Dataset("x", whole), env) for env in (Chain(1), Halved(Halved(Chain(1)))))
+    assert plain.reward.any()
+    assert halved.reward.tolist() == (plain.reward / 4).tolist()
 
 
 def test_sampled_eviction_is_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from rlplug_core.algorithm import Context
 from rlplug_core.clock import Clock
+from rlplug_core.films.player import play
 from rlplug_core.loop import evaluate as module
 from rlplug_core.loop.evaluate import Evaluation, evaluate
 from rlplug_core.seeds import Seeds, global_state
@@ -85,6 +86,31 @@ def test_an_episode_without_an_end_has_not_succeeded_where_others_say_so(monkeyp
     assert result.successes == (True,) * 4 + (False,) * 2
     assert result.success_rate == pytest.approx(4 / 6)
     assert evaluate(Constant(1), Uneven(6), 0, Clock(1)).success_rate is None
+
+
+class Longer(Telling):
+    """Its nth episode has n steps."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.begun = 0
+
+    def reset(self, seed: int) -> Timestep:
+        self.begun += 1
+        return super().reset(seed)
+
+    def move(self, action: Array) -> tuple[Array, Array, Array]:
+        reward, terminated, _ = super().move(action)
+        return reward, terminated, self.state["length"] + 1 >= self.begun
+
+
+def test_of_episodes_that_are_watched_one_by_one_those_that_were_cut_have_not_succeeded_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LONGEST", 4)
+    result = play(Constant(1), Longer(1), 6, 0, Clock(1), None)
+    assert (result.lengths, result.cut) == ((1, 2, 3, 4, 4, 4), 2)
+    assert result.successes == (True,) * 4 + (False,) * 2
 
 
 @pytest.mark.parametrize(

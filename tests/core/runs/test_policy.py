@@ -89,6 +89,7 @@ def test_a_missing_part_is_said_in_one_sentence(space: spaces.Space[Any], obs: A
         shown(space, obs)
 
 
+IMAGE = spaces.Box(0, 255, (2, 2), np.uint8)
 PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
 
 
@@ -103,6 +104,9 @@ PAIRS = spaces.MultiDiscrete([3, 4], dtype=np.uint8, start=[1, 0])
             TUPLE, (np.zeros(2), {"gear": 3, "pair": (0, np.zeros(2))}),
             r"observation '1/gear' is 3, and Discrete\(3\) has 0 to 2",
         ),
+        (IMAGE, np.full((2, 2), 0.5), r"observation holds 0.5, which is no uint8 as Box\(.*\) has them"),
+        (IMAGE, np.full((3, 2, 2), 256), r"observation holds 256, which is no uint8 as Box\(.*\) has them"),
+        (IMAGE, np.full((2, 2), np.inf), r"observation holds inf, which is no uint8 as Box\(.*\) has them"),
     ],
 )  # fmt: skip
 def test_a_number_that_its_space_does_not_have_is_said(space: spaces.Space[Any], obs: Any, sentence: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.actions import dtype_of
-from rlplug_core.nets.one_hot import Counted, stray
+from rlplug_core.nets.one_hot import Counted, altered, stray
 from rlplug_core.types import Array, Space, Spec, Step, tree_map
 
 OBS, NEXT_OBS = "observations", "next_observations"
@@ -91,11 +91,10 @@ class Dataset:
             return {key: self._among(part, there, f"{name}/{key}") for key, part in space.spaces.items()}
         array = _numbers(there[name], name, space.shape, self.place)
         cast = array.astype(space.dtype, copy=False)
-        if isinstance(space, Counted):
-            if (array != cast).any():
-                raise self._unfit(f"'{name}' holds numbers that are not whole, and it is {space}")
-            if found := stray(space, cast):
-                raise self._unfit(f"'{name}' of transition {found[0]:,} {found[1]}")
+        if isinstance(space, Counted) and (array != cast).any():
+            raise self._unfit(f"'{name}' holds numbers that are not whole, and it is {space}")
+        if found := stray(space, cast) if isinstance(space, Counted) else altered(space, array):
+            raise self._unfit(f"'{name}' of transition {found[0]:,} {found[1]}")
         return cast
 
     def _unfit(self, why: str) -> UsageError:
@@ -229,7 +228,8 @@ def _unscaled(actions: Array, space: spaces.Box) -> Array | None:
         half = np.where(bounded, (high - low) / 2, 1.0)
         middle = np.where(bounded, (high + low) / 2, 0.0)
     found = (actions - middle) / np.where(half == 0, 1.0, half)
-    if (bounded & (np.abs(found) > 1 + OUTSIDE)).any():
+    outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)  # where one side has a bound
+    if np.where(bounded, np.abs(found) > 1 + OUTSIDE, outside).any():
         return None
-    clipped: Array = np.where(bounded, found.clip(-1, 1), actions)
+    clipped: Array = np.where(bounded, found.clip(-1, 1), actions.clip(low, high))
     return clipped

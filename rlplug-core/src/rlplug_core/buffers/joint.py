@@ -60,7 +60,7 @@ class Joint:
                 yield each, *each.chosen(self._points(count, mass))
 
     def _counts(self, size: int, masses: Array) -> list[int]:
-        """How many rows of a batch each replay gives, in expectation in proportion to its mass."""
+        """The number of rows of a batch that each replay gives, in expectation in proportion to its mass."""
         draws = size if len(masses) <= MOST else min(size, MOST)
         rows = np.diff(np.arange(draws + 1) * size // draws)  # that each draw decides about
         owner = np.cumsum(masses).searchsorted(self._points(draws, masses.sum()), side="right")

@@ -85,12 +85,18 @@ def play(
 
 
 def _together(played: list[Evaluation]) -> Evaluation:
-    """The episodes of several evaluations as one's."""
+    """The episodes of several evaluations as one's: where any says whether it succeeded, one that was cut did not."""
+    said = any(one.successes for one in played)
     return Evaluation(
         returns=tuple(gain for one in played for gain in one.returns),
         lengths=tuple(length for one in played for length in one.lengths),
-        successes=tuple(success for one in played for success in one.successes),
+        successes=tuple(success for one in played for success in one.successes or _silent(one)) if said else (),
         infos=tuple(info for one in played for info in one.infos or ({},) * len(one.returns)),
         agents=tuple(agent for one in played for agent in one.agents),
         cut=sum(one.cut for one in played),
     )
+
+
+def _silent(one: Evaluation) -> tuple[bool | None, ...]:
+    """Successes of episodes that said nothing, as far as they are known."""
+    return (False,) * one.cut + (None,) * (len(one.returns) - one.cut)

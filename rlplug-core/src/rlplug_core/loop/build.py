@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rlplug_core.buffers.dataset import Dataset, Fitted
@@ -18,7 +19,7 @@ from rlplug_core.loop.places import LOCAL, before_import
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
 from rlplug_core.plugins.wrapping import wrapped
-from rlplug_core.protocols import Buffer, Env, Learner, SupportsActionSpace
+from rlplug_core.protocols import Buffer, Env, Learner, SupportsActionSpace, SupportsReward
 
 
 def build(plan: Plan, clock: Clock) -> Trainable:
@@ -85,7 +86,8 @@ def fitted(dataset: Dataset, env: Env) -> Fitted:
         UsageError: it does not fit.
     """
     own = env.action_space if isinstance(env, SupportsActionSpace) else env.spec.action
-    return dataset.fitted(env.spec, own)
+    found = dataset.fitted(env.spec, own)
+    return replace(found, reward=env.reward(found.reward)) if isinstance(env, SupportsReward) else found
 
 
 def training_env(plan: Plan) -> Env:

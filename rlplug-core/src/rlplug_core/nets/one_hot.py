@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rlplug_core.errors import plain
 from rlplug_core.nets.by_rules import FORMS, NoRule
 from rlplug_core.nets.layer_rules import Rule, Slopes
-from rlplug_core.types import Array
+from rlplug_core.types import Array, Space
 
 #: Features up to which rules pay: a step of DQN takes 0.65 of its time with 16 of them, and no less with 500.
 MOST = 64
@@ -83,6 +83,22 @@ def stray(space: Counted, obs: Array) -> tuple[int, str] | None:
     at = tuple(place)
     verb, there = ("holds", " there") if at else ("is", "")
     return row, f"{verb} {obs[(row, *at)]}, and {plain(str(space), 60)} has {low[at]} to {high[at]}{there}"
+
+
+def altered(space: Space, obs: Array) -> tuple[int, str] | None:
+    """Return the first row of observations [B, ...] of which a cast to their space's whole numbers makes another.
+
+    None where it alters none, as where images of floats hold the numbers of their pixels.
+    """
+    dtype = np.dtype(space.dtype)
+    if dtype.kind not in "iu" or obs.dtype == dtype:
+        return None
+    with np.errstate(invalid="ignore"):  # of numbers that are infinite or too large
+        other = obs.astype(dtype) != obs
+    if not other.any():
+        return None
+    place = tuple(np.argwhere(other)[0].tolist())
+    return place[0], f"holds {obs[place]}, which is no {dtype} as {plain(str(space), 60)} has them"
 
 
 def _rules(vectors: OneHot) -> list[Rule]:

@@ -17,6 +17,7 @@ from rlplug_core.protocols import (
     SupportsLimit,
     SupportsObserve,
     SupportsReturns,
+    SupportsReward,
     SupportsShow,
     SupportsTranslate,
 )  # fmt: skip
@@ -43,7 +44,8 @@ class Transform:
 
     What lies below hands out the same arrays and timesteps again: a wrapper writes into none of them. Its own arrays
     must stay valid until the second next call, so two in turn are enough. One that changes observations sets
-    `self.spec`, and says in `observe` what becomes of them; one with a state of its own adds it to both state methods.
+    `self.spec`, and says in `observe` what becomes of them; one that changes rewards says in `reward` what becomes of
+    those of a data set. One with a state of its own adds it to both state methods.
     One that remembers asks `told` which agents of a world it may change the memory of.
     What a wrapper learns of all environments, such as moments, reaches evaluations only by `learned` and `freeze`.
     """
@@ -90,6 +92,10 @@ class Transform:
     def observe(self, obs: Obs, is_first: Array) -> Obs:
         """The bare environment's observations [B, ...] as they leave this wrapper; a fresh array if it changes them."""
         return self.env.observe(obs, is_first) if isinstance(self.env, SupportsObserve) else obs
+
+    def reward(self, reward: Array) -> Array:
+        """Rewards [B] of a data set as they leave this wrapper; a fresh array if it changes them."""
+        return self.env.reward(reward) if isinstance(self.env, SupportsReward) else reward
 
     def translate(self, action: Array) -> object:
         """Canonical actions [N, ...] as the bare environment's documentation means them."""

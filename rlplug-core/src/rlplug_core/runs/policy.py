@@ -15,7 +15,7 @@ from rlplug_core.clock import Clock
 from rlplug_core.errors import UsageError, quoted
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.actions import one_of
-from rlplug_core.nets.one_hot import Counted, stray
+from rlplug_core.nets.one_hot import Counted, altered, stray
 from rlplug_core.protocols import Agent, Env, SupportsActionSpace, SupportsObserve, SupportsTranslate
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.evaluation import load_learner
@@ -175,6 +175,6 @@ def _batch(space: Space, obs: Obs, single: bool, name: str = "") -> Obs:
         raise UsageError(f"the {where} has shape {given.shape} of {given.dtype}; one is {shape}, many are {many}")
     if rows.dtype.kind == "f" and np.isnan(rows).any():
         raise UsageError(f"the {where} holds a NaN; look at the environment or the sensor that gave it")
-    if isinstance(space, Counted) and (found := stray(space, rows)):
+    if found := stray(space, rows) if isinstance(space, Counted) else altered(space, rows):
         raise UsageError(f"the {where} {found[1]}; look at the environment or the sensor that gave it")
     return rows.astype(space.dtype, copy=False)

@@ -42,6 +42,9 @@ class ClipReward(Transform):
         np.maximum(now.reward, self._low, out=self._now)
         return with_reward(now, np.minimum(self._now, self._high, out=self._now))
 
+    def reward(self, reward: Array) -> Array:
+        return super().reward(reward).clip(self._low, self._high)
+
 
 @dataclass(frozen=True)
 class ScaleRewardConfig(Config):
@@ -67,3 +70,6 @@ class ScaleReward(Transform):
         now = self.env.step(action)
         self._now, self._next = self._next, self._now
         return with_reward(now, np.multiply(now.reward, self._factor, out=self._now))
+
+    def reward(self, reward: Array) -> Array:
+        return super().reward(reward) * self._factor
