@@ -291,13 +291,14 @@ def test_a_target_network_follows_the_policy_of_an_export(tmp_path: Path) -> Non
     ("options", "sentence"),
     [
         ({"init": "nobody"}, "no run at nobody"),
+        ({"init": "runs/one/checkpoints/final-000000000100"}, "this checkpoint is gone, .* name the run, or an export"),
         ({"init_parts": ["polcy"]}, "no such part; did you mean 'policy'"),
         ({"env": f"{ENVS}:Bandit"}, r"do not fit: .* is \[.*\] there and \[.*\] here"),
         ({"net.hidden": [64, 64, 64]}, r"do not fit: there is no \S*linears.2.weight"),
         ({"net.hidden": [64]}, r"do not fit: \S*linears.1.weight is there and not here"),
         ({"init_parts": ["optimizer"], "optimizer": "adam"}, "the optimizers at .* do not fit"),
     ],
-    ids=["name", "part", "shape", "more layers", "fewer layers", "optimizer"],
+    ids=["name", "gone", "part", "shape", "more layers", "fewer layers", "optimizer"],
 )
 def test_what_cannot_be_begun_with_is_said(
     run: Run, tmp_path: Path, options: dict[str, Any], sentence: str

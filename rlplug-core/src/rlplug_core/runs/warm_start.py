@@ -44,6 +44,11 @@ class WarmStart:
         place = Path(words)
         if (place / "policy.json").is_file() or (place / "manifest.json").is_file():
             return cls(place.absolute(), tuple(parts))
+        if place.parent.name == "checkpoints" and not place.exists():
+            raise UsageError(
+                f"--init {words}: this checkpoint is gone, as later ones of its run take the place of earlier ones; "
+                "name the run, or an export of it, which stays"
+            )
         whole = {"buffer", "optimizer"} & {*parts}
         checkpoints = Checkpoints(find(words) / "checkpoints")
         return cls(learner_state(checkpoints, "latest" if whole else "best")[0].path.absolute(), tuple(parts))
