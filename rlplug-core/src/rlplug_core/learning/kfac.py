@@ -12,11 +12,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from rlplug_core.errors import NonFinite
-from rlplug_core.nets.heads.gaussian import LogStd
 
 TINY = 1e-12
-#: The Fisher information of a Gaussian about the logarithm of its standard deviation.
-FISHER_OF_LOG_STD = 2.0
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,7 @@ class KFAC:
     arXiv:1708.05144, section 3.3).
 
     The Fisher matrix of a layer is taken to be A x G, the second moments of its inputs and of the log-likelihood's
-    gradient in its outputs. A `LogStd` has 2 for each number, which is exact; other parameters, those of grouped
-    convolutions too, have the identity. The learner calls
+    gradient in its outputs; other parameters, those of grouped convolutions too, have the identity. The learner calls
     `capture` and `observe` to feed the moments, and `refresh` now and then to put them to use.
 
     Args:
@@ -96,7 +92,6 @@ class KFAC:
     ) -> None:  # fmt: skip
         self.damping, self.momentum, self.decay = damping, momentum, decay
         self.layers: list[Layer] = []
-        self.log_stds: list[slice] = []
         self.spans: list[tuple[slice, float | None]] = []
         self.state: dict[str, Tensor] = {}
         end = 0
@@ -109,7 +104,6 @@ class KFAC:
                 offsets[id(parameter)] = end
                 end += parameter.numel()
             self.layers += _layers(module.modules(), offsets)
-            self.log_stds += _log_stds(module.modules(), offsets)
             self.spans.append((slice(start, end), radius))
 
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
@@ -215,8 +209,6 @@ class KFAC:
             The natural gradient [P].
         """
         natural = gradient / (1 + self.damping)
-        for span in self.log_stds:
-            natural[span] = gradient[span] / (FISHER_OF_LOG_STD + self.damping)
         for number, layer in enumerate(self.layers):
             inputs, outputs = state[f"{number}/inputs/vectors"], state[f"{number}/outputs/vectors"]
             values = torch.outer(state[f"{number}/outputs/values"], state[f"{number}/inputs/values"])
@@ -246,12 +238,6 @@ def _layers(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[Layer
         Layer(one.weight, offsets[id(one.weight)], len(one.weight), one.weight[0].numel(), id(one.bias) in offsets)
         for one in found
     ]
-
-
-def _log_stds(modules: Iterable[nn.Module], offsets: dict[int, int]) -> list[slice]:
-    """The places of logarithms of standard deviations that are trained."""
-    found = [one.log_std for one in modules if isinstance(one, LogStd) and id(one.log_std) in offsets]
-    return [slice(offsets[id(one)], offsets[id(one)] + one.numel()) for one in found]
 
 
 def _plain(convolution: nn.Conv2d) -> bool:
