@@ -37,7 +37,7 @@ def loaded(agent: Any, spec: Spec, where: Path) -> dict[str, Called]:
         script = torch.jit.load(str(place / "policy.pt"))
 
     def by_torch(inputs: Mapping[str, Any]) -> list[Any]:
-        return [one.detach().numpy() for one in script([torch.from_numpy(inputs[name]) for name in inputs])]
+        return [one.numpy() for one in script([torch.from_numpy(inputs[name]) for name in inputs])]
 
     return {"onnx": lambda inputs: session.run(None, {name: inputs[name] for name in names}), "torchscript": by_torch}
 
@@ -53,6 +53,18 @@ def test_the_same_actions(obs: str, action: str, tmp_path: Path) -> None:
     mine = agent.act(many, np.ones(10_000, bool), None, CLOCK, explore=False).action
     for call in loaded(agent, spec, tmp_path).values():
         assert_same(mine, call(leaves(many))[0])
+
+
+def test_what_only_learning_does_is_left_out(tmp_path: Path) -> None:
+    """A network of one's own may drop units while it learns; the files, in whatever mode it is now, drop none."""
+    spec = Spec(VECTOR, ACTIONS["box"], 1, "Any-v0")
+    agent, many = policy_agent(spec), seen(spec.obs, 100)
+    mine = agent.act(many, np.ones(100, bool), None, CLOCK, explore=False).action
+    network: Any = agent.network
+    network.encoder = torch.nn.Sequential(network.encoder, torch.nn.Dropout(0.5)).train()
+    for call in loaded(agent, spec, tmp_path).values():
+        assert_same(mine, call(leaves(many))[0])
+    assert network.encoder.training
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

@@ -60,11 +60,16 @@ def apart(module: nn.Module, inputs: Sequence[Tensor]) -> torch.export.ExportedP
     rows = torch.export.Dim("rows", min=1, max=2**20)
     try:
         with quiet():
-            alone, shapes = copy.deepcopy(module).eval(), ([{0: rows} for _ in inputs],)
-            return torch.export.export(alone, (list(inputs),), dynamic_shapes=shapes, strict=False)
+            shapes = ([{0: rows} for _ in inputs],)
+            return torch.export.export(alone(module), (list(inputs),), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # torch.export raises errors of many kinds about a user's own network
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise UsageError(f"this policy cannot be exported: torch.export says '{said[0]}'") from error
+
+
+def alone(module: nn.Module) -> nn.Module:
+    """A copy that no longer learns: without gradients, and without what a network does in training alone."""
+    return copy.deepcopy(module).eval().requires_grad_(False)
 
 
 @contextmanager

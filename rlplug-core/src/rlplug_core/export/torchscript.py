@@ -9,7 +9,7 @@ import torch
 
 from rlplug_core.errors import UsageError
 from rlplug_core.export.flat import Flat
-from rlplug_core.export.program import quiet
+from rlplug_core.export.program import alone, quiet
 
 
 def write_torchscript(path: Path, flat: Flat) -> Path:
@@ -21,6 +21,6 @@ def write_torchscript(path: Path, flat: Flat) -> Path:
     if find_spec("torch.jit") is None:
         raise UsageError(f"torch {torch.__version__} writes no TorchScript any more; leave out --torchscript")
     with quiet(), torch.no_grad():
-        traced = torch.jit.trace(flat, (flat.example(),), check_trace=False)
+        traced = torch.jit.trace(alone(flat), (flat.example(),), check_trace=False)
         torch.jit.save(traced, str(path))
     return path
