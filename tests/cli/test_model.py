@@ -49,6 +49,19 @@ def test_nothing_is_pickled(exported: Path) -> None:
     assert kinds <= {"", ".json", ".safetensors", ".md", ".yaml", ".txt"}
 
 
+def test_a_model_that_cannot_be_written_leaves_no_half_export(
+    exported: Path, rlplug: Callable[..., Done], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise UsageError("no form for this")
+
+    before = {path.name for path in exported.parent.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr("rlplug_cli.mlflow.model.signature", refuse)
+        assert rlplug("export", "one", "--out", "other", "--mlflow").code == 2
+    assert {path.name for path in exported.parent.iterdir()} == before
+
+
 def test_spaces_with_parts_are_refused() -> None:
     class Parts(Policy):
         def __init__(self) -> None:

@@ -19,8 +19,11 @@ from rlplug_core.acting.recurrent import MemoryAgent, MemoryGreedy
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import constant
 from rlplug_core.errors import RlplugError, UsageError
+from rlplug_core.export import torchscript
 from rlplug_core.export.agent import Absent
 from rlplug_core.export.bundle import JSON, TENSORS, read, write
+from rlplug_core.export.flat import Flat, leaves
+from rlplug_core.export.greedy import greedy
 from rlplug_core.export.program import operation
 from rlplug_core.export.spaces import built, described, meant
 from rlplug_core.nets.continuous import DeterministicPolicy
@@ -172,6 +175,45 @@ def test_what_is_written_is_checked(tmp_path: Path) -> None:
     (place / TENSORS).write_bytes(content)
     with pytest.raises(RlplugError, match="has changed since it was written"):
         read(place)
+
+
+COUNTING = spaces.Discrete(3, start=5)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        COUNTING, spaces.MultiDiscrete([2, 3], start=[4, -7]), spaces.Box(2, 3, (2,), np.int64),
+        spaces.Dict({"kind": COUNTING, "at": VECTOR}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_programs_are_traced_on_observations_that_there_are(space: spaces.Space[Any], tmp_path: Path) -> None:
+    spec = Spec(space, ACTIONS["discrete"], 1, "Any-v0")
+    policy = policy_agent(spec)
+    example = dict(zip(leaves(seen(space, 2)), Flat(greedy(policy), spec).example(), strict=True))
+    for name, part in leaves(space.spaces if isinstance(space, spaces.Dict) else space).items():
+        assert all(part.contains(row) for row in example[name].numpy()), name
+    place = write(tmp_path / "policy", policy, Absent(spec, spec.action), {"wrap": []}, torchscript=True)
+    assert {path.name for path in place.iterdir()} == {JSON, TENSORS, "policy.pt"}
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "empty"])
+def test_an_export_is_whole_or_not_there(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, place = Spec(VECTOR, ACTIONS["discrete"], 1, "Any-v0"), tmp_path / "policy"
+    if there:
+        place.mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(torchscript, "write_torchscript", _fail)
+    with pytest.raises(RuntimeError, match="torch has no room"):
+        write(place, policy_agent(spec), Absent(spec, spec.action), {"wrap": []}, "A policy.", torchscript=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    write(place, policy_agent(spec), Absent(spec, spec.action), {"wrap": []}, "A policy.")
+    assert {path.name for path in tmp_path.rglob("*")} == {"policy", JSON, TENSORS, "README.md"}
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("torch has no room")
 
 
 @pytest.mark.parametrize(

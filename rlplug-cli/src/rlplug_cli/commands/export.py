@@ -29,14 +29,16 @@ def command(
     """Write the policy of RUN as files of its own: safetensors and JSON, without its algorithm, and a model card."""
     path = located(run)
     one_thread()
+    from rlplug_core.export.bundle import whole
     from rlplug_core.runs.opened import Run
 
-    found = Run(path, trust=given(path, trust))
-    place = found.export(out or path / "export", checkpoint, onnx=onnx, torchscript=torchscript)
-    if mlflow:
-        from rlplug_cli.mlflow.model import save
+    found, place = Run(path, trust=given(path, trust)), out or path / "export"
+    with whole(place) as beside:
+        found.export(beside, checkpoint, onnx=onnx, torchscript=torchscript)
+        if mlflow:
+            from rlplug_cli.mlflow.model import save
 
-        save(place)
+            save(beside)
     echo(f"export   {shortened(place)}")
     for file in sorted(path for path in place.iterdir() if path.is_file()):
         echo(f"         {file.name}  {file.stat().st_size:,} bytes")

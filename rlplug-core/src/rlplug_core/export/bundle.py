@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors import SafetensorError
@@ -30,12 +32,37 @@ FORMAT = 1
 JSON, TENSORS = "policy.json", "policy.safetensors"
 
 
+@contextmanager
+def whole(directory: Path) -> Iterator[Path]:
+    """A place for files that are to lie in a new or empty directory; they lie there once all are written, or never.
+
+    Raises:
+        UsageError: something lies there already.
+    """
+    there = directory.exists()
+    if there and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} exists already; name another place with --out")
+    own = directory.absolute()
+    own.parent.mkdir(parents=True, exist_ok=True)
+    # One that is there may be the only place where this account may write, or a disk of its own.
+    with TemporaryDirectory(prefix=f".{own.name}-", dir=own if there else own.parent) as hidden:
+        place = Path(hidden, own.name)
+        yield place
+        if not there:
+            place.rename(own)
+            return
+        for part in place.iterdir():
+            part.rename(own / part.name)
+
+
 def write(
-    directory: Path, agent: Agent, env: Env, about: Mapping[str, object], onnx: bool = False, torchscript: bool = False
+    directory: Path, agent: Agent, env: Env, about: Mapping[str, object], card: str = "", onnx: bool = False,
+    torchscript: bool = False,
 ) -> Path:  # fmt: skip
     """Write the policy that `agent` has in `env` into a new or empty directory; `about` goes into the JSON.
 
     Args:
+        card: what `README.md` says; there is none without it.
         onnx: also as `policy.onnx`.
         torchscript: also as `policy.pt`.
 
@@ -43,21 +70,29 @@ def write(
         UsageError: something lies there already, or the agent or a space cannot be exported.
         MissingPackage: what writes ONNX is not installed.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} exists already; name another place with --out")
+    with whole(directory) as place:
+        place.mkdir()
+        _write_into(place, agent, env, about, onnx=onnx, torchscript=torchscript)
+        if card:
+            (place / "README.md").write_text(card, encoding="utf-8")
+    return directory
+
+
+def _write_into(
+    directory: Path, agent: Agent, env: Env, about: Mapping[str, object], onnx: bool, torchscript: bool
+) -> None:  # fmt: skip
     module, spec = greedy(agent), env.spec
     own = env.action_space if isinstance(env, SupportsActionSpace) else spec.action
     source = env.source if isinstance(env, SupportsObserve) else spec
     flat = Flat(module, spec)
     graph, tensors = traced(flat, flat.example(), flat.names)
     content = save(tensors)
-    whole = {
+    said = {
         "format": FORMAT, **about, "env_id": spec.id, "observation_space": described(spec.obs),
         "env_observation_space": described(source.obs), "action_space": described(spec.action),
         "env_action_space": described(own), "memory": flat.memory, "program": graph,
         "sha256": {TENSORS: hashlib.sha256(content).hexdigest()},
     }  # fmt: skip
-    directory.mkdir(parents=True, exist_ok=True)
     if onnx:
         from rlplug_core.export.onnx import write_onnx
 
@@ -67,8 +102,7 @@ def write(
 
         write_torchscript(directory / "policy.pt", flat)
     (directory / TENSORS).write_bytes(content)
-    (directory / JSON).write_text(json.dumps(whole, indent=1), encoding="utf-8")
-    return directory
+    (directory / JSON).write_text(json.dumps(said, indent=1), encoding="utf-8")
 
 
 def is_export(path: Path) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium.spaces as spaces
 import numpy as np
 import torch
 from gymnasium.vector.utils import create_empty_array
 from torch import Tensor, nn
 
 from rlplug_core.export.greedy import Greedy, GreedyRecurrent
-from rlplug_core.types import Obs, Spec, tree_map
+from rlplug_core.nets.one_hot import Counted
+from rlplug_core.types import Space, Spec, tree_map
 
 
 class Flat(nn.Module):
@@ -18,7 +20,7 @@ class Flat(nn.Module):
 
     def __init__(self, module: Greedy | GreedyRecurrent, spec: Spec) -> None:
         super().__init__()
-        self.module, self.shape = module, _zeros(spec)
+        self.module, self.shape = module, _inside(spec.obs)
         self.memory = dict(module.parts) if isinstance(module, GreedyRecurrent) else {}
         self.names = list(leaves(self.shape))
         if self.memory:
@@ -50,11 +52,11 @@ def leaves(tree: object, prefix: str = "obs") -> dict[str, Any]:
     return found
 
 
-def _zeros(spec: Spec) -> Obs:
-    """Two observations that an encoder takes."""
-    made: Obs = create_empty_array(spec.obs, n=2)
-    return _plain(made)
-
-
-def _plain(tree: object) -> Any:
-    return {key: _plain(part) for key, part in tree.items()} if isinstance(tree, dict) else np.asarray(tree)
+def _inside(space: Space) -> Any:
+    """Two observations that a space has; an encoder may look up what they count, and finds nothing for others."""
+    if isinstance(space, spaces.Dict):
+        return {key: _inside(part) for key, part in space.spaces.items()}
+    zeros = np.asarray(create_empty_array(space, n=2))
+    if isinstance(space, spaces.Box):
+        return zeros.clip(space.low, space.high)
+    return zeros + space.start if isinstance(space, Counted) else zeros

@@ -45,10 +45,8 @@ def export_policy(
             "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,
             "step": clock.steps, "wrap": [one.words for one in plan.wrappings],
         }  # fmt: skip
-        write(out, agent, env, about, onnx=onnx, torchscript=torchscript)
         text = card(found, config, about, env.spec, untrained(records(directory.path), clock.steps))
-        (out / "README.md").write_text(text, encoding="utf-8")
-        return out
+        return write(out, agent, env, about, text, onnx=onnx, torchscript=torchscript)
     finally:
         env.close()
 
