@@ -14,6 +14,7 @@ from PIL import Image
 from rlplug_cli.mlflow.mirror import _artifacts
 from rlplug_core.errors import UsageError
 from rlplug_core.films import player
+from rlplug_core.films.film import Films, film
 from rlplug_core.films.sheet import ACROSS, Strip
 from rlplug_core.loop import evaluate as evaluation
 from rlplug_core.loop.evaluate import Evaluation
@@ -102,6 +103,26 @@ def test_other_films_last_as_long(run: Run, tmp_path: Path, kind: str) -> None:
             film.load()
             durations.append(film.info["duration"])
     assert sum(durations) == 50 * (result.lengths[0] + 1)
+
+
+@pytest.mark.parametrize("kind", ["mp4", "webp", "gif"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_film_that_fails_half_way_leaves_the_one_before(
+    kind: str, error: type[BaseException], tmp_path: Path
+) -> None:
+    path, frame = tmp_path / f"film.{kind}", np.zeros((41, 61, 3), np.uint8)
+    path.write_bytes(b"a good film")
+
+    def filmed() -> None:
+        with Films(film(path, 20)) as films:
+            for number in range(11):
+                films.add(frame + np.uint8(20 * number))
+            raise error
+
+    with pytest.raises(error):
+        filmed()
+    assert path.read_bytes() == b"a good film"
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_every_second_frame_as_a_picture(run: Run, tmp_path: Path) -> None:

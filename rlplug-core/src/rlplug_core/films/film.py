@@ -23,10 +23,11 @@ SMALLEST = 128
 
 
 class Film(Protocol):
-    """Takes frames [H, W, 3] uint8 of one size; closed, it is whole."""
+    """Takes frames [H, W, 3] uint8 of one size; closed, it is whole, and discarded it leaves what was there before."""
 
     def add(self, frame: Array) -> None: ...
     def close(self) -> None: ...
+    def discard(self) -> None: ...
 
 
 def film(path: Path, fps: float) -> Film:
@@ -81,6 +82,11 @@ class Mp4:
         self.container.close()
         self.temporary.rename(self.path)
 
+    def discard(self) -> None:
+        if self.container is not None:
+            self.container.close()
+        self.temporary.unlink(missing_ok=True)
+
 
 class Animation:
     """WebP or GIF; its frames are kept until it is closed."""
@@ -102,6 +108,9 @@ class Animation:
         kind: dict[str, Any] = {"format": "GIF"} if self.path.suffix.lower() == ".gif" else WEBP
         first.save(temporary, save_all=True, append_images=rest, duration=round(1000 / self.fps), loop=0, **kind)
         temporary.rename(self.path)
+
+    def discard(self) -> None:
+        """Nothing is written yet."""
 
 
 #: Every frame a key frame: the encoder would leave out what looks like the one before.
@@ -126,9 +135,12 @@ class Pictures:
     def close(self) -> None:
         """Each is whole already."""
 
+    def discard(self) -> None:
+        """They show how far it came; no other picture had their names."""
+
 
 class Films:
-    """Several films that get the same frames, closed at the end of a `with`."""
+    """Several films that get the same frames, closed at the end of a `with`, and discarded where an error ends it."""
 
     def __init__(self, *films: Film) -> None:
         self.films = films
@@ -144,7 +156,7 @@ class Films:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for one in self.films:
-            one.close()
+            one.close() if error is None else one.discard()
 
 
 def enlarged(frame: Array) -> Array:
