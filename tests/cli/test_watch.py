@@ -105,6 +105,30 @@ def test_other_films_last_as_long(run: Run, tmp_path: Path, kind: str) -> None:
     assert sum(durations) == 50 * (result.lengths[0] + 1)
 
 
+@pytest.mark.parametrize(("kind", "fps"), [("gif", 30), ("gif", 45), ("gif", 50), ("webp", 60), ("webp", 700)])
+def test_durations_add_up_to_the_speed_that_was_asked_for(kind: str, fps: float, tmp_path: Path) -> None:
+    """GIF counts in hundredths of a second, WebP in thousandths: single frames last a little longer or shorter."""
+    frame = np.zeros((130, 130, 3), np.uint8)
+    with Films(film(tmp_path / f"film.{kind}", fps)) as films:
+        for number in range(90):
+            frame[:, : number + 8] = 255
+            films.add(frame.copy())
+    with Image.open(tmp_path / f"film.{kind}") as made:
+        durations = []
+        for number in range(90):
+            made.seek(number)
+            made.load()
+            durations.append(made.info["duration"])
+    unit = 10 if kind == "gif" else 1
+    assert sum(durations) == pytest.approx(90_000 / fps, abs=unit / 2)
+    assert max(durations) - min(durations) <= unit
+
+
+def test_a_gif_faster_than_browsers_show_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"at most 50 frames per second, not 60; name it a\.webp or a\.mp4, or give"):
+        film(tmp_path / "a.gif", 60)
+
+
 @pytest.mark.parametrize("kind", ["mp4", "webp", "gif"])
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_a_film_that_fails_half_way_leaves_the_one_before(

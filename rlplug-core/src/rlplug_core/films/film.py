@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlplug_core.errors import MissingPackage, UsageError
+from rlplug_core.films.animation import FASTEST, Animation
+from rlplug_core.films.frames import enlarged, even
 from rlplug_core.types import Array
 
 #: What a film may be, and the package that writes it.
 KINDS = {".mp4": "av", ".webp": "PIL", ".gif": "PIL"}
-#: Frames with a shorter side are enlarged, so that a game of ten pixels can be seen.
-SMALLEST = 128
 
 
 class Film(Protocol):
@@ -34,11 +34,16 @@ def film(path: Path, fps: float) -> Film:
     """A film of the kind that the path's ending names.
 
     Raises:
-        UsageError: it names none. MissingPackage: what writes it is not installed.
+        UsageError: it names none, or one that cannot be so fast. MissingPackage: what writes it is not installed.
     """
     package = KINDS.get(path.suffix.lower())
     if package is None:
         raise UsageError(f"{path} is no film; name it {path.stem}.mp4, {path.stem}.webp or {path.stem}.gif")
+    if path.suffix.lower() == ".gif" and fps > FASTEST:
+        raise UsageError(
+            f"a GIF has at most {FASTEST} frames per second, not {fps:g}; name it {path.stem}.webp or {path.stem}.mp4, "
+            f"or give --fps {FASTEST}"
+        )
     if find_spec(package) is None:
         other = f", or name it {path.stem}.webp" if package == "av" and find_spec("PIL") else ""
         raise MissingPackage(f"{path.name} needs {package}: python -m pip install 'rlplug-cli[video]'{other}")
@@ -88,35 +93,6 @@ class Mp4:
         self.temporary.unlink(missing_ok=True)
 
 
-class Animation:
-    """WebP or GIF; its frames are kept until it is closed."""
-
-    def __init__(self, path: Path, fps: float) -> None:
-        self.path, self.fps = path, fps
-        self.frames: list[Any] = []
-
-    def add(self, frame: Array) -> None:
-        from PIL import Image
-
-        self.frames.append(Image.fromarray(enlarged(frame)))
-
-    def close(self) -> None:
-        if not self.frames:
-            return
-        first, *rest = self.frames
-        temporary = self.path.with_name(f".{self.path.name}.part")
-        kind: dict[str, Any] = {"format": "GIF"} if self.path.suffix.lower() == ".gif" else WEBP
-        first.save(temporary, save_all=True, append_images=rest, duration=round(1000 / self.fps), loop=0, **kind)
-        temporary.rename(self.path)
-
-    def discard(self) -> None:
-        """Nothing is written yet."""
-
-
-#: Every frame a key frame: the encoder would leave out what looks like the one before.
-WEBP: dict[str, Any] = {"format": "WEBP", "quality": 80, "method": 0}
-
-
 class Pictures:
     """Numbered pictures, `frame-000000.png`, in a directory."""
 
@@ -157,15 +133,3 @@ class Films:
     ) -> None:
         for one in self.films:
             one.close() if error is None else one.discard()
-
-
-def enlarged(frame: Array) -> Array:
-    """A frame whose shorter side has at least `SMALLEST` pixels, each of its own repeated."""
-    times = -(-SMALLEST // min(frame.shape[:2]))
-    return frame if times == 1 else frame.repeat(times, 0).repeat(times, 1)
-
-
-def even(frame: Array) -> Array:
-    """A frame with even sides, as H.264 needs them; the last row and column are repeated."""
-    height, width = frame.shape[:2]
-    return np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), "edge") if height % 2 or width % 2 else frame
