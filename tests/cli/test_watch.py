@@ -208,11 +208,13 @@ def test_play_says_which_episodes_did_not_end(
     ("words", "sentence"),
     [
         (("--video", "film.avi"), "film.avi is no film; name it film.mp4, film.webp or film.gif"),
+        (("--sheet", "page"), "page is no PNG, as sheets are; name it page.png"),
+        (("--sheet", "page.jpg"), "page.jpg is no PNG, as sheets are; name it page.png"),
         (("--fps", "0", "--video", "f.mp4"), "fps is 0; it is a number"),
         (("--env", f"{FILE}:Invisible", "--video", "f.mp4"), "cannot be drawn: OSError: no graphics library here"),
         (("--checkpoint", "worst"), "no checkpoint 'worst'"),
     ],
-    ids=["kind", "fps", "drawing", "checkpoint"],
+    ids=["kind", "sheet", "picture", "fps", "drawing", "checkpoint"],
 )
 def test_what_cannot_be_watched_is_one_sentence(
     run: Run, rlplug: Callable[..., Done], words: tuple[str, ...], sentence: str

@@ -36,6 +36,9 @@ class Showing:
         if self.fps is not None and not 0 < self.fps <= 1000:
             raise UsageError(f"fps is {self.fps:g}; it is a number of frames per second above 0, up to 1000")
 
+        if self.sheet is not None and self.sheet.suffix.lower() != ".png":
+            raise UsageError(f"{self.sheet} is no PNG, as sheets are; name it {self.sheet.stem}.png")
+
     @property
     def windowed(self) -> bool:
         return self.video is None and self.frames is None and self.sheet is None
