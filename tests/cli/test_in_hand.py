@@ -243,6 +243,27 @@ def test_a_card_says_that_a_policy_has_learned_nothing(tmp_path: Path) -> None:
     assert f"A policy that dqn learned on {ENVS}:Chain in 120 of 120 env steps" in (last / "README.md").read_text()
 
 
+def test_a_card_has_the_spaces_that_the_policy_has_and_those_of_other_files(tmp_path: Path) -> None:
+    options = {**OPTIONS, "total_timesteps": 64, "wrap": ["frame-stack:frames=3"]}
+    run = train("a2c", "Pendulum-v1", options, out=tmp_path, hooks=False)
+    policy = load(run.export(tmp_path / "policy"))
+    text = (tmp_path / "policy" / "README.md").read_text()
+    assert f"- Observations: `{policy.observation_space}`\n- Actions: `{policy.action_space}`\n- Wrap" in text
+    assert "Box(-2.0, 2.0, (1,)" in text
+    run.export(tmp_path / "other", torchscript=True)
+    said = "- `policy.onnx` and `policy.pt`: from `Box([-1. -1. -8. -1. -1. -8. -1. -1. -8.]"
+    text = (tmp_path / "other" / "README.md").read_text()
+    assert said in " ".join(text.split())
+    assert "to `Box(-1.0, 1.0, (1,), float32)`" in text
+
+
+def test_the_card_of_an_offline_run_counts_updates(run: Run) -> None:
+    about, spec = {"checkpoint": "best-1", "step": 60, "wrap": []}, Spec(spaces.Discrete(2), spaces.Discrete(2), 1, "X")
+    config = {**run.config, "options": {**run.config["options"], "offline": True}}
+    assert "in 60 of 120 updates, seed 3" in card(run.summary(), config, about, spec)
+    assert "after 60 of 120 updates, seed 3" in card(run.summary(), config, about, spec, untrained=True)
+
+
 def weights(run: Run, kind: str = "final") -> dict[str, torch.Tensor]:
     state = read(Checkpoints(run.directory.checkpoints_path).kept(kind)[0].path, "learner")[0]["learner"]
     return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}

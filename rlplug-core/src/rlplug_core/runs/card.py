@@ -28,7 +28,7 @@ tags:
 {scores}
 
 - Observations: `{obs}`
-- Actions: `{action}`
+- Actions: `{action}`{programs}
 - Wrappers: {wrap}
 
 ## Use
@@ -59,14 +59,16 @@ Made with {versions}.
 
 
 def card(
-    found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], spec: Spec, untrained: bool = False
+    found: Summary, config: Mapping[str, Any], about: Mapping[str, Any], spec: Spec, untrained: bool = False,
+    program: Spec | None = None,
 ) -> str:  # fmt: skip
     """The card of a run's policy.
 
     Args:
         about: what the export says of itself: `checkpoint`, `step`, `wrap`.
-        spec: what the policy sees and answers.
+        spec: what the policy that is loaded sees and answers, in the environment's own units.
         untrained: whether no update was made until then.
+        program: what `policy.onnx` and `policy.pt` take and give, where there is one.
     """
     chosen = {
         name: value for name, value in config["options"].items() if config.get("origins", {}).get(name) != "default"
@@ -75,8 +77,9 @@ def card(
     versions = (config.get("environment") or {"versions": {}})["versions"]
     files = any(".py:" in words for words in about["wrap"])
     return _CARD.format(
-        algorithm=found.algorithm, env=found.env, what=_what(found, about["step"], untrained),
-        scores=_scores(found), obs=spec.obs, action=spec.action,
+        algorithm=found.algorithm, env=found.env, scores=_scores(found), obs=spec.obs, action=spec.action,
+        what=_what(found, about["step"], "updates" if config["options"].get("offline") else "env steps", untrained),
+        programs=f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`" if program else "",
         wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
         trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
         command=_command(found, typed),
@@ -85,9 +88,9 @@ def card(
     )  # fmt: skip
 
 
-def _what(found: Summary, step: int, untrained: bool) -> str:
+def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
     """Say in a sentence what the policy is."""
-    taken = f"{step:,} of {found.total_timesteps:,} env steps, seed {found.seed}"
+    taken = f"{step:,} of {found.total_timesteps:,} {unit}, seed {found.seed}"
     if untrained:
         return (
             f"A policy that has learned nothing: after {taken}, {found.algorithm} had made no update on {found.env}, "

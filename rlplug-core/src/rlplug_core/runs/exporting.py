@@ -16,6 +16,7 @@ from rlplug_core.runs.evaluation import Conditions, ready
 from rlplug_core.runs.listing import records, summary, untrained
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.trust import require_plugins
+from rlplug_core.types import Spec
 
 
 def export_policy(
@@ -45,7 +46,10 @@ def export_policy(
             "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,
             "step": clock.steps, "wrap": [one.words for one in plan.wrappings],
         }  # fmt: skip
-        text = card(found, config, about, env.spec, untrained(records(directory.path), clock.steps))
+        policy, program = Policy(agent, env), env.spec if onnx or torchscript else None
+        own = Spec(policy.observation_space, policy.action_space, 1, env.spec.id)
+        idle = untrained(records(directory.path), clock.steps)
+        text = card(found, config, about, own, untrained=idle, program=program)
         return write(out, agent, env, about, text, onnx=onnx, torchscript=torchscript)
     finally:
         env.close()
