@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -255,6 +256,22 @@ def test_a_card_has_the_spaces_that_the_policy_has_and_those_of_other_files(tmp_
     text = (tmp_path / "other" / "README.md").read_text()
     assert said in " ".join(text.split())
     assert "to `Box(-1.0, 1.0, (1,), float32)`" in text
+
+
+def test_wrappers_around_each_environment_stay_with_it(tmp_path: Path) -> None:
+    """A loaded policy stands behind them, of a run as of an export, which asks for no trust: it runs none of them."""
+    each = ["gymnasium:RescaleAction:min_action=-3,max_action=1", "gymnasium:TimeAwareObservation"]
+    options = {**OPTIONS, "total_timesteps": 64, "wrap": [*each, "frame-stack:frames=3"]}
+    run = train("a2c", "Pendulum-v1", options, out=tmp_path, hooks=False)
+    policy, alone = load(run), load(run.export(tmp_path / "policy"))
+    assert (policy.observation_space, policy.action_space) == (alone.observation_space, alone.action_space)
+    assert policy.observation_space.shape == (4,)
+    env = gymnasium.wrappers.TimeAwareObservation(gymnasium.make("Pendulum-v1"))
+    obs, _ = env.reset(seed=1)
+    assert policy(obs) == pytest.approx(alone(obs), abs=1e-5)
+    text = (tmp_path / "policy" / "README.md").read_text()
+    assert f"- Around the environment itself, put them there: `{each[0]}`, `{each[1]}`" in text
+    assert "- Wrappers: `frame-stack:frames=3`" in text
 
 
 def test_the_card_of_an_offline_run_counts_updates(run: Run) -> None:

@@ -29,7 +29,7 @@ tags:
 
 - Observations: `{obs}`
 - Actions: `{action}`{programs}
-- Wrappers: {wrap}
+- Wrappers: {wrap}{each}
 
 ## Use
 
@@ -65,7 +65,7 @@ def card(
     """The card of a run's policy.
 
     Args:
-        about: what the export says of itself: `checkpoint`, `step`, `wrap`.
+        about: what the export says of itself: `checkpoint`, `step`, `wrap`, `wrap_each`.
         spec: what the policy that is loaded sees and answers, in the environment's own units.
         untrained: whether no update was made until then.
         program: what `policy.onnx` and `policy.pt` take and give, where there is one.
@@ -80,7 +80,7 @@ def card(
         algorithm=found.algorithm, env=found.env, scores=_scores(found), obs=spec.obs, action=spec.action,
         what=_what(found, about["step"], "updates" if config["options"].get("offline") else "env steps", untrained),
         programs=f"\n- `policy.onnx` and `policy.pt`: from `{program.obs}` to `{program.action}`" if program else "",
-        wrap=", ".join(f"`{words}`" for words in about["wrap"]) or "none",
+        wrap=_listed(about["wrap"]) or "none", each=_each(about.get("wrap_each", ())),
         trust=", trust=True" if files else "", needs=_needs(about["wrap"], files),
         command=_command(found, typed),
         options=_rows((name, _text(value)) for name, value in chosen.items()),
@@ -97,6 +97,15 @@ def _what(found: Summary, step: int, unit: str, untrained: bool) -> str:
             "and the weights are those it began with."
         )
     return f"A policy that {found.algorithm} learned on {found.env} in {taken}."
+
+
+def _listed(wrap: Sequence[str]) -> str:
+    return ", ".join(f"`{words}`" for words in wrap)
+
+
+def _each(wrap: Sequence[str]) -> str:
+    """Say what goes around the environment before the policy sees anything of it, in a line of its own."""
+    return f"\n- Around the environment itself, put them there: {_listed(wrap)}" if wrap else ""
 
 
 def _needs(wrap: Sequence[str], files: bool) -> str:

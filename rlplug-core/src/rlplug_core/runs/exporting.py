@@ -8,6 +8,7 @@ from pathlib import Path
 from rlplug_core.errors import UsageError
 from rlplug_core.export.bundle import read, write
 from rlplug_core.loop.plan import Plan
+from rlplug_core.plugins.single_wrappers import around_each
 from rlplug_core.plugins.transform import learned
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.runs.card import card
@@ -44,7 +45,7 @@ def export_policy(
         agent, clock = ready(plan, directory, env, Conditions(checkpoint), 0)
         about = {
             "run": found.name, "algorithm": config["algorithm"], "env": config["env"], "checkpoint": checkpoint,
-            "step": clock.steps, "wrap": [one.words for one in plan.wrappings],
+            "step": clock.steps, **_wrappers(plan),
         }  # fmt: skip
         policy, program = Policy(agent, env), env.spec if onnx or torchscript else None
         own = Spec(policy.observation_space, policy.action_space, 1, env.spec.id)
@@ -53,6 +54,12 @@ def export_policy(
         return write(out, agent, env, about, text, onnx=onnx, torchscript=torchscript)
     finally:
         env.close()
+
+
+def _wrappers(plan: Plan) -> dict[str, list[str]]:
+    """Those that an export puts around its policy, and those around each environment, which it stands behind."""
+    each = [one.words for one in plan.wrappings if one.wrapper is around_each]
+    return {"wrap": [one.words for one in plan.wrappings if one.wrapper is not around_each], "wrap_each": each}
 
 
 def loaded(directory: Path, deterministic: bool = True, trust: bool = False) -> Policy:
