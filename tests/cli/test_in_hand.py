@@ -103,7 +103,7 @@ def test_what_cannot_be_evaluated_is_said(run: Run) -> None:
 
 
 def test_numbers_that_make_no_sense_are_named(run: Run, tmp_path: Path) -> None:
-    for episodes in (0, -2, 2.5):
+    for episodes in (0, -2, 2.5, True):
         for play in (run.evaluate, lambda episodes: run.play(episodes, video=tmp_path / "a.gif")):
             with pytest.raises(UsageError, match=f"^episodes is {episodes}; give a whole number of at least 1"):
                 play(episodes)
@@ -113,6 +113,23 @@ def test_numbers_that_make_no_sense_are_named(run: Run, tmp_path: Path) -> None:
         run.record(tmp_path / "a.npz", 0)
     with pytest.raises(UsageError, match=r"^num_envs is 0"):
         run.record(tmp_path / "a.npz", 10, num_envs=0)
+    for every in (0, 1.5, True):
+        with pytest.raises(UsageError, match=f"^every is {every}; give a whole number of at least 1"):
+            run.play(every=every, video=tmp_path / "a.webp")  # type: ignore[arg-type]
+
+
+def test_python_takes_what_the_command_line_takes(tmp_path: Path) -> None:
+    run = trained(tmp_path, env="CartPole-v1", wrap=["time-limit:steps=2"])
+    assert max(run.evaluate(4).lengths) == 2
+    for none in ("none", ["none"], []):
+        assert max(run.evaluate(4, wrap=none).lengths) > 2
+
+
+def test_a_checkpoint_that_is_no_name_is_said(run: Run) -> None:
+    called: Any = run
+    for ask in (called.evaluate, called.policy, lambda checkpoint: called.export(run.path / "ex", checkpoint)):
+        with pytest.raises(UsageError, match=r"^checkpoint is None; give a name: best, final, latest, or one of"):
+            ask(checkpoint=None)
 
 
 def test_statistics_of_an_evaluation() -> None:

@@ -36,7 +36,7 @@ class Conditions:
         epsilon: the chance of a random action per step, on top.
         env: another environment, with the same spaces, in any form that `train` takes.
         arguments: keyword arguments for it; without `env` for the run's own, over those it was evaluated with.
-        wrap: other wrappers than the run's; a text is one.
+        wrap: other wrappers than the run's; a text is one, and `none` is none.
     """
 
     checkpoint: str = "best"
@@ -58,7 +58,7 @@ class Conditions:
         if self.wrap is None:
             return plan
         words = [self.wrap] if isinstance(self.wrap, str) else self.wrap
-        return replace(plan, eval_wrappings=tuple(map(Wrapping.parse, words)))
+        return replace(plan, eval_wrappings=tuple(Wrapping.parse(one) for one in words if one != "none"))
 
 
 #: As the run itself evaluates.
@@ -131,7 +131,7 @@ def check_whole(name: str, number: int, least: int) -> None:
     Raises:
         UsageError: it is not whole, or too small.
     """
-    if not isinstance(number, Integral) or number < least:
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise UsageError(f"{name} is {number}; give a whole number of at least {least}")
 
 
@@ -187,6 +187,8 @@ def learner_state(checkpoints: Checkpoints, word: str) -> tuple[Saved, dict[str,
     Raises:
         UsageError: there is no such checkpoint. BadCheckpoint: none can be read.
     """
+    if not isinstance(word, str):
+        raise UsageError(f"checkpoint is {word!r}; give a name: {', '.join(KINDS)}, or one of run.checkpoints")
     if word in KINDS:
         saved, components, _, warnings = checkpoints.load(KINDS[word], "learner")
         for warning in warnings:

@@ -111,7 +111,7 @@ class Run:
             epsilon: the chance of a random action per step, on top.
             env: another environment with the same spaces, in any form that `train` takes.
             arguments: keyword arguments for it, or without `env` for the run's own.
-            wrap: other wrappers than the run's.
+            wrap: other wrappers than the run's; `"none"` for none.
         """
         conditions = Conditions(
             checkpoint=checkpoint, stochastic=stochastic, epsilon=epsilon, env=env, arguments=arguments, wrap=wrap

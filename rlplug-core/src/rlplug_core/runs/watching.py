@@ -31,8 +31,7 @@ class Showing:
     sheet: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise UsageError(f"every is {self.every}; each frame is 1, every other one 2")
+        check_whole("every", self.every, 1)
         if self.fps is not None and not 0 < self.fps <= 1000:
             raise UsageError(f"fps is {self.fps:g}; it is a number of frames per second above 0, up to 1000")
 
