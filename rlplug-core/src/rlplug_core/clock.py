@@ -96,7 +96,7 @@ class AgentClock(Clock):
     __slots__ = ("passed",)
 
     def __init__(self, clock: Clock, share: float) -> None:
-        super().__init__(clock.total, int(clock.steps * share), clock.updates)
+        super().__init__(clock.total, round(clock.steps * share), clock.updates)
         self.limit, self.scale, self.stop = clock.limit, clock.scale, clock.stop
         self.passed = clock.progress
 
