@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-import gymnasium
 import pytest
 
 from rlplug_core.errors import WorkerFailed
@@ -47,28 +45,6 @@ def test_a_process_that_is_never_ready_is_told_as_such_and_has_the_longer_time(
             runner.run(lambda: None)
     finally:
         runner.close()
-
-
-@pytest.mark.parametrize("case", RUNNERS)
-def test_an_id_that_only_this_process_knows_is_told_as_such(case: str) -> None:
-    """Beside another thread processes come from a server, which has not registered it."""
-    gymnasium.register("Unheard-v0", "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
-    over = threading.Event()
-    beside = threading.Thread(target=over.wait)
-    beside.start()
-    try:
-        runner = make_runner(TINY, "Unheard-v0", **RUNNERS[case])
-        try:
-            with pytest.raises(
-                WorkerFailed, match=r"unknown environment 'Unheard-v0'.*; .* write MODULE:ID, of a module"
-            ):
-                runner.run(lambda: None)
-        finally:
-            runner.close()
-    finally:
-        over.set()
-        beside.join()
-        del gymnasium.registry["Unheard-v0"]
 
 
 def trained(begin: Any, limit: int, **options: Any) -> Any:
