@@ -214,3 +214,26 @@ def test_what_nobody_foresaw_is_placed_in_its_authors_file(
     done = rlplug("run", "./mine.py:Broken", "CartPole-v1", *short)
     assert done.code == 1
     assert "(mine.py:15, in learn)" in done.err
+
+
+LATER = """
+from pathlib import Path
+from rlplug_algos.policy_gradient.ppo import PPO
+
+class Later(PPO):
+    def agent(self, rank=0, ranks=1):
+        if Path("gone").exists():
+            raise LookupError("no tables")
+        return super().agent(rank, ranks)
+"""
+
+
+def test_what_failed_is_a_run_only_where_one_was_on(
+    rlplug: Callable[..., Any], place: Path, short: tuple[str, ...]
+) -> None:
+    (place / "later.py").write_text(LATER)
+    assert rlplug("run", "./later.py:Later", "CartPole-v1", "--name", "made", *short).code == 0
+    (place / "gone").touch()
+    evaluated = rlplug("evaluate", "runs/made")
+    assert "rlplug: 'rlplug evaluate' failed: LookupError: no tables" in evaluated.err
+    assert "the run failed: LookupError: no tables" in rlplug("run", "./later.py:Later", "CartPole-v1", *short).err

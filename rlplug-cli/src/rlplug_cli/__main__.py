@@ -8,8 +8,8 @@ import sys
 def main(arguments: list[str] | tuple[str, ...] | None = None) -> int:
     """Run the command line; returns the exit code.
 
-    0 done, 1 the run failed, 2 usage, 3 plugin, 128 + its number for a signal (130, 143, …); 141 where nobody reads on
-    what a command says, which stops none that trains.
+    0 done, 1 the run or the command failed, 2 usage, 3 plugin, 128 + its number for a signal (130, 143, …); 141 where
+    nobody reads on what a command says, which stops none that trains.
     """
     try:
         from rlplug_cli.called import called

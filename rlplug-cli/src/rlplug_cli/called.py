@@ -21,6 +21,7 @@ def called(arguments: list[str], whole: bool) -> int:
     from rlplug_cli.output import Asked, aside
 
     trains = not TRAINING.isdisjoint(words[:1])
+    what = "the run failed" if trains else f"'{' '.join(['rlplug', *words[:1]])}' failed"
     if whole:
         _outlast(trains)
     stderr = sys.stderr
@@ -46,13 +47,13 @@ def called(arguments: list[str], whole: bool) -> int:
     except Exception as error:  # the last resort: environments and plugins may raise anything while a run is on
         if traceback:
             raise
-        return _failed(error)
+        return _failed(what, error)
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ:
             raise  # so click ends when it has completed a word
         if sys.stderr is not stderr:
             return _unread()  # click has found that nobody reads on, for which it changes the streams
-        return _say(f"the run failed: an environment or a plugin called sys.exit({error.code!r})", 1)
+        return _say(f"{what}: an environment or a plugin called sys.exit({error.code!r})", 1)
 
 
 def _outlast(trains: bool) -> None:
@@ -73,14 +74,14 @@ def _unread() -> int:
     return 128 + signal.SIGPIPE
 
 
-def _failed(error: Exception) -> int:
-    """Say in one sentence what nobody foresaw."""
+def _failed(what: str, error: Exception) -> int:
+    """Say in one sentence what nobody foresaw, and what it ended: a run, or a command that trains nothing."""
     from rlplug_core.config.targets import place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
     said = plain(f"{type(error).__name__}: {error}{place_of(error)}{_remedy(error)}", 1000)
-    return _say(f"the run failed: {said} (--traceback shows where)", 1)
+    return _say(f"{what}: {said} (--traceback shows where)", 1)
 
 
 def settle(words: list[str]) -> tuple[list[str], bool]:
