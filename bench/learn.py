@@ -83,7 +83,9 @@ in Breakout.
 
 MuJoCo's, evaluated over 10 episodes and at the end over 20: 100,000 env steps of `ppo`; of those who make a gradient
 step for each 30,000, and 10,000 on Reacher and InvertedPendulum. Rows of `-long` are the same runs gone on with until
-100,000, and the seconds of all of it.
+100,000, and the seconds of all of it. Rows of `td3` on Hopper, Walker2d, Ant and Swimmer, and those of `td3-long`, are
+older than its initial weights, which are torch's now and were orthogonal; how it does with them on Hopper and Walker2d
+is in RESULTS.md, beside Stable-Baselines3.
 
 {robots}
 
@@ -111,7 +113,8 @@ The presets of `sac-discrete` for Acrobot-v1, and of those two for LunarLander-v
 With noisy weights instead of epsilon `rainbow` and `rainbow-iqn` end at 0.38 (one seed) and 0.24 on FrozenLake-v1.
 `r2d2` learns the lake that does not slip within 11,000 env steps (`--env.is_slippery false --train-freq 8
 --target-update-interval 50`, one seed); where it slips, neither more gradient steps nor one-step targets without
-priorities did more.
+priorities did more. Rows of `apex` here are older than batches that are drawn from both actors' memories at once and a
+beta of 0.4 that stays.
 
 {kinds}
 
@@ -121,6 +124,7 @@ Every seed learns from the same data, which `sac` recorded with its best weights
 Pendulum-v1 20,000 steps after 15,000 steps of training, on HalfCheetah-v5 50,000 steps after 30,000, on Reacher-v5
 20,000 after 10,000. The greedy return of these weights is -148.5 (100 episodes), 2,481 (50 episodes) and -5.44 (100
 episodes). The bar is 0.9 of it; of a negative return, it over 0.9; Reacher-v5 has none. Steps are updates.
+The rows of `iql` are older than the bounds of its policy's deviation.
 
 {offline}
 
