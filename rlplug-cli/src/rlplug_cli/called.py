@@ -21,7 +21,6 @@ def called(arguments: list[str], whole: bool) -> int:
     from rlplug_cli.output import Asked, aside
 
     trains = not TRAINING.isdisjoint(words[:1])
-    what = "the run failed" if trains else f"'{' '.join(['rlplug', *words[:1]])}' failed"
     if whole:
         _outlast(trains)
     stderr = sys.stderr
@@ -44,16 +43,16 @@ def called(arguments: list[str], whole: bool) -> int:
         if traceback:
             raise
         return _say(str(error), error.exit_code)
-    except Exception as error:  # the last resort: environments and plugins may raise anything while a run is on
+    except Exception as error:  # the last resort: environments, plugins and what they import may raise anything
         if traceback:
             raise
-        return _failed(what, error)
+        return _failed(words, error)
     except SystemExit as error:
         if "_RLPLUG_COMPLETE" in os.environ:
             raise  # so click ends when it has completed a word
         if sys.stderr is not stderr:
             return _unread()  # click has found that nobody reads on, for which it changes the streams
-        return _say(f"{what}: an environment or a plugin called sys.exit({error.code!r})", 1)
+        return _say(f"{_ended(words)}: an environment or a plugin called sys.exit({error.code!r})", 1)
 
 
 def _outlast(trains: bool) -> None:
@@ -74,14 +73,22 @@ def _unread() -> int:
     return 128 + signal.SIGPIPE
 
 
-def _failed(what: str, error: Exception) -> int:
-    """Say in one sentence what nobody foresaw, and what it ended: a run, or a command that trains nothing."""
+def _ended(words: list[str]) -> str:
+    """Return what an error ended: a run, or a command that trains nothing."""
+    from rlplug_cli.app import TRAINING
+
+    command = " ".join(["rlplug", *words[:1]])
+    return f"'{command}' failed" if TRAINING.isdisjoint(words[:1]) else "the run failed"
+
+
+def _failed(words: list[str], error: Exception) -> int:
+    """Say in one sentence what nobody foresaw."""
     from rlplug_core.config.targets import place_of
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return _say(f"'{str(error.filename)[:40]}…' is too long for a path; name a file or a run that there is", 2)
     said = plain(f"{type(error).__name__}: {error}{place_of(error)}{_remedy(error)}", 1000)
-    return _say(f"{what}: {said} (--traceback shows where)", 1)
+    return _say(f"{_ended(words)}: {said} (--traceback shows where)", 1)
 
 
 def settle(words: list[str]) -> tuple[list[str], bool]:

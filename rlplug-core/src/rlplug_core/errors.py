@@ -2,7 +2,7 @@
 
 The tree, with exit codes:
 
-    RlplugError           the run failed                                    exit 1
+    RlplugError           the run or the command failed                     exit 1
     ├── WorkerFailed      a worker process raised, hung or was killed
     ├── BadCheckpoint     no readable checkpoint is left
     ├── BadFile           a file of a run cannot be what it should be
