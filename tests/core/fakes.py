@@ -47,6 +47,12 @@ from rlplug_core.types import Array, Result, Spec, State
 HERE = Path(__file__).resolve()
 TINY, TINY_EPOCHS, TINY_Q = (f"{HERE}:{name}" for name in ("Tiny", "TinyEpochs", "TinyQ"))
 ENVS = "rlplug_core.testing.envs"
+#: Each way to train in several processes.
+RUNNERS: dict[str, dict[str, Any]] = {
+    "async": {"runner": "async", "workers": 2},
+    "decoupled": {"runner": "decoupled", "actors": 2},
+    "learners": {"runner": "sync", "learners": 2},
+}
 #: A script with this line has a second thread, and is not forked.
 BESIDE = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 

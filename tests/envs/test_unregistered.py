@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import gymnasium
 import pytest
 
 from rlplug_core.errors import WorkerFailed
-from tests.core.fakes import TINY, make_runner
-
-RUNNERS: dict[str, dict[str, Any]] = {
-    "async": {"runner": "async", "workers": 2},
-    "decoupled": {"runner": "decoupled", "actors": 2},
-    "learners": {"runner": "sync", "learners": 2},
-}
+from tests.core.fakes import RUNNERS, TINY, make_runner
 
 
 @pytest.mark.parametrize("case", RUNNERS)

@@ -7,14 +7,9 @@ from typing import Any
 import pytest
 
 from rlplug_core.errors import WorkerFailed
-from tests.core.fakes import ENVS, HERE, TINY, assert_same, make_runner, stored
+from tests.core.fakes import ENVS, HERE, RUNNERS, TINY, assert_same, make_runner, stored
 
 NEVER = f"{HERE}:NeverBuilt".replace("fakes.py", "harmful.py")
-RUNNERS = {
-    "async": {"runner": "async", "workers": 2},
-    "decoupled": {"runner": "decoupled", "actors": 2},
-    "learners": {"runner": "sync", "learners": 2},
-}
 
 
 def stopped(begin: Any = None, **options: Any) -> Any:
