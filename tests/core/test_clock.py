@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlplug_core.clock import Clock, SharedClock, Steering, due
+from rlplug_core.clock import AgentClock, Clock, SharedClock, Steering, due
 from rlplug_core.config.schedules import constant, cosine, linear, piecewise
 from rlplug_core.loop.controllers import TargetReturn, TargetReturnConfig
 from rlplug_core.loop.evaluate import Evaluation
@@ -90,6 +90,13 @@ def test_a_worker_follows_stop_and_scale_and_sets_neither() -> None:
         clock.stop = True  # type: ignore[misc]
     clock.load_state_dict({**clock.state_dict(), "scale": 0.1})
     assert clock.scale == 0.5
+
+
+@given(st.integers(1, 200), st.integers(0, 10**5))
+@example(49, 1)
+def test_an_agents_own_env_steps_are_whole_however_many_agents_there_are(agents: int, own: int) -> None:
+    """A share is a float: 49 times 1/49 is a little below 1."""
+    assert AgentClock(Clock(10**8, own * agents), 1 / agents).steps == own
 
 
 def test_a_shared_clock_ends_at_its_limit() -> None:
