@@ -222,13 +222,14 @@ def test_actors_close_their_environments_also_in_the_middle_of_a_long_chunk(tmp_
     """A simulator that one has started would outlive the run."""
     file = tmp_path / "closed"
     options = {"env.file": str(file), "env.seconds": seconds, "chunk_steps": 200 if seconds else 4, "max_lag": 20}
-    runner = processes(f"{TRACES}Closed", **options)
+    runner = processes(f"{TRACES}Closed", **options, total_timesteps=10**6)
 
-    def poll() -> None:
-        runner.clock.stop = len(processes_in(stepping(file))) == 2
+    def poll() -> None:  # one that still starts has nothing to close, and is not waited for
+        delivered = all(seat.delivered for seat in runner.fleet.seats)
+        runner.clock.stop = len(processes_in(stepping(file))) == 2 if seconds else delivered
 
     try:
-        runner.run(poll if seconds else lambda: None)
+        runner.run(poll)
         members = pids(runner)
     finally:
         runner.close()
