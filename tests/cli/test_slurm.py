@@ -25,7 +25,8 @@ case "$(basename "$0")" in
   scontrol) [ "$1" = --oneliner ] && cat "{folder}/states" || true ;;
 esac
 """
-TINY = ("--total-timesteps", "40000", "--log-every", "500", "--checkpoint-every", "1000", "--eval-episodes", "1",
+#: Some ten seconds, which a busy machine does not reach the end of before a test has sent its signal.
+TINY = ("--total-timesteps", "200000", "--log-every", "500", "--checkpoint-every", "1000", "--eval-episodes", "1",
         "--final-eval-episodes", "1", "--num-envs", "2", "--env-workers", "1")  # fmt: skip
 PATIENCE = 120.0
 
