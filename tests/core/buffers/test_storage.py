@@ -13,6 +13,7 @@ import torch
 from rlplug_core.batches import Transitions
 from rlplug_core.buffers.prioritized import PrioritizedReplay
 from rlplug_core.buffers.replay import Pace, ReplayBuffer
+from rlplug_core.buffers.storage import at_once
 from rlplug_core.clock import Clock
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Result, Step, tree_map
@@ -113,3 +114,15 @@ def test_observations_may_have_an_empty_part(store: str) -> None:
         for batch in buffer.batches(CLOCK):
             assert batch.obs["none"].shape == batch.next_obs["none"].shape == (8, 0)
     assert buffer.owed == 0
+
+
+def test_arrays_arrive_as_they_were() -> None:
+    """Of any width, turned or a part of another, and with no row at all."""
+    numbers = np.arange(24).reshape(4, 6)
+    arrays = [
+        numbers.astype(np.uint8)[:3], numbers.T.astype(np.float32), numbers > 5, numbers[::2, 1:].astype(np.int16),
+        numbers[:0].astype(np.float64), numbers.astype(np.uint32)[:, 0],
+    ]  # fmt: skip
+    for one, other in zip(arrays, at_once(arrays, torch.device("cpu")), strict=True):
+        assert other.numpy().dtype == one.dtype
+        np.testing.assert_array_equal(other.numpy(), one)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 
 from rlplug_core.batches import Transitions, concatenated, rows_of
 from rlplug_core.buffers.ring import Ring
-from rlplug_core.buffers.storage import Store, to_device
+from rlplug_core.buffers.storage import Store, sent
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, throughout
 from rlplug_core.errors import UsageError
@@ -213,11 +212,10 @@ class ReplayBuffer:
         parts = (
             weight, share, obs, rest["action"], rest["reward"], rest["discount"], next_obs, index, rest["extras"],
         )  # fmt: skip
-        on_host = self.device.type == "cpu" and self.store in ON_HOST
-        place = torch.from_numpy if on_host else partial(to_device, device=self.device)
-        made = Transitions(*(tree_map(place, part) for part in parts))
-        if on_host:
-            made.arrays = Transitions(*parts)  # type: ignore[arg-type]  # arrays in a tensor's place
+        if self.device.type != "cpu" or self.store not in ON_HOST:
+            return Transitions(*sent(parts, self.device))
+        made = Transitions(*(tree_map(torch.from_numpy, part) for part in parts))
+        made.arrays = Transitions(*parts)  # type: ignore[arg-type]  # arrays in a tensor's place
         return made
 
     def look_up(self, index: Array) -> State:

@@ -16,7 +16,7 @@ from rlplug_core.batches import Transitions, concatenated, rows_of
 from rlplug_core.buffers.prioritized import PrioritizedReplay, Priority
 from rlplug_core.buffers.replay import Pace
 from rlplug_core.buffers.rollout import put
-from rlplug_core.buffers.storage import Store, to_device
+from rlplug_core.buffers.storage import Store, sent
 from rlplug_core.config.schedules import Schedule, linear
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import Array, State, Step, tree_map
@@ -127,7 +127,7 @@ class SequenceReplay(PrioritizedReplay):
             outcome["next_obs"], index, {**extras, "later": (ends - learned) // num_envs},
             tree_map(lambda one: one[began], self.memories),
         )  # fmt: skip
-        first, *others = (tree_map(lambda rows: to_device(rows, self.device), part) for part in parts)
+        first, *others = sent(parts, self.device)
         return Transitions(first, None, *others)
 
     def joined(self, parts: Sequence[Transitions]) -> Transitions:

@@ -6,7 +6,9 @@ Steps are numbered from the first, `time * N + row`, so that a number never come
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,12 +16,15 @@ import torch
 from torch import Tensor
 
 from rlplug_core.errors import PluginError
-from rlplug_core.types import Array, State
+from rlplug_core.types import Array, State, tree_map
 
 #: `memory`, `disk` (a temporary file, in TMPDIR), or the name of a torch device such as `cuda`.
 Store: TypeAlias = str
 #: Unsigned numbers of which torch reads and writes no single rows, and those as which it does.
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+#: Bytes from one array to the next in one copy: kernels read so many at once.
+ALIGNED = 16
 
 
 def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
@@ -29,7 +34,7 @@ def allocate(shape: tuple[int, ...], dtype: Any, store: Store) -> Any:
     if store == "disk":
         with tempfile.TemporaryFile(prefix="rlplug-replay-") as file:  # it has no name, so it goes with the process
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape))
-    return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device=store)
+    return torch.empty(shape, dtype=of_torch(np.dtype(dtype)), device=store)
 
 
 def check_extras(extras: Mapping[str, Any], rows: int) -> None:
@@ -64,7 +69,9 @@ def put(store: Any, where: Any, value: Any) -> None:
 def take(store: Any, positions: Array) -> Any:
     """The rows at `positions`, as a copy that lies where the store does."""
     if isinstance(store, Tensor):
-        rows = _signed(store).index_select(0, torch.from_numpy(positions.reshape(-1)).to(store.device))
+        rows = _signed(store).index_select(
+            0, torch.from_numpy(positions.reshape(-1)).to(store.device, non_blocking=True)
+        )
         return rows.view(store.dtype).reshape(*positions.shape, *store.shape[1:])
     return store.take(positions, axis=0)
 
@@ -86,6 +93,49 @@ def to_device(rows: object, device: torch.device) -> Tensor:
     """
     tensor = rows if isinstance(rows, Tensor) else torch.from_numpy(rows)
     return tensor if tensor.device == device else tensor.to(device, non_blocking=device.type == "cuda")
+
+
+def sent(trees: Sequence[Any], device: torch.device) -> list[Any]:
+    """Nested dictionaries of arrays and tensors as tensors on a device; all arrays come to a GPU by one copy."""
+    if device.type == "cpu":
+        return [tree_map(lambda rows: to_device(rows, device), tree) for tree in trees]
+    arrays: list[Array] = []
+    for tree in trees:
+        tree_map(lambda rows: arrays.append(rows) if isinstance(rows, np.ndarray) else None, tree)
+    came = iter(at_once(arrays, device))
+    return [
+        tree_map(lambda rows: next(came) if isinstance(rows, np.ndarray) else to_device(rows, device), tree)
+        for tree in trees
+    ]
+
+
+def at_once(arrays: Sequence[Array], device: torch.device) -> list[Tensor]:
+    """Arrays as tensors on a device, by one copy: to start one takes longer than to copy a batch of vectors.
+
+    It begins in pinned memory, so that nobody waits for it. Arrays of one type lie together, and are told apart there
+    by one call.
+    """
+    kinds = dict.fromkeys(array.dtype for array in arrays)
+    groups = {kind: [array for array in arrays if array.dtype == kind] for kind in kinds}
+    sizes = {kind: sum(array.nbytes for array in group) for kind, group in groups.items()}
+    starts = [0, *accumulate(size + -size % ALIGNED for size in sizes.values())]
+    staged = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    whole = staged.numpy()
+    for (kind, group), start in zip(groups.items(), starts, strict=False):
+        flat = [array.reshape(-1) for array in group]
+        np.concatenate(flat, out=whole[start : start + sizes[kind]].view(kind))
+    there = staged.to(device, non_blocking=True)
+    came = {
+        kind: iter(there[start : start + sizes[kind]].view(of_torch(kind)).split([array.size for array in group]))
+        for (kind, group), start in zip(groups.items(), starts, strict=False)
+    }
+    return [next(came[a.dtype]) if a.ndim == 1 else next(came[a.dtype]).view(a.shape) for a in arrays]
+
+
+@cache
+def of_torch(dtype: np.dtype[Any]) -> torch.dtype:
+    """Return torch's name of a type of numpy's."""
+    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 def packed(parts: Mapping[int, Array]) -> State:
