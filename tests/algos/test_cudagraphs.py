@@ -1,83 +1,108 @@
-"""`--cudagraphs`: what leaves a replayed loss stays, and updates are those without; on a GPU, where one is here."""
+"""`--cudagraphs`: gradient steps are recorded and replayed, and come to what they come to without; on a GPU if any."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
-from torch._inductor.cudagraph_trees import get_manager
-from torch.utils._pytree import tree_map_only
+from torch import Tensor, nn
 
 from rlplug_core.algorithm import Algorithm, pure
-from rlplug_core.learning.cudagraphs import OPTIONS, replayed
+from rlplug_core.clock import Clock
+from rlplug_core.errors import NonFinite, PluginError
+from rlplug_core.learning import cudagraphs
+from rlplug_core.learning.cudagraphs import VALUES, Graphs
+from rlplug_core.learning.device_step import LOOK
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.learning.trees import Packed, described, mapped
+from rlplug_core.learning.update_rules import SGD, Adam, AdamW, RMSProp, Torch, UpdateRule
+from rlplug_core.loop.plan import Plan
+from rlplug_core.loop.sync import turn
+from rlplug_core.nets import torch_forward
+from rlplug_core.nets.recorded import WARM, Beside
+from rlplug_core.nets.torch_forward import GraphForward, TorchForward
 from rlplug_core.types import Result
-from tests.algos.conftest import make_runner, plan_of
+from tests.algos.conftest import make_runner
 
+T = TypeVar("T")
 UPDATES = 20
 REPLAY = {"learning_starts": 20, "batch_size": 8, "total_timesteps": 1000}
+ROLLOUT = {"num_envs": 4, "n_steps": 8, "batch_size": 16, "n_epochs": 2, "total_timesteps": 32 * UPDATES}
 CASES: dict[str, dict[str, Any]] = {
-    "ppo": {"num_envs": 4, "n_steps": 8, "batch_size": 16, "n_epochs": 2, "total_timesteps": 32 * UPDATES},
+    "ppo": ROLLOUT,
     "dqn": {**REPLAY, "double": True, "dueling": True, "noisy": "factorized", "priority.alpha": 0.6},
     "sac": REPLAY,
     "td3": REPLAY,
+    "iql": REPLAY,
+    "a2c": {"num_envs": 4, "n_steps": 5, "total_timesteps": 20 * UPDATES},
 }
-CHOSEN: list[tuple[str, dict[str, Any], bool]] = [
-    *((algorithm, {}, True) for algorithm in CASES), ("dqn", {"buffer_storage": "cuda"}, True),
-    ("ppo", {"clip_range": "linear(0.3,0.1)"}, False),
+#: With what else, and how many steps are recorded: of a loss that reads an option which moves, those of the first four
+#: values, if each is that of more than three steps.
+CHOSEN: list[tuple[str, dict[str, Any], int]] = [
+    ("ppo", {}, 1), ("dqn", {}, 1), ("sac", {}, 2), ("td3", {}, 2), ("iql", {}, 2), ("a2c", {}, 1),
+    ("ppo", {"clip_range": "linear(0.3,0.1)"}, VALUES), ("ppo", {"learning_rate": "linear(1e-3,0)"}, 1),
+    ("ppo", {"max_grad_norm": "linear(0.5,0.1)"}, 1), ("sac", {"ent_coef": "linear(1,0.1)", "autotune": False}, 0),
+    ("td3", {"target_policy_noise": "linear(0.2,0)"}, 1), ("dqn", {"tau": "linear(1,0.5)"}, 1),
+    ("ppo", {"popart": True, "net.normalize_obs": True}, 1), ("sac", {"optimizer": "adamw"}, 2),
+    ("dqn", {"optimizer": "sgd", "optimizer_kwargs.momentum": 0.9}, 1), ("dqn", {"optimizer": "rmsprop"}, 1),
+    ("dqn", {"optimizer": "NAdam"}, 0),
 ]  # fmt: skip
+CPU = torch.device("cpu")
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
+class Rerun(Generic[T]):
+    """Stands where `Recorded` would, on any device: it does everything anew, and returns the same memory each time."""
+
+    def __init__(self, body: Callable[[], T], beside: Beside, pool: Any = None) -> None:
+        self.body, self.pool = body, pool
+        self.memory: dict[object, Tensor] = {}
+        self.result: Any = None
+
+    def replay(self) -> Any:
+        self.result = self.body()
+        if not isinstance(self.result, Packed):
+            return self.kept("alone", self.result)
+        self.result.numbers = {kind: self.kept(kind, one) for kind, one in self.result.numbers.items()}
+        return self.result
+
+    def kept(self, name: object, value: Tensor) -> Tensor:
+        return self.memory.setdefault(name, torch.empty_like(value)).copy_(value)
+
+
+@pytest.fixture
+def rerun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cudagraphs, "Recorded", Rerun)
+    monkeypatch.setattr(torch_forward, "Recorded", Rerun)
+    monkeypatch.setattr(Algorithm, "_no_rules", lambda learner, batch: "steps are recorded")
+    monkeypatch.setattr(Plan, "check", lambda plan: None)  # which wants a GPU
+
+
 def env(algorithm: str) -> str:
-    return "Continuous" if algorithm in ("sac", "td3") else "Chain"
+    return "Continuous" if algorithm in ("sac", "td3", "iql") else "Chain"
 
 
 def losses(learner: Any) -> list[pure[Any, Any, Any]]:
     return [part for part in vars(type(learner)).values() if isinstance(part, pure)]
 
 
-class Same(torch.autograd.Function):
-    """Puts a tensor into memory that was there before, with its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, place: Tensor) -> Tensor:
-        return place.copy_(value).detach()
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Any) -> Any:
-        return slopes[0], None
+def recorded(learner: Any) -> int:
+    """How many steps of a learner are replayed."""
+    return sum(step.backward is not None for steps in learner.graphs.steps.values() for step in steps.values())
 
 
-class Graph:
-    """Stands where `torch.compile` would: it returns the same memory at every call, as a CUDA graph does."""
-
-    def __init__(self, function: Callable[..., Any], options: Any = None) -> None:
-        self.function, self.options, self.memory = function, options, list[Tensor]()
-
-    def __call__(self, *given: Any) -> Any:
-        places = iter([*self.memory])
-
-        def placed(value: Tensor) -> Tensor:
-            if (place := next(places, None)) is None:
-                self.memory.append(place := torch.empty_like(value).detach())
-            return Same.apply(value, place)  # type: ignore[no-any-return, no-untyped-call]
-
-        return tree_map_only(Tensor, placed, self.function(*given))
-
-
-def in_step(algorithm: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+def in_step(algorithm: str, options: dict[str, Any]) -> tuple[Any, Any]:
     """Twenty updates of a learner, and of another with graphs, on the same batches; compared after the last one."""
     runner = make_runner(algorithm, env(algorithm), {"net.hidden": [8], **CASES[algorithm], **options})
     eager, results = runner.learner, list[tuple[Result, Result, dict[str, float]]]()
-    context = replace(eager.context, compile=True, cudagraphs=True)
-    graphs = type(eager)(runner.actor.env.spec, eager.config, context)
-    for loss in losses(eager):
-        monkeypatch.setattr(loss, "replayed", None)
+    graphs = type(eager)(runner.actor.env.spec, eager.config, replace(eager.context, cudagraphs=True))
     while runner.clock.updates < UPDATES:
         for lane, step in runner.actor.step():
             lane.buffer.add(step)
@@ -95,52 +120,205 @@ def in_step(algorithm: str, options: dict[str, Any], monkeypatch: pytest.MonkeyP
     return eager, graphs
 
 
-@pytest.mark.parametrize("algorithm", CASES)
-def test_what_a_loss_returned_outlives_the_next_call(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", Graph)
-    monkeypatch.setattr(Algorithm, "_no_rules", lambda learner, batch: "the other one is compiled")
-    eager, graphs = in_step(algorithm, {}, monkeypatch)
-    for name, one in eager.named_parameters():
-        assert torch.equal(dict(graphs.named_parameters())[name], one)
-
-
-def test_copies_are_of_every_tensor_and_keep_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", Graph)
-    weight = torch.ones(2, requires_grad=True)
-    call = replayed(lambda x: (weight @ x, {"x": [x, (2 * x,)], "count": 3}))
-    (first, more), (second, _) = call(torch.ones(2)), call(torch.zeros(2))
-    (first + second).backward()
-    assert (first.item(), second.item(), more["count"]) == (2, 0, 3)
-    assert [more["x"][0].tolist(), more["x"][1][0].tolist(), weight.grad.tolist()] == [[1, 1], [2, 2], [1, 1]]
-
-
-def test_graphs_are_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On any device: where they make sense is for `Plan.check` to say."""
-    made: list[Graph] = []
-    monkeypatch.setattr(torch, "compile", lambda *given, **options: made.append(Graph(*given, **options)) or made[-1])
-    plan = plan_of("ppo", "Chain", {})
-    spec, loss = plan.make_env(1).spec, vars(plan.learner)["loss"]
-    monkeypatch.setattr(loss, "compiled", None)
-    monkeypatch.setattr(loss, "replayed", None)
-    for chosen in ({}, {"cudagraphs": True}, {"compile": True}, {"compile": True, "cudagraphs": True}):
-        learner: Any = replace(plan, options=replace(plan.options, **chosen)).make_learner(spec)
-        for _ in range(2):
-            assert (learner.loss.__func__ is loss.function) == ("compile" not in chosen)
-    assert [(one.function, one.options) for one in made] == [(loss.function, None), (loss.function, OPTIONS)]
+@pytest.mark.usefixtures("rerun")
+@pytest.mark.parametrize(("algorithm", "options", "steps"), CHOSEN)
+def test_replayed_steps_are_those_that_are_computed(algorithm: str, options: dict[str, Any], steps: int) -> None:
+    _, graphs = in_step(algorithm, options)
+    assert recorded(graphs) == steps
 
 
 @CUDA
 @pytest.mark.filterwarnings("default")  # inductor warns of what it may not find on this machine
-@pytest.mark.parametrize(("algorithm", "options", "graphs"), CHOSEN)
-def test_updates_with_graphs_are_those_without(
-    algorithm: str, options: dict[str, Any], graphs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("algorithm", "options", "steps"), CHOSEN)
+def test_steps_that_a_gpu_replays_are_those_it_computes(
+    algorithm: str, options: dict[str, Any], steps: int, compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recorded a few times for each loss, and not at every update."""
+    if compiled and (algorithm, options) not in [(name, {}) for name in ("ppo", "dqn", "sac", "td3")]:
+        pytest.skip("these four are compiled as well")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    before = get_manager(0).new_graph_id().id
-    learner, _ = in_step(algorithm, {"device": "cuda", **options}, monkeypatch)
-    recorded = get_manager(0).new_graph_id().id - before - 1
-    assert (torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] == 0) == graphs
-    assert not graphs or 2 * len(losses(learner)) <= recorded <= 4 * len(losses(learner))
+    _, graphs = in_step(algorithm, {"device": "cuda", "compile": compiled, **options})
+    assert recorded(graphs) == steps
+
+
+def stopped(algorithm: str, options: dict[str, Any], at: int) -> Any:
+    """A runner that has stopped after so many env steps."""
+    runner = make_runner(algorithm, env(algorithm), {"net.hidden": [8], **CASES[algorithm], **options})
+
+    def poll() -> None:
+        runner.clock.stop = runner.clock.steps >= at
+
+    runner.run(poll)
+    return runner
+
+
+def check_resumed(algorithm: str, options: dict[str, Any]) -> None:
+    """A run that stops half way and goes on computes its first steps, where the other one replays all."""
+    whole, part = (stopped(algorithm, {"cudagraphs": True, **options}, at) for at in (320, 160))
+    other = stopped(algorithm, {"cudagraphs": True, **options}, 0)
+    other.load_state_dict(copy.deepcopy(part.state_dict()))
+    while other.clock.steps < whole.clock.steps:
+        turn(other.actor, other.clock, other.meter)
+    assert recorded(whole.learner) == recorded(other.learner) > 0
+    for name, one in whole.learner.named_parameters():
+        assert torch.equal(dict(other.learner.named_parameters())[name], one), name
+
+
+@pytest.mark.usefixtures("rerun")
+@pytest.mark.parametrize("algorithm", CASES)
+def test_a_resumed_run_takes_the_same_steps(algorithm: str) -> None:
+    check_resumed(algorithm, {})
+
+
+@CUDA
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("algorithm", CASES)
+def test_a_run_resumed_on_a_gpu_comes_to_the_same_bits(algorithm: str, compiled: bool) -> None:
+    check_resumed(algorithm, {"device": "cuda", "compile": compiled})
+
+
+class Learner:
+    """As much of an algorithm as losses need: two parameters, options, and graphs."""
+
+    def __init__(self, rule: UpdateRule | None = None) -> None:
+        self.weight, self.config, self.graphs = nn.Parameter(torch.ones(2)), Options(), Graphs(CPU)
+        self.optimizer = Optimizer([self.weight], name="it", rule=rule or SGD(), learning_rate=0.1)
+        self.optimizer.record(self.graphs)
+        self.calls = 0
+
+    def compute(self, x: Tensor, scale: float = 1.0) -> tuple[Tensor, dict[str, Any]]:
+        self.calls += 1
+        loss = scale * (self.weight @ x)
+        return loss, {"x": [x, (2 * x,)], "count": torch.tensor(3), "none": None}
+
+    def loss(self, x: Tensor, **named: Any) -> Any:
+        return self.graphs.call(Learner.compute, Learner.compute, self, x, **named)
+
+    def step(self, x: Tensor, **named: Any) -> Any:
+        loss, more = self.loss(x, **named)
+        self.optimizer.minimize(loss, Clock(1))
+        return loss, more
+
+
+class Options:
+    schedules: ClassVar[dict[str, object]] = {}
+
+
+@pytest.mark.usefixtures("rerun")
+def test_copies_leave_a_graph_and_keep_their_shapes() -> None:
+    learner = Learner()
+    for _ in range(WARM + 1):
+        first, more = learner.step(torch.ones(2))
+    second, _ = learner.step(torch.zeros(2))
+    assert recorded(learner) == 1
+    assert (first.item(), second.item(), more["count"].item(), more["none"]) == (pytest.approx(1.4), 0, 3, None)
+    assert [more["x"][0].tolist(), more["x"][1][0].tolist()] == [[1, 1], [2, 2]]
+
+
+@pytest.mark.usefixtures("rerun")
+@pytest.mark.parametrize("rule", [SGD(), SGD(0.9), RMSProp(), Adam(), AdamW()])
+def test_a_rule_takes_its_rate_from_the_device(rule: UpdateRule) -> None:
+    one, other = Learner(rule), Learner(copy.deepcopy(rule))
+    other.optimizer.on_device = None
+    for number in range(6):
+        x = torch.tensor([1.0, number])
+        one.step(x)
+        other.optimizer.minimize(other.compute(x)[0], Clock(1))
+    torch.testing.assert_close(one.weight, other.weight)
+    assert recorded(one) == 1
+
+
+def test_steps_of_other_rules_are_not_recorded() -> None:
+    assert Learner(Torch("NAdam", {})).optimizer.on_device is None
+
+
+@pytest.mark.usefixtures("rerun")
+def test_each_kind_of_arguments_has_its_own_step() -> None:
+    learner = Learner()
+    for scale in (1.0, 2.0):
+        for dtype in (torch.float32, torch.float64):
+            learner.weight.data = learner.weight.data.to(dtype) if dtype is torch.float32 else learner.weight.data
+            for _ in range(WARM + 2):
+                learner.step(torch.ones(2), scale=scale)
+    assert len(learner.graphs.steps) == recorded(learner) == 2
+
+
+@pytest.mark.usefixtures("rerun")
+def test_a_loss_that_waits_for_its_step_is_not_recorded() -> None:
+    learner = Learner()
+    for _ in range(WARM + 2):
+        pair = [learner.loss(torch.ones(2))[0] for _ in range(2)]
+        for loss in pair:
+            learner.optimizer.minimize(loss, Clock(1))
+    assert recorded(learner) == 0
+    other = Learner()
+    for _ in range(WARM + 1):
+        other.step(torch.ones(2))
+    other.loss(torch.ones(2))
+    with pytest.raises(PluginError, match=r"computed again before Optimizer\.minimize had its gradient"):
+        other.loss(torch.ones(2))
+
+
+@pytest.mark.usefixtures("rerun")
+def test_a_loss_of_two_optimizers_is_not_recorded() -> None:
+    learner = Learner()
+    more = Optimizer([nn.Parameter(torch.ones(2))], name="more", rule=SGD(), learning_rate=0.1)
+    more.record(learner.graphs)
+    for number in range(2 * WARM + 2):
+        loss, _ = learner.loss(torch.ones(2))
+        (more if number % 2 else learner.optimizer).minimize(loss, Clock(1))
+    assert recorded(learner) == 0
+
+
+@pytest.mark.usefixtures("rerun")
+def test_a_copy_records_its_own_steps() -> None:
+    learner = Learner()
+    for _ in range(WARM + 1):
+        learner.step(torch.ones(2))
+    other = copy.deepcopy(learner)
+    assert recorded(other) == len(pickle.loads(pickle.dumps(learner.graphs)).steps) == 0
+    assert other.optimizer.on_device.graphs is other.graphs
+    for _ in range(WARM + 1):
+        other.step(torch.ones(2))
+    assert recorded(other) == 1
+    assert learner.weight[0].item() == pytest.approx(1 - 0.1 * (WARM + 1))
+
+
+@pytest.mark.usefixtures("rerun")
+def test_passes_are_recorded_by_shape_and_see_every_change() -> None:
+    module = nn.Linear(3, 2)
+    graph, plain = GraphForward(module), TorchForward(module)
+    for number in range(2 * WARM):
+        for rows in (1, 4):
+            obs = np.random.default_rng(number).normal(size=(rows, 3)).astype(np.float32)
+            np.testing.assert_array_equal(graph(obs), plain(obs))
+        with torch.no_grad():
+            module.weight.add_(1)
+    assert len(graph.graphs) == 2
+    assert not copy.deepcopy(graph).graphs
+
+
+@pytest.mark.usefixtures("rerun")
+def test_a_step_of_a_loss_that_is_not_finite_is_seen_before_it_is_saved() -> None:
+    learner = Learner()
+    learner.step(torch.ones(2))
+    learner.optimizer.state_dict()
+    learner.step(torch.full((2,), torch.inf))
+    with pytest.raises(NonFinite, match=r"within the last \d+ steps, it met a loss or a gradient that is not finite"):
+        learner.optimizer.state_dict()
+    other, finite = Learner(), torch.zeros(2)
+    for number in range(2 * LOOK - 1):
+        other.step(finite if number else torch.full((2,), torch.inf))
+    with pytest.raises(NonFinite, match="within the last 64 steps"):
+        other.step(finite)
+
+
+def test_trees_come_back_as_they_were() -> None:
+    tree = (torch.ones(2, 3), [torch.tensor(2), None], {"a": torch.zeros(0)}, 4)
+    tensors: list[Tensor] = []
+    kind = described(tree, tensors, [])
+    assert len(tensors) == 3
+    assert hash(kind) == hash(described(mapped(tree, lambda one: one), [], []))
+    assert described((torch.ones(3, 2), *tree[1:]), [], []) != kind
+    torch.testing.assert_close(Packed(tree).copied(), tree)

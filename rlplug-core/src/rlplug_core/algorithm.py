@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from operator import attrgetter
 from types import MethodType
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
@@ -24,7 +25,7 @@ from rlplug_core.config.options import Config
 from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.config.schema import flatten
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
-from rlplug_core.learning.cudagraphs import replayed
+from rlplug_core.learning.cudagraphs import Graphs
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.temperature import Temperature
 from rlplug_core.learning.update_rules import Adam, UpdateRule, decays
@@ -83,7 +84,7 @@ class Context:
         rank, ranks: which of how many learners this is.
         inference_backend: what computes actions, `auto`, `numpy` or `torch`.
         compile: whether losses marked `pure` are compiled.
-        cudagraphs: whether what is compiled is replayed as CUDA graphs.
+        cudagraphs: whether gradient steps are recorded and replayed as CUDA graphs.
         runner: the runner's name, for options that are not sound under each of the class's `runners`.
         absorbing: held while running moments move, which learners in several processes may share.
     """
@@ -118,8 +119,11 @@ class Algorithm(nn.Module, Generic[B]):
         super().__init__()
         self.spec, self.config, self.context = spec, config, context
         self.device, self.seeds, self.inference_backend = context.device, context.seeds, context.inference_backend
+        if context.cudagraphs and self.inference_backend == "auto":
+            self.inference_backend = "cudagraphs"
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
+        self.graphs = Graphs(context.device) if context.cudagraphs else None
         #: How losses that go through `in_numpy` are differentiated, and why.
         self.gradients = ""
         self._check_spaces()
@@ -202,6 +206,8 @@ class Algorithm(nn.Module, Generic[B]):
             made.undecayed = [made.part(one.log) for one in inner if one.autotune]
         if any(made.name == other.name for other in self.optimizers):
             raise ValueError(f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name")
+        if self.graphs is not None:
+            made.record(self.graphs)
         self.optimizers.append(made)
         return made
 
@@ -282,23 +288,24 @@ class pure(Generic[A, P, R]):  # a decorator
     """Mark a method of an `Algorithm` as a pure function of parameters and arguments, such as a loss.
 
     It draws no random numbers and changes nothing, so `--compile` compiles it whole. Every learner of a class shares
-    what was compiled, also a copy of one. With `--cudagraphs` it returns copies, but gradients that do not go through
-    `Optimizer.minimize` are good until the next call alone.
+    what was compiled, also a copy of one. With `--cudagraphs` each learner records it, together with the gradient step
+    that `Optimizer.minimize` takes of it: it must see nothing that moves but its arguments, parameters and buffers, and
+    these change in place.
     """
 
     def __init__(self, function: Callable[Concatenate[A, P], R]) -> None:
         self.function, self.__doc__ = function, function.__doc__
         self.compiled: Callable[Concatenate[A, P], R] | None = None
-        self.replayed: Callable[Concatenate[A, P], R] | None = None
 
     def __get__(self, learner: A, owner: type[A]) -> Callable[P, R]:
         if learner is None:
             return self.function
-        if not learner.context.compile:
-            return MethodType(self.function, learner)
-        if learner.context.cudagraphs:
-            self.replayed = self.replayed or replayed(self.function)
-            return MethodType(self.replayed, learner)
+        function = self._compiled() if learner.context.compile else self.function
+        if learner.graphs is not None:
+            return partial(learner.graphs.call, function, self.function, learner)
+        return MethodType(function, learner)
+
+    def _compiled(self) -> Callable[Concatenate[A, P], R]:
         if self.compiled is None:
             self.compiled = torch.compile(self.function)
-        return MethodType(self.compiled, learner)
+        return self.compiled

@@ -44,7 +44,7 @@ class Batch:
         """The same memory as arrays, on which networks and losses go by rules."""
         if self.arrays is not None:
             return self.arrays  # type: ignore[no-any-return]  # it is of this class
-        parts = ((name, getattr(self, name)) for name in _NAMES.get(type(self)) or _listed(self))
+        parts = ((name, getattr(self, name)) for name in NAMES.get(type(self)) or listed(self))
         arrays: dict[str, Any] = {
             name: one.numpy() if isinstance(one, Tensor) else tree_map(Tensor.numpy, one) for name, one in parts
         }
@@ -53,7 +53,7 @@ class Batch:
     def standard_normal(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Any:
         """Draw standard normal numbers of float32 as what this batch is of: a tensor on its device, or an array."""
         drawn, weight = generator.standard_normal(shape, dtype=np.float32), self.weight
-        return torch.from_numpy(drawn).to(weight.device) if isinstance(weight, Tensor) else drawn
+        return torch.from_numpy(drawn).to(weight.device, non_blocking=True) if isinstance(weight, Tensor) else drawn
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Apply `function` to every tensor of every field."""
@@ -92,7 +92,7 @@ class Batch:
             yield part
 
     def _split(self: T, count: int, share: Tensor, apart: Callable[[Any], Any]) -> Iterator[T]:
-        names = _NAMES.get(type(self)) or _listed(self)
+        names = NAMES.get(type(self)) or listed(self)
         for parts in zip(*(_in_parts(getattr(self, name), count, apart) for name in names), strict=True):
             yield type(self)(share=share, **dict(zip(names, parts, strict=True)))
 
@@ -105,7 +105,7 @@ class Batch:
             yield type(self)(share=share, **{name: tree_map(itemgetter(number), each) for name, each in split.items()})
 
     def _mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
-        return {name: tree_map(function, getattr(self, name)) for name in _NAMES.get(type(self)) or _listed(self)}
+        return {name: tree_map(function, getattr(self, name)) for name in NAMES.get(type(self)) or listed(self)}
 
     def to(self: T, device: torch.device) -> T:
         return self if device.type == "cpu" else self.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -124,12 +124,12 @@ def _in_parts(tree: Any, count: int, apart: Callable[[Any], Any]) -> Iterable[An
 
 
 #: The names of the fields of each kind of batch: listing them takes longer than most of what is done to them.
-_NAMES: dict[object, tuple[str, ...]] = {}
+NAMES: dict[object, tuple[str, ...]] = {}
 
 
-def _listed(batch: Batch) -> tuple[str, ...]:
-    """Find the names of a batch's fields, for the next time too."""
-    names = _NAMES[type(batch)] = tuple(each.name for each in fields(batch) if each.init)
+def listed(batch: Batch) -> tuple[str, ...]:
+    """Return the names of a batch's fields, and note them for the next batch of its kind."""
+    names = NAMES[type(batch)] = tuple(each.name for each in fields(batch) if each.init)
     return names
 
 
@@ -300,7 +300,7 @@ def concatenated(parts: Sequence[T], put: Callable[[str, list[Any]], Any] = alon
         return made
     found: dict[str, Any] = {
         name: tree_map(lambda *each, name=name: put(name, list(each)), *(getattr(part, name) for part in parts))
-        for name in _NAMES.get(type(first)) or _listed(first)
+        for name in NAMES.get(type(first)) or listed(first)
     }
     weight = found["weight"]
     known = isinstance(weight, np.ndarray)  # a batch finds the share of tensors itself

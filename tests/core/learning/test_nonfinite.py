@@ -136,7 +136,7 @@ def test_a_device_is_looked_at_a_step_later() -> None:
     data = torch.ones(5, 3, device="cuda")
     for factor in (1.0, 1.0, NAN):
         optimizer.minimize(net(data).square().sum() * factor, Clock(1))
-    with pytest.raises(NonFinite, match="a step ago, the optimizer met the loss nan"):
+    with pytest.raises(NonFinite, match="a step ago, network met the loss nan"):
         optimizer.minimize(net(data).square().sum(), Clock(1))
 
 

@@ -543,8 +543,8 @@ REFUSED: list[tuple[dict[str, Any], type[RlplugError], str]] = [
     ({"device": "abacus"}, UsageError, "no device 'abacus'; use cpu or cuda"),
     ({"actor_device": "abacus"}, UsageError, "no device 'abacus'; use cpu or cuda"),
     ({"actor_device": "cuda"}, UsageError, "device 'cuda' is not available to this torch; use --actor-device cpu"),
-    ({"cudagraphs": True}, UsageError, "replays compiled losses on a GPU; add --compile --device cuda"),
-    ({"cudagraphs": True, "compile": True}, UsageError, "on a GPU; add --compile --device cuda"),
+    ({"cudagraphs": True}, UsageError, "replays gradient steps on a GPU; add --device cuda"),
+    ({"cudagraphs": True, "compile": True}, UsageError, "replays gradient steps on a GPU; add --device cuda"),
     ({"actor_device": "cpu:0"}, UsageError, "those of the runner 'decoupled' without --inline and --on; leave it out"),
     (
         {"inference_backend": "numpy", "env": f"{ENVS}:Recall"},

@@ -6,9 +6,10 @@ import numpy as np
 from torch import nn
 
 from rlplug_core.clock import Clock
-from rlplug_core.nets.fast_forward import TorchForward, fast_forward
+from rlplug_core.nets.fast_forward import fast_forward
 from rlplug_core.nets.policies import PolicyNetwork
 from rlplug_core.nets.recurrent import RecurrentPolicy
+from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.seeds import Draws, Seeds
 from rlplug_core.types import NO_EXTRAS, Act, Array, Obs, RecurrentState, State
 

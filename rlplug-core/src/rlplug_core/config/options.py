@@ -122,6 +122,21 @@ class Config:
         return made
 
 
+def watched(config: C, seen: set[str]) -> C:
+    """Return a copy that adds the name of every option that is read to `seen`."""
+    names = {one.name for one in dataclasses.fields(config)}
+
+    class Watched(type(config)):  # type: ignore[misc]  # a class that is known when it is asked for
+        def __getattribute__(self, name: str) -> object:
+            if name in names:
+                seen.add(name)
+            return super().__getattribute__(name)
+
+    made = copy.copy(config)
+    object.__setattr__(made, "__class__", Watched)
+    return made
+
+
 def _with(config: C, path: list[str], value: float) -> C:
     name, *rest = path
     changed = _with(getattr(config, name), rest, value) if rest else value

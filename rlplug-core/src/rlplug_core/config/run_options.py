@@ -40,7 +40,7 @@ class RunOptions(Config):
     threads: Count = 1  # torch threads per process; 1 is fastest for small networks
     inference_backend: Literal["auto", "numpy", "torch"] = "auto"  # library that computes actions; numpy for small nets
     compile: bool = False  # compile the loss with torch.compile
-    cudagraphs: bool = False  # replay the compiled loss and its gradient as CUDA graphs, with device cuda
+    cudagraphs: bool = False  # record gradient steps as CUDA graphs and replay them, with device cuda
     eval_every: Natural = 0  # env steps between evaluations; 0 is a twentieth of the total
     eval_env: str = ""  # evaluate in this environment, which has the same spaces, instead of the one for training
     eval_wrap: Repeated = ()  # wrapper for evaluations, instead of those of wrap; none for no wrapper at all

@@ -15,13 +15,17 @@ Check: TypeAlias = Callable[[Tensor, Tensor, str], None]
 class CheckLate:
     """Does `check` a step later, or when somebody wants to `look`, because what came of the step is to be saved."""
 
-    def __init__(self, check: Check) -> None:
-        self.check = check
+    def __init__(self, check: Check, ago: str = "a step ago") -> None:
+        self.check, self.ago = check, ago
         self.sent: tuple[Tensor, torch.cuda.Event | None, str] | None = None
 
     def __call__(self, norm: Tensor, loss: Tensor, name: str) -> None:
-        self.look("a step ago")
-        self.sent = (*_sent(torch.stack([norm, loss.detach()])), name)
+        self.send(torch.stack([norm, loss.detach()]), name)
+
+    def send(self, numbers: Tensor, name: str) -> None:
+        """Check a norm and a loss [2] at the next call; those that were sent before are looked at now."""
+        self.look(self.ago)
+        self.sent = (*_sent(numbers), name)
 
     def look(self, when: str) -> None:
         """Wait for what was sent last and check it; `when` is how a message begins."""

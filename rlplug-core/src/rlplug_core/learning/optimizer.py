@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Constant, Schedule, throughout
 from rlplug_core.errors import NonFinite
+from rlplug_core.learning.cudagraphs import Graphs
+from rlplug_core.learning.device_step import DeviceStep
 from rlplug_core.learning.late_check import Check, CheckLate
 from rlplug_core.learning.mean_gradient import Mean
-from rlplug_core.learning.update_rules import UpdateRule
+from rlplug_core.learning.update_rules import UpdateRule, takes_tensors
 from rlplug_core.nets.node import Into, Node
 from rlplug_core.types import Array, State
 
@@ -65,7 +67,14 @@ class Optimizer:
         self.check: Check = check_now if on_host else CheckLate(check_now)
         #: Whether the gradient's norm and clip are worked out in numpy, whose calls take a fraction of torch's time.
         self.in_numpy = on_host and self.flat.dtype in (torch.float32, torch.float64)
+        #: Takes the steps where they are to be recorded.
+        self.on_device: DeviceStep | None = None
         self.pull()
+
+    def record(self, graphs: Graphs) -> None:
+        """Take steps that `graphs` can record, unless several learners share them or the rule reads on the host."""
+        if takes_tensors(self.rule) and self.mean is None and not self.borrowed:
+            self.on_device = DeviceStep(self, graphs)
 
     def minimize(self, loss: Tensor | Node, clock: Clock, age: int = 0) -> Tensor:
         """Take a gradient step and set the gradient to zero.
@@ -83,22 +92,23 @@ class Optimizer:
             NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
                 later, or when its state is asked for.
         """
+        if self.moving:
+            progress = clock.progress_before(age if self.mean is None else age * self.mean.ranks)  # it counts all
+            self.rate = self.learning_rate(progress)
+            self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
+        if self.on_device is not None and isinstance(loss, Tensor):
+            return self.on_device(loss, clock)
         if isinstance(loss, Node):
             loss.backward(self.on_host()[1])
         else:
             loss.backward(inputs=self.inputs)
         if self.mean is not None:
             self.mean(self.gradient)
-            age *= self.mean.ranks  # the clock counts the env steps of all
         for part in self.frozen:
             self.gradient[part] = 0
-        if self.moving:
-            progress = clock.progress_before(age)
-            self.rate = self.learning_rate(progress)
-            self.clip = None if self.max_grad_norm is None else self.max_grad_norm(progress)
         norm = self._checked(loss, self.clip)
         if self.frozen or self.undecayed:
-            self._step_in_parts(self.rate * clock.scale)
+            self.step_in_parts(self.rate * clock.scale)
         else:
             self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
         if isinstance(loss, Node):
@@ -109,15 +119,18 @@ class Optimizer:
             self.pull()
         return norm
 
-    def _step_in_parts(self, lr: float) -> None:
-        """Take a step that leaves `frozen` parts as they are, and `undecayed` ones without weight decay."""
+    def step_in_parts(self, lr: float | Tensor) -> None:
+        """Take a step that leaves `frozen` parts as they are, and `undecayed` ones without weight decay.
+
+        `lr` is a tensor [] only for rules that take one.
+        """
         # Of what is shared, others would meet the 0 below; there weight decay takes all.
         undecayed = self.undecayed if self.target is self.flat else []
         free = [(part, self.target[part].clone()) for part in undecayed]
         held = [(part, self.target[part].clone()) for part in self.frozen]  # weight decay moves these, too
         for part, _ in free:
             self.target[part] = 0  # decay is in proportion to it, and the rest of a step does not look at it
-        self.rule.step(self.target, self.gradient, self.state, lr)
+        self.rule.step(self.target, self.gradient, self.state, lr)  # type: ignore[arg-type]  # see `takes_tensors`
         for part, before in free:
             self.target[part] += before
         for part, before in held:
@@ -188,6 +201,8 @@ class Optimizer:
         """
         if isinstance(self.check, CheckLate):
             self.check.look("at the last step")
+        if self.on_device is not None:
+            self.on_device.look()
         if self.borrowed:
             return {}
         shared = {} if self.target is self.flat else {"parameters": self.target}

@@ -60,13 +60,16 @@ class SGD:
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {"velocity": torch.zeros_like(parameters)} if self.momentum else {}
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor) -> None:
         if self.weight_decay:
             gradient = gradient.add(parameters, alpha=self.weight_decay)
         if self.momentum:
             velocity = state["velocity"].mul_(self.momentum).add_(gradient)
             gradient = gradient.add(velocity, alpha=self.momentum) if self.nesterov else velocity
-        parameters.add_(gradient, alpha=-lr)
+        if isinstance(lr, Tensor):
+            parameters.sub_(gradient * lr)
+        else:
+            parameters.add_(gradient, alpha=-lr)
 
 
 class RMSProp:
@@ -78,8 +81,12 @@ class RMSProp:
     def start(self, parameters: Tensor) -> dict[str, Tensor]:
         return {"square": torch.zeros_like(parameters)}
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor) -> None:
         square = state["square"]
+        if isinstance(lr, Tensor):
+            square.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
+            parameters.sub_(gradient / (square + self.eps).sqrt_() * lr)
+            return
         loops = learning_loops() if parameters.is_cpu and parameters.dtype is torch.float32 else None
         if loops is not None:
             loops.rmsprop(*self.arrays.of(parameters, gradient, square), self.alpha, self.eps, lr)
@@ -120,10 +127,10 @@ class Adam:
         zeros = torch.zeros_like
         return {"mean": zeros(parameters), "square": zeros(parameters), "steps": parameters.new_zeros(())}
 
-    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float) -> None:
+    def step(self, parameters: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: float | Tensor) -> None:
         fits = self.decays_gradient and parameters.is_cpu and parameters.dtype is torch.float32
         loops = learning_loops() if fits else None
-        if loops is not None:
+        if loops is not None and not isinstance(lr, Tensor):
             self._step_in_loops(loops, self.arrays.of(parameters, gradient, *state.values()), lr)
             return
         steps = state["steps"]  # the kernel corrects its moments by this number and does not count
@@ -248,6 +255,11 @@ class OptimizerOptions:
         if name in RULES:
             return _made(name, RULES[name], given, usual)
         return _torch(name, given, usual)
+
+
+def takes_tensors(rule: UpdateRule) -> bool:
+    """Return whether a rule of this file is kernels alone that take the learning rate as a tensor [] on the device."""
+    return type(rule) in (SGD, RMSProp, Adam, AdamW)
 
 
 def decays(rule: UpdateRule) -> bool:

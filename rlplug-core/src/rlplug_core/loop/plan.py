@@ -160,8 +160,8 @@ class Plan:
             )
         if usable_device(self.options.device, "--device").type != "cpu" and self.runner == "async":
             raise UsageError("async workers share parameters in host memory; use --device cpu")
-        if self.options.cudagraphs and not (self.options.compile and torch.device(self.options.device).type == "cuda"):
-            raise UsageError("--cudagraphs replays compiled losses on a GPU; add --compile --device cuda")
+        if self.options.cudagraphs and torch.device(self.options.device).type != "cuda":
+            raise UsageError("--cudagraphs replays gradient steps on a GPU; add --device cuda")
         if self.options.learners > 1:
             check_learners(self.algorithm, self.learner, self.runner, self.options, self.flat)
         if self.options.resume_exact and (self.runner != "sync" or self.source.is_object):

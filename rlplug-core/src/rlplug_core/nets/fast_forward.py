@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from torch import nn
 
-from rlplug_core.batches import to_tensors
 from rlplug_core.errors import UsageError
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.continuous import DeterministicPolicy
@@ -31,6 +29,7 @@ from rlplug_core.nets.policies import Critic, PolicyNetwork
 from rlplug_core.nets.popart import PopArt
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.recurrent import RecurrentCritic, RecurrentPolicy, RecurrentQ
+from rlplug_core.nets.torch_forward import GraphForward, TorchForward
 from rlplug_core.types import Array, Obs
 
 #: What is done to rows [B, F].
@@ -50,7 +49,11 @@ class Forward(Protocol):
 
 
 def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
-    """The fastest forward pass for `module`: `acting` is `auto`, `numpy` or `torch`.
+    """The fastest forward pass for `module`.
+
+    Args:
+        module: the network.
+        inference_backend: `auto`, `numpy`, `torch`, or `cudagraphs`, which is `auto` with graphs on a GPU.
 
     Raises:
         UsageError: numpy was asked for and the network is not a plain one on the CPU.
@@ -68,6 +71,8 @@ def fast_forward(module: nn.Module, inference_backend: str = "auto") -> Forward:
             "acting in numpy needs fully connected layers on the CPU, without gelu, layer norm or a factory of your "
             "own; leave --inference-backend at auto"
         )
+    if inference_backend == "cudagraphs" and next(module.parameters()).is_cuda:
+        return GraphForward(module)
     return TorchForward(module)
 
 
@@ -80,22 +85,6 @@ def fast_noisy(
         return lambda obs, noise: noisy(obs) if noise is None else noisy(obs, noise)
     plain = fast_forward(network, inference_backend)
     return lambda obs, noise: plain(obs)
-
-
-class TorchForward:
-    """Through torch, without gradients, to the host."""
-
-    backend = "torch"
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.device = next(module.parameters()).device
-
-    def __call__(self, obs: Obs, *further: Array) -> Array:
-        """`further` arrays are passed on, such as noise."""
-        with torch.inference_mode():
-            outputs: Array = self.module(*(to_tensors(one, self.device) for one in (obs, *further))).cpu().numpy()
-        return outputs
 
 
 class NumpyForward:

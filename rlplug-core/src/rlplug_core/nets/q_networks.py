@@ -182,7 +182,8 @@ class QNetwork(nn.Module):
         if not self.noisy:
             return [None] * uses
         device = next(self.parameters()).device
-        return list(torch.from_numpy(np.stack([self.draw(generator) for _ in range(uses)])).to(device))
+        drawn = np.stack([self.draw(generator) for _ in range(uses)])
+        return list(torch.from_numpy(drawn).to(device, non_blocking=True))
 
     def host_noise(self, generator: np.random.Generator, uses: int) -> list[Array] | list[None]:
         """Draw noise as `noise` does, as arrays."""
