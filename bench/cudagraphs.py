@@ -1,4 +1,4 @@
-"""How long is an update on a GPU: in torch's eager mode, compiled, and replayed as CUDA graphs?
+"""How long is an update on a GPU: in torch's eager mode, compiled, and as CUDA graphs, plain and compiled?
 
     python bench/cudagraphs.py              # needs a GPU; compiling takes some minutes
     python bench/cudagraphs.py --only sac
@@ -24,7 +24,8 @@ from results import machine, revision, table, write_section
 import rlplug_core as rl
 
 WAYS: dict[str, dict[str, bool]] = {
-    "eager": {}, "compiled": {"compile": True}, "graphs": {"compile": True, "cudagraphs": True},
+    "eager": {}, "compiled": {"compile": True}, "graphs": {"cudagraphs": True},
+    "graphs, compiled": {"compile": True, "cudagraphs": True},
 }  # fmt: skip
 #: Updates in a turn, and turns; the first ones compile and record.
 UPDATES, TURNS, FIRST = 100, 21, 3
@@ -68,7 +69,7 @@ def microseconds(update: Callable[[], object]) -> float:
 
 
 def row(name: str) -> list[str]:
-    """Medians of turns that the three ways take one after the other."""
+    """Medians of turns that the ways take one after the other."""
     made = {way: {"device": "cuda", **options} for way, options in WAYS.items()}
     updates = {way: ppo(options) if name == "ppo" else replay(name, options) for way, options in made.items()}
     turns = [[microseconds(update) for update in updates.values()] for _ in range(FIRST + TURNS)][FIRST:]
@@ -88,7 +89,7 @@ def main() -> None:
         parser.exit(2, "there is no GPU that this torch can use, and CUDA graphs are replayed on one alone\n")
     torch.set_num_threads(1)
     rows = [row(name) for name in ("ppo", "dqn", "sac", "td3") if given.only in (None, name)]
-    header = ["update", "eager, µs", "compiled, µs", "CUDA graphs, µs", "eager / graphs"]
+    header = ["update", "eager, µs", "compiled, µs", "graphs, µs", "graphs, compiled, µs", "eager / graphs"]
     about = f"{torch.cuda.get_device_name()}; {machine()}; torch {torch.__version__}; rlplug at {revision()}."
     text = f"""## Updates on a GPU
 

@@ -1,0 +1,164 @@
+"""How fast does rlplug train on a GPU, with the settings that CleanRL's and LeanRL's scripts have by default?
+
+    python bench/on_gpu.py sac --cudagraphs --compile       # prints one JSON line
+    python bench/on_gpu.py sac --device cpu
+    python bench/on_gpu.py --with FOLDER                    # all four, alternating with the scripts in FOLDER
+
+It is the real product, through `rlplug_core.train`, timed by its progress reports from a while after learning began.
+`peers/on_gpu.py` runs the scripts of the others and says where they come from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from ours import QUIET
+from results import machine, revision, table, write_section
+
+import rlplug_core
+from rlplug_core.loop.events import Progress
+
+REPLAY: dict[str, Any] = {
+    "learning_starts": 1000, "random_steps": 1000, "batch_size": 256, "train_freq": 1, "gradient_steps": 1, "n_step": 1,
+    "buffer_size": 1_000_000, "net.hidden": [256, 256], "net.activation": "relu",
+}  # fmt: skip
+#: The environment, the steps before the clock starts, and the options of each algorithm: what the others have.
+SETTINGS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "dqn": ("CartPole-v1", 3_000, {
+        "learning_starts": 1000, "batch_size": 128, "train_freq": 10, "gradient_steps": 1, "n_step": 1,
+        "buffer_size": 10_000, "net.hidden": [120, 84], "net.activation": "relu", "target_update_interval": 50,
+        "learning_rate": 2.5e-4, "loss": "mse", "exploration_initial_eps": 0.05, "double": False, "dueling": False,
+    }),
+    "td3": ("HalfCheetah-v5", 1_600, {**REPLAY, "policy_delay": 2}),
+    "sac": ("HalfCheetah-v5", 1_600, {**REPLAY, "policy_delay": 1, "critic_learning_rate": 1e-3}),
+    "ppo": ("HalfCheetah-v5", 10_240, {
+        "num_envs": 32, "n_steps": 64, "batch_size": 64, "n_epochs": 10, "net.hidden": [64, 64], "clip_range_vf": 0.2,
+        "net.activation": "tanh", "normalize_reward": True, "net.normalize_obs": True,
+    }),
+}  # fmt: skip
+#: Ways to run, by the names of the table's columns: options of this script, or of the scripts of the others.
+OURS = {"rlplug, CPU": ["--device", "cpu"], "eager": [], "graphs": ["--cudagraphs"],
+        "graphs, compiled": ["--cudagraphs", "--compile"]}  # fmt: skip
+THEIRS = {"CleanRL": ["cleanrl/{}.py"], "LeanRL": ["leanrl/{}_torchcompile.py", "--compile", "--cudagraphs"]}
+COLUMNS = (*OURS, *THEIRS)
+#: The script of each algorithm, and what it is told.
+SCRIPTS = {
+    "dqn": ("dqn", ["--learning-starts", "1000", "--start-e", "0.05"]),
+    "td3": ("td3_continuous_action", ["--learning-starts", "1000"]),
+    "sac": ("sac_continuous_action", ["--learning-starts", "1000"]),
+    "ppo": ("ppo_continuous_action", ["--num-envs", "32", "--num-steps", "64"]),
+}
+
+
+class Stopwatch:
+    """Runs from the first report after the warm-up to the first one that is so many seconds later."""
+
+    def __init__(self, name: str, warmup: int, seconds: float, about: dict[str, object]) -> None:
+        self.name, self.warmup, self.seconds, self.about = name, warmup, seconds, about
+        self.begin: tuple[int, float] | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if self.begin is None:
+            self.begin = (progress.steps, now) if progress.steps >= self.warmup else None
+        elif now >= self.begin[1] + self.seconds:
+            speed = (progress.steps - self.begin[0]) / (now - self.begin[1])
+            print(json.dumps({"algorithm": self.name, "steps_per_second": round(speed, 1), **self.about}), flush=True)
+            os._exit(0)  # the run is not over, and nobody wants it
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Train one algorithm until the clock stops."""
+    env, warmup, options = SETTINGS[given.algorithm]
+    own = {"device": given.device, "cudagraphs": given.cudagraphs, "compile": given.compile, "threads": 1, "seed": 1}
+    watch = Stopwatch(given.algorithm, warmup, given.seconds, own)
+    total = {"total_timesteps": 1_000_000}
+    with tempfile.TemporaryDirectory() as directory:
+        options = {**QUIET, **options, **own, **total}
+        rlplug_core.train(given.algorithm, env, options, out=directory, hooks=False, watch=watch)
+
+
+def speed(command: list[str], limit: float) -> float | None:
+    """What a command says of its speed in its last line, or None where it says nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        print(done.stderr[-2000:], file=sys.stderr)
+        return None
+    found: float = json.loads(lines[-1])["steps_per_second"]
+    return found
+
+
+def command(way: str, algorithm: str, given: argparse.Namespace) -> list[str]:
+    here, seconds = Path(__file__), ["--seconds", str(given.seconds)]
+    if way in OURS:
+        return [sys.executable, str(here), algorithm, *OURS[way], *seconds]
+    env, warmup, _ = SETTINGS[algorithm]
+    (script, *how), (name, flags) = THEIRS[way], SCRIPTS[algorithm]
+    file, timed = given.scripts / script.format(name), ["400000", "--mark", str(warmup), *seconds]
+    return [sys.executable, str(here.parent / "peers" / "on_gpu.py"), str(file), env, *timed, *flags, *how]
+
+
+def compare(given: argparse.Namespace) -> None:
+    """Run all ways of each algorithm in turn, and print the table."""
+    rows, chosen = [], [given.algorithm] if given.algorithm else list(SETTINGS)
+    for algorithm in chosen:
+        found: dict[str, list[float]] = {way: [] for way in COLUMNS}
+        for _ in range(given.rounds):
+            for way in COLUMNS:
+                one = speed(command(way, algorithm, given), given.limit)
+                print(algorithm, way, one, flush=True)
+                if one is not None:
+                    found[way].append(one)
+        medians = [statistics.median(found[way]) if found[way] else None for way in COLUMNS]
+        rows.append([algorithm, *("-" if one is None else f"{one:,.0f}" for one in medians)])
+    about = f"{torch.cuda.get_device_name()}; {machine()}; torch {torch.__version__}; rlplug at {revision()}."
+    text = f"""## Training on a GPU
+
+`python bench/on_gpu.py --with FOLDER`
+
+{table(["env steps per second", *COLUMNS], rows)}
+
+Medians of {given.rounds} runs, which alternate; each is timed for {given.seconds:g} seconds. {about}"""
+    print(text)
+    if given.write:
+        write_section("on_gpu", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("algorithm", nargs="?", choices=list(SETTINGS))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--cudagraphs", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--seconds", type=float, default=8.0, help="how long one run is timed")
+    parser.add_argument("--with", dest="scripts", type=Path, help="folder with the scripts of the others")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=100.0, help="seconds that one run may take in all")
+    parser.add_argument("--write", action="store_true", help="write the table into bench/RESULTS.md too")
+    given = parser.parse_args()
+    if given.scripts:
+        compare(given)
+    elif given.algorithm:
+        measure(given)
+    else:
+        parser.error("give an algorithm, or a folder to compare --with")
+
+
+if __name__ == "__main__":
+    main()

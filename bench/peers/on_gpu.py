@@ -1,0 +1,214 @@
+"""Measures how fast a script of CleanRL or LeanRL trains, with its own loop, on gymnasium 1.4.
+
+    python bench/peers/on_gpu.py FOLDER/leanrl/SCRIPT.py ENV STEPS [--mark N] [--seconds S] [--cpu] [flags of its own]
+
+FOLDER/cleanrl holds the scripts of the wheel of CleanRL 1.2.0, FOLDER/leanrl those of
+https://github.com/pytorch-labs/LeanRL at commit 20bfe6794a: `dqn`, `ppo_continuous_action`, `sac_continuous_action` and
+`td3_continuous_action`. They need tensordict (0.15), torchrl (0.14), tyro, tqdm, tensorboard and stable-baselines3.
+
+A script runs as it is but for `PATCHES`, which newer versions of what it imports ask for. The clock starts as env step
+MARK is about to be taken, and stops as step STEPS is, or at the end of the first whole period (an iteration of PPO, the
+steps between two updates) after S seconds; the device is waited for at both. Total steps stay the script's own, and so
+do its schedules. One line of JSON goes to stdout; what the script prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import linecache
+import math
+import os
+import sys
+import tempfile
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+# gymnasium 1: the third argument is required; None keeps the space of the wrapped environment.
+CLIP = (
+    "env = gym.wrappers.TransformObservation(env, lambda obs: np.clip(obs, -10, 10))",
+    "env = gym.wrappers.TransformObservation(env, lambda obs: np.clip(obs, -10, 10), None)",
+)
+# The SAC and TD3 of CleanRL 1.2.0 are older than gymnasium; these lines are what its later versions have.
+OLD_GYM = (
+    ("import gym\n", "import gymnasium as gym\n"),
+    ("        env.seed(seed)\n", ""),
+    ("obs = envs.reset()\n", "obs, _ = envs.reset(seed=args.seed)\n"),
+    (
+        "next_obs, rewards, dones, infos = envs.step(actions)\n",
+        "next_obs, rewards, terminations, truncations, infos = envs.step(actions)\n"
+        "        dones = terminations | truncations\n",
+    ),
+    ("        for info in infos:\n", '        for info in infos.get("final_info", ()):\n'),
+    ('infos[idx]["terminal_observation"]', 'infos["final_observation"][idx]'),
+    (
+        "rb.add(obs, real_next_obs, actions, rewards, dones, infos)",
+        "rb.add(obs, real_next_obs, actions, rewards, dones, "
+        '[{"TimeLimit.truncated": t} for t in truncations & ~terminations])',
+    ),
+)
+
+
+def tensors_stay(*modules: str) -> tuple[tuple[str, str], ...]:
+    """Newer tensordicts make parameters of tensors that `to_module` is given; LeanRL counts on tensors."""
+    return tuple((f".to_module({name})", f".to_module({name}, preserve_module_state=False)") for name in modules)
+
+
+#: By script, each text and what takes its place wherever it is; it must be there.
+PATCHES: dict[str, tuple[tuple[str, str], ...]] = {
+    "cleanrl/dqn.py": (),
+    "cleanrl/ppo_continuous_action.py": (CLIP,),
+    "cleanrl/sac_continuous_action.py": OLD_GYM,
+    "cleanrl/td3_continuous_action.py": OLD_GYM,
+    "leanrl/dqn_torchcompile.py": tensors_stay("q_network_detach", "target_network"),
+    "leanrl/ppo_continuous_action_torchcompile.py": (CLIP, *tensors_stay("agent_inference")),
+    "leanrl/sac_continuous_action_torchcompile.py": (
+        *tensors_stay("actor_detach", "qnet"),
+        # newer tensordicts refuse outputs that nobody named, which older ones dropped
+        ("TensorDictModule(actor_detach.get_action,", "TensorDictModule(lambda obs: actor_detach.get_action(obs)[0],"),
+    ),
+    "leanrl/td3_continuous_action_torchcompile.py": (
+        *tensors_stay("actor_detach", "qnet", "target_actor"),
+        # where an episode ends without being cut off, the original fails on an empty array
+        ('if "final_observation" in infos:', "if truncations.any():"),
+    ),
+}
+
+
+class DoneError(BaseException):
+    """Ends the script at its last step; it is no Exception, so that no script catches it."""
+
+
+class Clock:
+    """Counts vector steps, and takes the time before the first and after the last that are measured."""
+
+    def __init__(self, script: types.ModuleType, name: str, steps: int, mark: float | None, seconds: float) -> None:
+        self.script, self.name, self.steps, self.mark, self.seconds = script, name, steps, mark, seconds
+        self.made, self.calls, self.envs = time.perf_counter(), 0, 0
+        self.begin = self.end = 0.0
+        self.first, self.last, self.period, self.measured = -1, -1, 1, 0
+
+    def plan(self, num_envs: int) -> None:
+        """Find the first and the last step, once the script knows its arguments."""
+        args, self.envs = self.script.args, num_envs
+        ppo = "ppo" in self.name
+        self.period = args.num_steps if ppo else getattr(args, "train_frequency", getattr(args, "policy_frequency", 1))
+        usual = 5 * num_envs * args.num_steps if ppo else int(args.learning_starts) + 2000
+        self.first, self.last = (
+            math.ceil(steps / num_envs / self.period) * self.period for steps in (self.mark or usual, self.steps)
+        )
+        if not self.first < self.last <= int(args.total_timesteps) // num_envs:
+            sys.exit(f"let the mark, STEPS and --total-timesteps follow each other: {self.first}, {self.last}")
+
+    def tick(self, num_envs: int) -> None:
+        if self.first < 0:
+            self.plan(num_envs)
+        since = self.calls - self.first
+        if since == 0:
+            self.begin = self.now()
+        over = self.calls >= self.last or time.perf_counter() - self.begin >= self.seconds
+        if since > 0 and since % self.period == 0 and over:
+            self.end, self.measured = self.now(), since * num_envs
+            raise DoneError
+        self.calls += 1
+
+    def now(self) -> float:
+        if self.script.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def report(self, env: str, flags: list[str]) -> dict[str, object]:
+        seconds = self.end - self.begin
+        return {
+            "script": self.name, "env": env, "flags": " ".join(flags), "steps": self.measured,
+            "steps_per_second": round(self.measured / seconds, 1), "seconds": round(seconds, 2),
+            "before": round(self.begin - self.made, 1), "threads": torch.get_num_threads(), "torch": torch.__version__,
+            "device": torch.cuda.get_device_name() if self.script.device.type == "cuda" else "cpu",
+        }  # fmt: skip
+
+
+def vectors(clock: Clock) -> type[gym.vector.SyncVectorEnv]:
+    """Vectors of environments that tell the clock, reset in the same step, and tell ends as gymnasium 0.29 did."""
+
+    class Timed(gym.vector.SyncVectorEnv):
+        def __init__(self, env_fns: Any, **named: Any) -> None:
+            named.setdefault("autoreset_mode", gym.vector.AutoresetMode.SAME_STEP)
+            super().__init__(env_fns, **named)
+
+        def step(self, actions: Any) -> Any:
+            clock.tick(self.num_envs)
+            *step, infos = super().step(actions)
+            if "final_info" in infos:
+                episode, ended = infos["final_info"]["episode"], np.flatnonzero(infos["_final_info"])
+                each = [{"r": np.float32(episode["r"][i]), "l": np.int32(episode["l"][i])} for i in ended]
+                final = [{"episode": one} for one in each]
+                infos = {"final_observation": infos["final_obs"], "final_info": final}
+            return *step, infos
+
+    return Timed
+
+
+def stand_ins() -> None:
+    """Put modules that do nothing where what a script imports is not installed, or would report to a server."""
+
+    def nothing(*given: object, **named: object) -> None: ...
+
+    def module(name: str, **parts: object) -> types.ModuleType:
+        made = sys.modules[name] = types.ModuleType(name)
+        vars(made).update(parts)
+        return made
+
+    module("wandb", init=nothing, log=nothing, finish=nothing, run=None)
+    if importlib.util.find_spec("imageio") is None:  # MuJoCo's viewer imports it
+        module("imageio")
+    if importlib.util.find_spec("distutils") is None:  # it went with Python 3.12
+        yes = ("y", "yes", "t", "true", "on", "1")
+        module("distutils", util=module("distutils.util", strtobool=lambda text: int(text.lower() in yes)))
+
+
+def taken(rest: list[str], name: str) -> float | None:
+    """Take an option of this script out of the arguments."""
+    if name not in rest:
+        return None
+    place = rest.index(name)
+    _, value = rest.pop(place), rest.pop(place)
+    return float(value)
+
+
+def main() -> None:
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    file, env, steps, *flags = sys.argv[1:]
+    path, mark, seconds, cpu = Path(file), taken(flags, "--mark"), taken(flags, "--seconds"), "--cpu" in flags
+    flags = [flag for flag in flags if flag != "--cpu"]
+    name, source = f"{path.parent.name}/{path.name}", path.read_text()
+    for old, new in PATCHES[name]:
+        if old not in source:
+            sys.exit(f"{name} lacks {old!r}")
+        source = source.replace(old, new)
+    stand_ins()
+    script, stdout, sys.stdout = types.ModuleType("__main__"), sys.stdout, sys.stderr
+    script.__file__ = shown = str(path.with_name("patched.py"))
+    clock = Clock(script, name, int(steps), mark, seconds or math.inf)
+    gym.vector.SyncVectorEnv = vectors(clock)
+    off = (["--no-cuda"] if path.parent.name == "leanrl" else ["--cuda", "False"]) if cpu else []
+    sys.argv = [shown, "--env-id", env, *flags, *off]
+    sys.modules["__main__"] = script  # where torch.compile looks for a function's globals
+    linecache.cache[shown] = (len(source), None, source.splitlines(True), shown)
+    os.chdir(tempfile.mkdtemp(prefix="peer-"))  # CleanRL writes for TensorBoard
+    with contextlib.suppress(DoneError):
+        exec(compile(source, shown, "exec"), vars(script))
+    if not clock.measured:
+        sys.exit(f"{name} ended after {clock.calls} vector steps, before the last that is measured")
+    print(json.dumps(clock.report(env, flags)), file=stdout, flush=True)
+
+
+if __name__ == "__main__":
+    main()
