@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
@@ -16,17 +16,18 @@ from torch import Tensor, nn
 
 from rlplug_core.algorithm import Algorithm, pure
 from rlplug_core.clock import Clock
+from rlplug_core.config.options import Config
 from rlplug_core.errors import NonFinite, PluginError
 from rlplug_core.learning import cudagraphs
 from rlplug_core.learning.cudagraphs import VALUES, Graphs
 from rlplug_core.learning.device_step import LOOK
 from rlplug_core.learning.optimizer import Optimizer
-from rlplug_core.learning.trees import Packed, described, mapped
+from rlplug_core.learning.trees import Leaves, Packed, mapped
 from rlplug_core.learning.update_rules import SGD, Adam, AdamW, RMSProp, Torch, UpdateRule
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import turn
 from rlplug_core.nets import torch_forward
-from rlplug_core.nets.recorded import WARM, Beside
+from rlplug_core.nets.recorded import WARM
 from rlplug_core.nets.torch_forward import GraphForward, TorchForward
 from rlplug_core.types import Result
 from tests.algos.conftest import make_runner
@@ -35,6 +36,7 @@ T = TypeVar("T")
 UPDATES = 20
 REPLAY = {"learning_starts": 20, "batch_size": 8, "total_timesteps": 1000}
 ROLLOUT = {"num_envs": 4, "n_steps": 8, "batch_size": 16, "n_epochs": 2, "total_timesteps": 32 * UPDATES}
+ONE = {"num_envs": 4, "n_steps": 8, "total_timesteps": 4000, "runner": "sync"}
 CASES: dict[str, dict[str, Any]] = {
     "ppo": ROLLOUT,
     "dqn": {**REPLAY, "double": True, "dueling": True, "noisy": "factorized", "priority.alpha": 0.6},
@@ -55,13 +57,28 @@ CHOSEN: list[tuple[str, dict[str, Any], int]] = [
     ("dqn", {"optimizer": "NAdam"}, 0),
 ]  # fmt: skip
 CPU = torch.device("cpu")
+#: Further algorithms, with their environment, and whether their steps are recorded: not those whose batches are whole
+#: episodes, and not those that change weights by a trust region or by K-FAC.
+OTHERS: list[tuple[str, str, dict[str, Any], bool]] = [
+    *((name, "Chain", REPLAY, True) for name in ("qrdqn", "c51", "iqn", "rainbow-iqn", "sac-discrete")),
+    *((name, "Continuous", REPLAY, True) for name in ("ddpg", "cql", "crossq", "tqc")),
+    ("crossq", "Continuous", {**REPLAY, "net.normalize_obs": True}, True),
+    ("cql", "Continuous", {**REPLAY, "bc_steps": 10}, True),
+    ("r2d2", "Recall", {**REPLAY, "sequence_length": 6, "burn_in": 2, "batch_size": 4}, True),
+    *((name, "Chain", ONE, True) for name in ("nstep-q", "acer", "vac")),
+    *((name, "Chain", {"num_envs": 4, "total_timesteps": 4000}, True) for name in ("vqn", "vsarsa")),
+    ("acer-continuous", "Continuous", ONE, True),
+    ("ppo", "Masked", ROLLOUT, True), ("ppo-recurrent", "Recall", ROLLOUT, True), ("mappo", "Chain", ROLLOUT, True),
+    ("dqn", "Pixels", REPLAY, True), ("a2c", "Chain", {**ONE, "popart": True, "noisy": "factorized"}, True),
+    ("vpg", "Chain", ONE, False), ("acktr", "Chain", ONE, False), ("trpo", "Chain", ONE, False),
+]  # fmt: skip
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
 class Rerun(Generic[T]):
     """Stands where `Recorded` would, on any device: it does everything anew, and returns the same memory each time."""
 
-    def __init__(self, body: Callable[[], T], beside: Beside, pool: Any = None) -> None:
+    def __init__(self, body: Callable[[], T], device: torch.device, pool: Any = None) -> None:
         self.body, self.pool = body, pool
         self.memory: dict[object, Tensor] = {}
         self.result: Any = None
@@ -95,12 +112,14 @@ def losses(learner: Any) -> list[pure[Any, Any, Any]]:
 
 def recorded(learner: Any) -> int:
     """How many steps of a learner are replayed."""
-    return sum(step.backward is not None for steps in learner.graphs.steps.values() for step in steps.values())
+    kinds = [kind for kinds in learner._recorded_steps.steps.values() for kind in kinds.values()]
+    return sum(step.backward is not None for steps in kinds for step in steps.values())
 
 
-def in_step(algorithm: str, options: dict[str, Any]) -> tuple[Any, Any]:
+def in_step(algorithm: str, options: dict[str, Any], world: str = "") -> tuple[Any, Any]:
     """Twenty updates of a learner, and of another with graphs, on the same batches; compared after the last one."""
-    runner = make_runner(algorithm, env(algorithm), {"net.hidden": [8], **CASES[algorithm], **options})
+    given = {"net.hidden": [8], **CASES.get(algorithm, {}), **options}
+    runner = make_runner(algorithm, world or env(algorithm), given)
     eager, results = runner.learner, list[tuple[Result, Result, dict[str, float]]]()
     graphs = type(eager)(runner.actor.env.spec, eager.config, replace(eager.context, cudagraphs=True))
     while runner.clock.updates < UPDATES:
@@ -125,6 +144,17 @@ def in_step(algorithm: str, options: dict[str, Any]) -> tuple[Any, Any]:
 def test_replayed_steps_are_those_that_are_computed(algorithm: str, options: dict[str, Any], steps: int) -> None:
     _, graphs = in_step(algorithm, options)
     assert recorded(graphs) == steps
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=CUDA)])
+@pytest.mark.parametrize(("algorithm", "world", "options", "whether"), OTHERS)
+def test_so_are_those_of_all_other_algorithms(
+    algorithm: str, world: str, options: dict[str, Any], whether: bool, device: str, request: pytest.FixtureRequest
+) -> None:
+    if device == "cpu":
+        request.getfixturevalue("rerun")
+    _, graphs = in_step(algorithm, {"device": device, **options}, world)
+    assert (recorded(graphs) > 0) == whether
 
 
 @CUDA
@@ -178,31 +208,38 @@ def test_a_run_resumed_on_a_gpu_comes_to_the_same_bits(algorithm: str, compiled:
     check_resumed(algorithm, {"device": "cuda", "compile": compiled})
 
 
+@dataclass(frozen=True)
+class Options(Config):
+    """What the loss of a `Learner` reads, and what it does not."""
+
+    scale: float = 1.0
+    other: float = 0.0
+
+
 class Learner:
     """As much of an algorithm as losses need: two parameters, options, and graphs."""
 
     def __init__(self, rule: UpdateRule | None = None) -> None:
-        self.weight, self.config, self.graphs = nn.Parameter(torch.ones(2)), Options(), Graphs(CPU)
-        self.optimizer = Optimizer([self.weight], name="it", rule=rule or SGD(), learning_rate=0.1)
-        self.optimizer.record(self.graphs)
-        self.calls = 0
+        self.weight, self.config, self._recorded_steps = nn.Parameter(torch.ones(2)), Options(), Graphs(CPU)
+        self.optimizer = self.made([self.weight], rule or SGD())
 
-    def compute(self, x: Tensor, scale: float = 1.0) -> tuple[Tensor, dict[str, Any]]:
-        self.calls += 1
-        loss = scale * (self.weight @ x)
+    def made(self, parameters: list[nn.Parameter], rule: UpdateRule) -> Optimizer:
+        made = Optimizer(parameters, name="it", rule=rule, learning_rate=0.1)
+        made.record(self._recorded_steps)
+        return made
+
+    def compute(self, x: Tensor, now: Options, **more: Any) -> tuple[Tensor, dict[str, Any]]:
+        loss = now.scale * (self.weight @ x)
         return loss, {"x": [x, (2 * x,)], "count": torch.tensor(3), "none": None}
 
-    def loss(self, x: Tensor, **named: Any) -> Any:
-        return self.graphs.call(Learner.compute, Learner.compute, self, x, **named)
+    def loss(self, x: Any, **named: Any) -> Any:
+        named = {"now": self.config, **named}
+        return self._recorded_steps.call(Learner.compute, Learner.compute, self, x, **named)
 
-    def step(self, x: Tensor, **named: Any) -> Any:
+    def step(self, x: Any, **named: Any) -> Any:
         loss, more = self.loss(x, **named)
         self.optimizer.minimize(loss, Clock(1))
         return loss, more
-
-
-class Options:
-    schedules: ClassVar[dict[str, object]] = {}
 
 
 @pytest.mark.usefixtures("rerun")
@@ -224,7 +261,7 @@ def test_a_rule_takes_its_rate_from_the_device(rule: UpdateRule) -> None:
     for number in range(6):
         x = torch.tensor([1.0, number])
         one.step(x)
-        other.optimizer.minimize(other.compute(x)[0], Clock(1))
+        other.optimizer.minimize(other.compute(x, other.config)[0], Clock(1))
     torch.testing.assert_close(one.weight, other.weight)
     assert recorded(one) == 1
 
@@ -236,12 +273,20 @@ def test_steps_of_other_rules_are_not_recorded() -> None:
 @pytest.mark.usefixtures("rerun")
 def test_each_kind_of_arguments_has_its_own_step() -> None:
     learner = Learner()
-    for scale in (1.0, 2.0):
-        for dtype in (torch.float32, torch.float64):
-            learner.weight.data = learner.weight.data.to(dtype) if dtype is torch.float32 else learner.weight.data
-            for _ in range(WARM + 2):
-                learner.step(torch.ones(2), scale=scale)
-    assert len(learner.graphs.steps) == recorded(learner) == 2
+    for more in ({}, {"further": torch.ones(1)}, {"further": torch.ones(2)}, {"name": "a"}, {"name": "b"}):
+        for _ in range(WARM + 2):
+            learner.step(torch.ones(2), **more)
+    assert recorded(learner) == 5
+
+
+@pytest.mark.usefixtures("rerun")
+def test_options_that_a_loss_reads_are_part_of_a_step_and_others_are_not() -> None:
+    learner = Learner()
+    for number in range(8):
+        before = learner.weight[0].item()
+        learner.step(torch.ones(2), now=replace(learner.config, scale=number // 4, other=number))
+        assert learner.weight[0].item() == pytest.approx(before - 0.1 * (number // 4))
+    assert recorded(learner) == 2
 
 
 @pytest.mark.usefixtures("rerun")
@@ -252,37 +297,94 @@ def test_a_loss_that_waits_for_its_step_is_not_recorded() -> None:
         for loss in pair:
             learner.optimizer.minimize(loss, Clock(1))
     assert recorded(learner) == 0
-    other = Learner()
+
+
+@pytest.fixture
+def replaying(rerun: None) -> Learner:
+    """A learner whose step is recorded."""
+    learner = Learner()
     for _ in range(WARM + 1):
-        other.step(torch.ones(2))
-    other.loss(torch.ones(2))
-    with pytest.raises(PluginError, match=r"computed again before Optimizer\.minimize had its gradient"):
-        other.loss(torch.ones(2))
+        learner.step(torch.ones(2))
+    assert recorded(learner) == 1
+    return learner
+
+
+def test_a_replayed_loss_may_be_passed_over_but_not_be_taken_late(replaying: Learner) -> None:
+    late, _ = replaying.loss(torch.ones(2))
+    before = replaying.weight[0].item()
+    replaying.step(torch.ones(2))
+    assert replaying.weight[0].item() == pytest.approx(before - 0.1)
+    with pytest.raises(PluginError, match="computed again before"):
+        replaying.optimizer.minimize(late, Clock(1))
+
+
+def test_a_replayed_loss_goes_to_its_optimizer_as_it_is(replaying: Learner) -> None:
+    with pytest.raises(PluginError, match="not what the loss method returned"):
+        replaying.optimizer.minimize(0.5 * replaying.loss(torch.ones(2))[0], Clock(1))
+    with pytest.raises(PluginError, match="another optimizer took"):
+        replaying.made([nn.Parameter(torch.ones(2))], SGD()).minimize(replaying.loss(torch.ones(2))[0], Clock(1))
+
+
+def test_arguments_that_no_graph_can_read_are_computed(replaying: Learner) -> None:
+    other = nn.Parameter(torch.ones(2))
+    for given in (other, 2 * other, Named(torch.ones(2), 1)):
+        x = given if isinstance(given, Tensor) else given.one
+        before, more = replaying.weight[0].item(), {"named": np.ones(2)} if x is not given else {}
+        replaying.step(x, **more)
+        assert replaying.weight[0].item() == pytest.approx(before - 0.1 * x[0].item())
+    assert recorded(replaying) == 1
+
+
+class Named(NamedTuple):
+    one: Tensor
+    two: int
+
+
+@pytest.mark.usefixtures("rerun")
+@pytest.mark.parametrize(("extra", "steps"), [(Named(torch.ones(1), 2), 1), (Options(), 1), (np.ones(1), 0)])
+def test_a_result_comes_back_as_what_it_was_or_is_not_recorded(extra: Any, steps: int) -> None:
+    learner = Learner()
+    plain = lambda self, x, now: (self.weight @ x, extra)  # noqa: E731
+    for _ in range(WARM + 2):
+        loss, found = learner._recorded_steps.call(plain, plain, learner, torch.ones(2), learner.config)
+        learner.optimizer.minimize(loss, Clock(1))
+        assert found == extra
+    assert recorded(learner) == steps
 
 
 @pytest.mark.usefixtures("rerun")
 def test_a_loss_of_two_optimizers_is_not_recorded() -> None:
     learner = Learner()
-    more = Optimizer([nn.Parameter(torch.ones(2))], name="more", rule=SGD(), learning_rate=0.1)
-    more.record(learner.graphs)
+    more = learner.made([nn.Parameter(torch.ones(2))], SGD())
     for number in range(2 * WARM + 2):
         loss, _ = learner.loss(torch.ones(2))
-        (more if number % 2 else learner.optimizer).minimize(loss, Clock(1))
+        if number % 2:
+            learner.optimizer.minimize(loss, Clock(1))
+        else:
+            more.minimize(loss + more.parameters[0].sum(), Clock(1))
     assert recorded(learner) == 0
 
 
 @pytest.mark.usefixtures("rerun")
-def test_a_copy_records_its_own_steps() -> None:
+def test_a_parameter_that_wants_no_gradient_stays() -> None:
     learner = Learner()
+    held = nn.Parameter(torch.ones(2), requires_grad=False)
+    learner.optimizer = learner.made([learner.weight, held], SGD())
     for _ in range(WARM + 1):
         learner.step(torch.ones(2))
-    other = copy.deepcopy(learner)
-    assert recorded(other) == len(pickle.loads(pickle.dumps(learner.graphs)).steps) == 0
-    assert other.optimizer.on_device.graphs is other.graphs
+    assert recorded(learner) == 1
+    assert held.tolist() == [1, 1]
+
+
+def test_a_copy_records_its_own_steps(replaying: Learner) -> None:
+    other = copy.deepcopy(replaying)
+    assert recorded(other) == len(pickle.loads(pickle.dumps(replaying._recorded_steps)).steps) == 0
+    assert other.optimizer.on_device.graphs is other._recorded_steps
+    before = replaying.weight[0].item()
     for _ in range(WARM + 1):
         other.step(torch.ones(2))
     assert recorded(other) == 1
-    assert learner.weight[0].item() == pytest.approx(1 - 0.1 * (WARM + 1))
+    assert replaying.weight[0].item() == before
 
 
 @pytest.mark.usefixtures("rerun")
@@ -312,13 +414,15 @@ def test_a_step_of_a_loss_that_is_not_finite_is_seen_before_it_is_saved() -> Non
         other.step(finite if number else torch.full((2,), torch.inf))
     with pytest.raises(NonFinite, match="within the last 64 steps"):
         other.step(finite)
+    other.optimizer.load_state_dict(Learner().optimizer.state_dict())
+    other.optimizer.state_dict()
 
 
 def test_trees_come_back_as_they_were() -> None:
     tree = (torch.ones(2, 3), [torch.tensor(2), None], {"a": torch.zeros(0)}, 4)
-    tensors: list[Tensor] = []
-    kind = described(tree, tensors, [])
-    assert len(tensors) == 3
-    assert hash(kind) == hash(described(mapped(tree, lambda one: one), [], []))
-    assert described((torch.ones(3, 2), *tree[1:]), [], []) != kind
+    leaves = Leaves(tree)
+    assert len(leaves.tensors) == 3
+    assert hash(leaves.kind) == hash(Leaves(mapped(tree, lambda one: one)).kind)
+    assert Leaves((torch.ones(3, 2), *tree[1:])).kind != leaves.kind
     torch.testing.assert_close(Packed(tree).copied(), tree)
+    assert (leaves.unknown, Leaves((tree, np.ones(1))).unknown) == (None, np.ndarray)

@@ -82,7 +82,8 @@ class Context:
         device: where networks and batches live.
         optimizer: makes optimizers; the seam by which workers share parameters.
         rank, ranks: which of how many learners this is.
-        inference_backend: what computes actions, `auto`, `numpy` or `torch`.
+        inference_backend: what computes actions, `auto`, `numpy` or `torch`; a learner with `cudagraphs` makes
+            `cudagraphs` of `auto`.
         compile: whether losses marked `pure` are compiled.
         cudagraphs: whether gradient steps are recorded and replayed as CUDA graphs.
         runner: the runner's name, for options that are not sound under each of the class's `runners`.
@@ -123,7 +124,7 @@ class Algorithm(nn.Module, Generic[B]):
             self.inference_backend = "cudagraphs"
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
-        self.graphs = Graphs(context.device) if context.cudagraphs else None
+        self._recorded_steps = Graphs(context.device) if context.cudagraphs else None
         #: How losses that go through `in_numpy` are differentiated, and why.
         self.gradients = ""
         self._check_spaces()
@@ -206,8 +207,8 @@ class Algorithm(nn.Module, Generic[B]):
             made.undecayed = [made.part(one.log) for one in inner if one.autotune]
         if any(made.name == other.name for other in self.optimizers):
             raise ValueError(f"two optimizers of {type(self).__name__} are called '{name}'; their state goes by name")
-        if self.graphs is not None:
-            made.record(self.graphs)
+        if self._recorded_steps is not None:
+            made.record(self._recorded_steps)
         self.optimizers.append(made)
         return made
 
@@ -301,8 +302,8 @@ class pure(Generic[A, P, R]):  # a decorator
         if learner is None:
             return self.function
         function = self._compiled() if learner.context.compile else self.function
-        if learner.graphs is not None:
-            return partial(learner.graphs.call, function, self.function, learner)
+        if learner._recorded_steps is not None:
+            return partial(learner._recorded_steps.call, function, self.function, learner)
         return MethodType(function, learner)
 
     def _compiled(self) -> Callable[Concatenate[A, P], R]:

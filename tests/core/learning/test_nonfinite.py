@@ -75,6 +75,16 @@ class FailingLate(Failing):
         self.optim.check, self.optim.in_numpy = CheckLate(check_now), False
 
 
+class Stumbling(FailingLate):
+    """Fails, as an environment does that is given NaN for an action, before anybody looked at its loss."""
+
+    def learn(self, batch: Rollout, now: Any, clock: Clock) -> Result:
+        result = super().learn(batch, now, clock)
+        if self.losses > self.config.sound:
+            raise RuntimeError("the action is NaN")
+        return result
+
+
 @pytest.mark.parametrize(
     ("factor", "added", "sentence"),
     [
@@ -119,6 +129,18 @@ def test_a_gradient_that_no_clip_could_save() -> None:
 def test_numpy_says_nothing_of_what_overflows_ahead_of_the_sentence(tmp_path: Path) -> None:
     with pytest.raises(NonFinite, match=r"^Overflowing\.actor_critic met the loss nan"):
         train(f"{FILE}:Overflowing", f"{ENVS}:Chain", {"total_timesteps": 200, "final_eval_episodes": 0}, out=tmp_path)
+
+
+def test_a_run_that_fails_after_a_nan_says_so(tmp_path: Path) -> None:
+    with pytest.raises(
+        NonFinite, match=r"at the last step, Stumbling\.actor_critic met the loss nan .* at step"
+    ) as caught:
+        train(f"{FILE}:Stumbling", f"{ENVS}:Chain", {"total_timesteps": 200, "final_eval_episodes": 0}, out=tmp_path)
+    assert "take smaller steps" in str(caught.value)
+    said: Any = caught.value
+    while said is not None and not isinstance(said, RuntimeError):
+        said = said.__cause__ or said.__context__
+    assert str(said) == "the action is NaN"
 
 
 def test_learners_name_their_optimizers() -> None:

@@ -123,8 +123,11 @@ class Config:
 
 
 def watched(config: C, seen: set[str]) -> C:
-    """Return a copy that adds the name of every option that is read to `seen`."""
+    """Return a copy that adds the name of every option that is read to `seen`; with slots, all names at once."""
     names = {one.name for one in dataclasses.fields(config)}
+    if not type(config).__dictoffset__:
+        seen |= names
+        return config
 
     class Watched(type(config)):  # type: ignore[misc]  # a class that is known when it is asked for
         def __getattribute__(self, name: str) -> object:

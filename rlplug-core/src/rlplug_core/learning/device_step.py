@@ -27,7 +27,8 @@ class DeviceStep:
 
     def __init__(self, optimizer: Optimizer, graphs: Graphs) -> None:
         self.optimizer, self.graphs = optimizer, graphs
-        self.check = CheckLate(check_sums, f"within the last {2 * LOOK} steps")
+        self.check = CheckLate(self._check, f"within the last {2 * LOOK} steps")
+        graphs.unsound.append(self.unsound)
         #: The sums of norms and losses, in which one that is not finite stays; steps that nobody has looked at.
         self.sums, self.unseen = torch.zeros(2, device=optimizer.flat.device), 0
         #: The learning rate and the largest norm, as last written to the device.
@@ -52,6 +53,11 @@ class DeviceStep:
         self.check.send(self.sums, self.optimizer.name)
         self.unseen = 0
 
+    def forget(self) -> None:
+        """Begin anew, with parameters that none of these steps have changed."""
+        self.sums.zero_()
+        self.unseen, self.check.sent = 0, None
+
     def look(self) -> None:
         """Look at all steps.
 
@@ -70,8 +76,10 @@ class DeviceStep:
     def kernels(self, loss: Tensor) -> Tensor:
         """The step, without a look at any number; returns the norm [] of the gradient before clipping."""
         optimizer = self.optimizer
-        slopes = torch.autograd.grad(loss, optimizer.parameters, materialize_grads=True)
-        torch.cat([slope.reshape(-1) for slope in slopes], out=optimizer.gradient)
+        wanted = [one for one in optimizer.parameters if one.requires_grad]
+        slopes = iter(torch.autograd.grad(loss, wanted, materialize_grads=True))
+        parts = [next(slopes) if one.requires_grad else torch.zeros_like(one) for one in optimizer.parameters]
+        torch.cat([part.reshape(-1) for part in parts], out=optimizer.gradient)
         for part in optimizer.frozen:
             optimizer.gradient[part] = 0
         norm: Tensor = torch.linalg.vector_norm(optimizer.gradient)
@@ -84,8 +92,13 @@ class DeviceStep:
             optimizer.rule.step(optimizer.target, optimizer.gradient, optimizer.state, self.rate)  # type: ignore[arg-type]
         return norm
 
+    def unsound(self) -> str:
+        """Return the optimizer's name if a sum is not finite, or nothing; it waits for the device."""
+        return "" if torch.isfinite(self.sums).all() else self.optimizer.name
 
-def check_sums(norm: Tensor, loss: Tensor, name: str) -> None:
-    """Raise `NonFinite` where a sum of norms or of losses is."""
-    if not torch.isfinite(norm + loss):
-        raise NonFinite(f"{name} met a loss or a gradient that is not finite")
+    def _check(self, norm: Tensor, loss: Tensor, about: str) -> None:
+        """Raise `NonFinite` where a sum is not finite; what made it so may be the step of another optimizer."""
+        if not torch.isfinite(norm + loss):
+            when, _, name = about.rpartition(", ")
+            names = " and ".join(filter(None, (said() for said in self.graphs.unsound))) or name
+            raise NonFinite(f"{when}, {names} met a loss or a gradient that is not finite")

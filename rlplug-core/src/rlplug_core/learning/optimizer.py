@@ -122,7 +122,8 @@ class Optimizer:
     def step_in_parts(self, lr: float | Tensor) -> None:
         """Take a step that leaves `frozen` parts as they are, and `undecayed` ones without weight decay.
 
-        `lr` is a tensor [] only for rules that take one.
+        Args:
+            lr: the learning rate; a tensor [] only for rules that take one.
         """
         # Of what is shared, others would meet the 0 below; there weight decay takes all.
         undecayed = self.undecayed if self.target is self.flat else []
@@ -199,18 +200,28 @@ class Optimizer:
         Raises:
             NonFinite: the last step met what is, and nobody has looked yet: no checkpoint holds what came of it.
         """
-        if isinstance(self.check, CheckLate):
-            self.check.look("at the last step")
-        if self.on_device is not None:
-            self.on_device.look()
+        self.look()
         if self.borrowed:
             return {}
         shared = {} if self.target is self.flat else {"parameters": self.target}
         return {"state": self.state, **shared}
 
+    def look(self) -> None:
+        """Look at the steps of a device at which nobody has looked yet; it waits for them.
+
+        Raises:
+            NonFinite: they met what is.
+        """
+        if isinstance(self.check, CheckLate):
+            self.check.look("at the last step")
+        if self.on_device is not None:
+            self.on_device.look()
+
     def load_state_dict(self, state: State) -> None:
         if self.borrowed:
             return
+        if self.on_device is not None:
+            self.on_device.forget()
         if self.target is not self.flat and "parameters" in state:
             self.target.copy_(state["parameters"])
         for name, tensor in self.state.items():

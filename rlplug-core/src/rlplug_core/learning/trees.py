@@ -1,4 +1,4 @@
-"""Trees that losses take and return, batches, lists, tuples and dictionaries, as flat lists of their tensors."""
+"""Trees that losses take and return, batches, lists, tuples and dictionaries, as flat lists of what is in them."""
 
 from __future__ import annotations
 
@@ -11,34 +11,51 @@ from torch import Tensor
 from rlplug_core.batches import NAMES, Batch, listed
 from rlplug_core.config.options import Config
 
+#: What may lie in a tree beside tensors and configs; it is part of what a graph is recorded for.
+PLAIN = (type(None), bool, int, float, str)
 
-def described(tree: Any, tensors: list[Tensor], configs: list[Config]) -> Hashable:
-    """Return what kind of arguments `tree` holds, and add its tensors and configs to the lists."""
-    if isinstance(tree, Tensor):
-        tensors.append(tree)
-        return tree.shape, tree.dtype
-    if isinstance(tree, Batch):  # in the order of its `map`
-        parts = tree.counts, *(getattr(tree, name) for name in NAMES.get(type(tree)) or listed(tree))
-        return type(tree), *(described(one, tensors, configs) for one in parts)
-    if isinstance(tree, dict):
-        return *tree, *(described(one, tensors, configs) for one in tree.values())
-    if isinstance(tree, list | tuple):
-        return type(tree), *(described(one, tensors, configs) for one in tree)
-    if isinstance(tree, Config):
-        configs.append(tree)
-        return type(tree).__qualname__
-    known: Hashable = tree
-    return known
+
+class Leaves:
+    """The tensors and configs of a tree in their order, and what kind of tree it is.
+
+    `unknown` is the class of something that may be changed unseen or hold further tensors, and None if there is none.
+    """
+
+    def __init__(self, tree: Any) -> None:
+        self.tensors: list[Tensor] = []
+        self.configs: list[Config] = []
+        self.unknown: type[object] | None = None
+        self.kind = self._described(tree)
+
+    def _described(self, tree: Any) -> Hashable:
+        if isinstance(tree, Tensor):
+            self.tensors.append(tree)
+            return tree.shape, tree.dtype
+        if isinstance(tree, Config):
+            self.configs.append(tree)
+            return type(tree).__qualname__
+        if isinstance(tree, Batch):  # in the order of its `map`
+            parts = tree.counts, *(getattr(tree, name) for name in NAMES.get(type(tree)) or listed(tree))
+            return type(tree), *map(self._described, parts)
+        if isinstance(tree, dict):
+            return *tree, *map(self._described, tree.values())
+        if isinstance(tree, list | tuple):
+            return type(tree), *map(self._described, tree)
+        if not isinstance(tree, PLAIN):
+            self.unknown = type(tree)
+            return None
+        return tree
 
 
 def mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply `function` to everything that `described` looks at, in its order; batches ask it for tensors alone."""
+    """Apply `function` to all leaves in the order of `Leaves`; batches ask it for tensors alone."""
     if isinstance(tree, Batch):
         return tree.map(function)
     if isinstance(tree, dict):
         return {name: mapped(one, function) for name, one in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(mapped(one, function) for one in tree)
+        parts = [mapped(one, function) for one in tree]
+        return type(tree)(*parts) if isinstance(tree, tuple) and type(tree) is not tuple else type(tree)(parts)
     return function(tree)
 
 
@@ -54,8 +71,7 @@ class Packed:
     """The numbers of all tensors of a tree, one after the other for each type, so that they are copied at once."""
 
     def __init__(self, tree: Any) -> None:
-        self.tree, tensors = tree, list[Tensor]()
-        described(tree, tensors, [])
+        self.tree, tensors = tree, Leaves(tree).tensors
         kinds = by_type(tensors)
         self.sizes = {kind: [tensors[place].numel() for place in places] for kind, places in kinds.items()}
         self.numbers: Mapping[torch.dtype, Tensor] = {

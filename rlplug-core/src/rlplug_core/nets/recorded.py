@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -15,31 +16,28 @@ T = TypeVar("T")
 WARM = 3
 
 
-class Beside:
-    """A stream beside the usual one: kernels are recorded on it, and what prepares that runs there too.
+@cache
+def stream(device: torch.device) -> Any:
+    """Return the stream on which the graphs of a device are recorded: libraries keep memory for each stream."""
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def beside(device: torch.device) -> Iterator[None]:
+    """Run kernels where graphs are recorded: after all that was started before, and before all that is started later.
 
     Where a parameter's gradient is added up belongs to the stream on which the parameter was used, for as long as
-    somebody keeps what came of it. Kernels of a graph must not wait for another stream.
+    somebody keeps what came of it, and kernels of a graph must not wait for another stream. So what may be recorded
+    later runs there, too.
     """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-
-    def __reduce__(self) -> tuple[type[Beside], tuple[torch.device]]:
-        return Beside, (self.device,)
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Run kernels there: after all that was started before, and before all that is started later."""
-        if self.stream is None:
-            yield
-            return
-        usual = torch.cuda.current_stream(self.device)
-        self.stream.wait_stream(usual)
-        with torch.cuda.stream(self.stream):
-            yield
-        usual.wait_stream(self.stream)
+    if device.type != "cuda":
+        yield
+        return
+    usual, own = torch.cuda.current_stream(device), stream(device)
+    own.wait_stream(usual)
+    with torch.cuda.stream(own):
+        yield
+    usual.wait_stream(own)
 
 
 class Recorded(Generic[T]):
@@ -47,21 +45,22 @@ class Recorded(Generic[T]):
 
     Args:
         body: starts the kernels; what it returns is right once they have run.
-        beside: the stream on which they are recorded.
+        device: the GPU.
         pool: where they have their memory: that of others, which always run before.
 
     Raises:
         PluginError: `body` does what no graph can hold, such as reading a number on the host.
     """
 
-    def __init__(self, body: Callable[[], T], beside: Beside, pool: Any = None) -> None:
+    def __init__(self, body: Callable[[], T], device: torch.device, pool: Any = None) -> None:
         self.graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(self.graph, pool=pool, stream=beside.stream):
+            with torch.cuda.graph(self.graph, pool=pool, stream=stream(device)):
                 self.result = body()
         except RuntimeError as error:
+            why = error.__context__ or error  # what ends the recording complains, too
             raise PluginError(
-                f"--cudagraphs cannot record this algorithm ({str(error).splitlines()[0]}); leave --cudagraphs out"
+                f"--cudagraphs cannot record this algorithm ({str(why).splitlines()[0]}); leave --cudagraphs out"
             ) from error
 
     @property

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlplug_core.batches import to_tensors
-from rlplug_core.nets.recorded import WARM, Beside, Recorded
+from rlplug_core.nets.recorded import WARM, Recorded
 from rlplug_core.types import Array, Obs
 
 #: For how many shapes of observations passes are recorded: those of acting, of evaluations and of rollouts.
@@ -42,7 +42,6 @@ class GraphForward:
 
     def __init__(self, module: nn.Module) -> None:
         self.plain = TorchForward(module)
-        self.beside = Beside(self.plain.device)
         self.passes: dict[object, int] = {}
         #: Where a graph reads observations of each shape, and the graph.
         self.graphs: dict[object, tuple[Tensor, Recorded[Tensor]]] = {}
@@ -57,8 +56,9 @@ class GraphForward:
         kind = obs.shape, obs.dtype
         graph = self.graphs.get(kind)
         if graph is None:
-            self.passes[kind] = self.passes.get(kind, 0) + 1
-            if self.passes[kind] <= WARM or len(self.graphs) == SHAPES:
+            if len(self.graphs) < SHAPES:
+                self.passes[kind] = self.passes.get(kind, 0) + 1
+            if len(self.graphs) == SHAPES or self.passes[kind] <= WARM:
                 return self.plain(obs)
             graph = self.graphs[kind] = self._recorded(obs)
         here, passing = graph
@@ -76,4 +76,4 @@ class GraphForward:
                 outputs: Tensor = self.plain.module(here)
             return outputs
 
-        return here, Recorded(body, self.beside)
+        return here, Recorded(body, self.plain.device)

@@ -213,11 +213,21 @@ class Session:
 
     def _run(self) -> None:
         try:
-            self.runner.run(self.events.poll)
-            self._finish()
+            try:
+                self.runner.run(self.events.poll)
+                self._finish()
+            except Exception:
+                self._look()
+                raise
         except NonFinite as error:
             when = f"at step {self.clock.steps:,}, update {self.clock.updates:,}"
             raise NonFinite(f"{error.what} {when}", advice(self.plan, self.checkpoints, error.what)) from error
+
+    def _look(self) -> None:
+        """Raise `NonFinite` where a device has met what is: a NaN at which nobody has looked may be why a run fails."""
+        learner = None if self.plan.runner == "async" else self.runner.snapshot()  # its workers are on the CPU
+        for optimizer in learner.optimizers if isinstance(learner, Algorithm) else ():
+            optimizer.look()
 
     def _finish(self) -> None:
         """Write down what was trained; a signal that comes from here on stops nothing any more."""
