@@ -124,10 +124,10 @@ Pendulum-v1 20,000 steps after 15,000 steps of training, on HalfCheetah-v5 50,00
 20,000 after 10,000. The greedy return of these weights is -148.5 (100 episodes), 2,481 (50 episodes) and -5.44 (100
 episodes). The bar is 0.9 of it; of a negative return, it over 0.9; Reacher-v5 has none. Steps are updates.
 The rows of `iql` are older than the bounds of its policy's deviation; on data recorded anew three seeds of Pendulum-v1
-and one of Reacher-v5 come to the same evaluations with them and without. How good the data is decides more: the weights that recorded Pendulum-v1 anew had
-been the best of 20 evaluations of 10 episodes, and return -169.0 in 100. From these data `iql` ends at -155, -268, -145,
--156 and -158, its last weights at -269, -281, -340, -326 and -249, and `cql` at -331 and -238 by the best of five
-evaluations (two seeds). The code of the rows below does the same with them.
+and one of Reacher-v5 come to the same evaluations with them and without. How good the data is decides more: the
+weights that recorded Pendulum-v1 anew had been the best of 20 evaluations of 10 episodes, and return -169.0 in 100.
+From these data `iql` ends at -155, -268, -145, -156 and -158, its last weights at -269, -281, -340, -326 and -249, and
+`cql` at -331 and -238 by the best of five evaluations (two seeds). The code of the rows below does the same with them.
 
 {offline}
 

@@ -112,8 +112,8 @@ def losses(learner: Any) -> list[pure[Any, Any, Any]]:
 
 def recorded(learner: Any) -> int:
     """How many steps of a learner are replayed."""
-    kinds = [kind for kinds in learner._recorded_steps.steps.values() for kind in kinds.values()]
-    return sum(step.backward is not None for steps in kinds for step in steps.values())
+    count: int = learner._recorded_steps.count
+    return count
 
 
 def in_step(algorithm: str, options: dict[str, Any], world: str = "") -> tuple[Any, Any]:
@@ -142,8 +142,10 @@ def in_step(algorithm: str, options: dict[str, Any], world: str = "") -> tuple[A
 @pytest.mark.usefixtures("rerun")
 @pytest.mark.parametrize(("algorithm", "options", "steps"), CHOSEN)
 def test_replayed_steps_are_those_that_are_computed(algorithm: str, options: dict[str, Any], steps: int) -> None:
-    _, graphs = in_step(algorithm, options)
+    eager, graphs = in_step(algorithm, options)
     assert recorded(graphs) == steps
+    assert f"; {steps or 'no'} gradient steps as CUDA graphs" in graphs.how_gradients_came()
+    assert "CUDA" not in eager.how_gradients_came()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=CUDA)])

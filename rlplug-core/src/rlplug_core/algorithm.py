@@ -234,6 +234,12 @@ class Algorithm(nn.Module, Generic[B]):
         discrete = isinstance(self.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
         return "" if vectors or discrete else "observations are neither vectors of float32 nor Discrete"
 
+    def how_gradients_came(self) -> str:
+        """Return how losses were differentiated and why, and how many gradient steps are CUDA graphs."""
+        graphs = self._recorded_steps
+        recorded = "" if graphs is None else f"{graphs.count or 'no'} gradient steps as CUDA graphs"
+        return "; ".join(filter(None, (self.gradients, recorded)))
+
     def schedule(self, name: str, anneal: bool = False) -> Schedule:
         """Return the option `name` (dotted if nested) as a function of progress.
 

@@ -101,6 +101,12 @@ class Graphs:
         """A copy of a learner has parameters of its own and records its own steps."""
         return Graphs, (self.device,)
 
+    @property
+    def count(self) -> int:
+        """Return how many steps are recorded."""
+        kinds = [kind for kinds in self.steps.values() for kind in kinds.values()]
+        return sum(step.backward is not None for steps in kinds for step in steps.values())
+
     def call(self, compute: Compute, plain: Compute, learner: Any, *args: Any, **named: Any) -> Any:
         """Return what `compute` does for a learner and further arguments; `plain` is the same, not compiled."""
         leaves = Leaves((args, named))

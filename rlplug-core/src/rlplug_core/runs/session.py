@@ -239,8 +239,8 @@ class Session:
         learner = self.runner.snapshot()
         if isinstance(learner, SupportsFinish):
             learner.finish(self.clock)
-        if isinstance(learner, Algorithm) and learner.gradients:
-            self.record("tag", self.clock.steps, {"rlplug.gradients": learner.gradients})
+        if isinstance(learner, Algorithm) and (told := learner.how_gradients_came()):
+            self.record("tag", self.clock.steps, {"rlplug.gradients": told})
         self.events.finish()
         self.events.checkpoint("final", "final")
         self.status, self.ended = "finished", self.events.ended if self.clock.steps < self.clock.limit else ""
