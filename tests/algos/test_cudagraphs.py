@@ -299,6 +299,10 @@ def test_a_loss_that_waits_for_its_step_is_not_recorded() -> None:
         for loss in pair:
             learner.optimizer.minimize(loss, Clock(1))
     assert recorded(learner) == 0
+    other = Learner()
+    for _ in range(2):
+        other.loss(torch.ones(2))
+    assert not other._recorded_steps.waiting  # or what autograd keeps for them would stay
 
 
 @pytest.fixture

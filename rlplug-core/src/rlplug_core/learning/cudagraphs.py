@@ -76,7 +76,7 @@ class Step:
         return self.backward.replay().clone()
 
 
-@dataclass
+@dataclass(eq=False)
 class Waiting:
     """A loss that no gradient step has followed yet; `stale` if its graph has computed another one since."""
 
@@ -113,10 +113,11 @@ class Graphs:
         step = None
         if leaves.unknown is None and all(map(self._may_be_copied, leaves.tensors)):
             step = self._step(compute, plain, learner, (args, named), leaves)
+        if step is not None:
+            self._pass_over(step)
         if step is None or step.taken < 0:
             with beside(self.device):
                 return compute(learner, *args, **named)
-        self._pass_over(step)
         result = step.loss((args, named), leaves.tensors)
         self.waiting.append(Waiting(first(result), step))
         return result
@@ -153,13 +154,13 @@ class Graphs:
     def _pass_over(self, step: Step) -> None:
         """Note that losses of this step which still wait will find their graph's memory overwritten.
 
-        One that is only computed is no harm, but it shows that its step is not always taken at once.
+        Those that were computed need no graph, but show that the step is not always taken at once: nobody waits for it.
         """
-        for one in self.waiting:
-            if one.step is step:
-                one.stale = True
-                if step.forward is None:
-                    step.taken = NEVER
+        for one in [one for one in self.waiting if one.step is step]:
+            one.stale = True
+            if step.forward is None:
+                step.taken = NEVER
+                self.waiting.remove(one)  # with what autograd keeps for it
 
     def replayed(self, loss: Tensor, optimizer: object) -> Step | None:
         """Return the step of a loss that a graph computed, and None of one whose gradient autograd knows.
