@@ -27,6 +27,7 @@ from rlplug_core.config.options import (  # fmt: skip
     integer,
     log,
     uniform,
+    watched,
 )
 from rlplug_core.config.parse import convert, parse  # fmt: skip
 from rlplug_core.config.run_options import RunOptions
@@ -300,3 +301,22 @@ def test_ranges_for_tuners() -> None:
 
 def test_the_run_options_have_help_every_one() -> None:
     assert all(option.help for option in schema(RunOptions))
+
+
+def test_a_watched_copy_notes_what_is_read_and_leaves_the_config_alone() -> None:
+    config, seen = Example(), set[str]()
+    copied = watched(config, seen)
+    assert isinstance(copied, Example)
+    assert not seen
+    assert copied.n_steps == config.n_steps
+    assert seen == {"n_steps"}
+    assert type(config) is Example
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        copied.n_steps = 1  # type: ignore[misc]
+
+
+def test_of_a_config_that_cannot_be_watched_all_options_count_as_read() -> None:
+    config = dataclasses.make_dataclass("Slots", [("a", int, 1)], frozen=True, slots=True)()
+    seen: set[str] = set()
+    assert watched(config, seen) is config
+    assert seen == {"a"}

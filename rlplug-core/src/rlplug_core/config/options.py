@@ -135,8 +135,8 @@ def watched(config: C, seen: set[str]) -> C:
                 seen.add(name)
             return super().__getattribute__(name)
 
-    made = copy.copy(config)
-    object.__setattr__(made, "__class__", Watched)
+    made: C = Watched.__new__(Watched)
+    vars(made).update(vars(config))
     return made
 
 
