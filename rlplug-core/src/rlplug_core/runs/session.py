@@ -216,7 +216,7 @@ class Session:
             try:
                 self.runner.run(self.events.poll)
                 self._finish()
-            except Exception:
+            except Exception:  # whatever fails may fail for a NaN that a device has met; raised again
                 self._look()
                 raise
         except NonFinite as error:
