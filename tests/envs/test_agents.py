@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pettingzoo import ParallelEnv
 from pettingzoo.utils import parallel_to_aec
 
 from rlplug_core.acting.random_agent import RandomAgent
@@ -28,6 +29,7 @@ from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env
 from rlplug_core.runs.data import _played
 from rlplug_core.seeds import Seeds
+from rlplug_core.testing import env_checks
 from rlplug_core.types import Act, Step, Timestep
 from rlplug_envs.agents import Agents
 from rlplug_envs.games import Parallel, Turns
@@ -537,3 +539,45 @@ def test_moments_are_of_agents_that_are_there() -> None:
     there = np.concatenate([now.obs[now.valid | now.is_first] for now in seen])
     assert learned(env)["count"] == len(there) < 31 * 6
     assert np.allclose(learned(env)["mean"], there.mean(0), atol=1e-5)
+
+
+class Returning(ParallelEnv[str, Any, int]):
+    """Two agents for eight steps; the second ends after two, comes back after the fourth, and ends after six again."""
+
+    metadata = {"name": "returning"}
+    possible_agents = ["stays", "returns"]
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(9)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.at, self.agents = 0, list(self.possible_agents)
+        return dict.fromkeys(self.agents, 0), {agent: {} for agent in self.agents}
+
+    def step(self, actions: Mapping[str, int]) -> tuple[Any, Any, Any, Any, Any]:
+        self.at += 1
+        over = {agent: self.at == 8 or (agent == "returns" and self.at in (2, 6)) for agent in actions}
+        left = [] if self.at == 8 else [agent for agent in actions if not over[agent]]
+        self.agents = list(self.possible_agents) if self.at == 4 else left
+        told = {**dict.fromkeys(self.agents, False), **over}
+        flags = dict.fromkeys(told, False)
+        return dict.fromkeys(told, self.at), dict.fromkeys(told, 1.0), told, flags, {agent: {} for agent in told}
+
+
+def test_an_agent_that_comes_back_has_an_episode_for_each_time() -> None:
+    env = Agents(lambda: Parallel(Returning()), 1, "returning", "a test")
+    for _ in range(2):
+        env.reset(0)
+        found = [one for _ in range(8) for one in env.step(np.zeros(2, np.int64)).episodes]
+        assert [(one.agent, one.total, one.length) for one in found] == [
+            ("returns", 2.0, 2), ("returns", 2.0, 2), ("stays", 8.0, 8)
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("world", ["mpe2.simple_speaker_listener_v4", "classic.tictactoe"])
+def test_worlds_hold_to_the_contract_of_environments(world: str) -> None:
+    told = {check.name: check.outcome().status for check in env_checks(f"pettingzoo/{world}")}
+    assert set(told.values()) == {"passed"}, told

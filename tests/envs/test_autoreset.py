@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -227,3 +227,45 @@ def test_a_vector_may_give_lists_of_numbers() -> None:
     for _ in range(2):
         now = env.step(np.zeros(2, np.int64))
     assert now.reward.tolist() == [1, 2]
+
+
+class Reused(gymnasium.Env[Any, Any]):
+    """Writes all observations into the same array."""
+
+    observation_space, action_space = spaces.Box(0, 9, (1,), np.float32), spaces.Discrete(2)
+
+    def __init__(self, nested: bool = False) -> None:
+        self.seen = np.zeros(1, np.float32)
+        self.nested = nested
+        if nested:
+            self.observation_space = spaces.Dict(a=spaces.Tuple((spaces.Discrete(9), self.observation_space)))
+
+    def told(self) -> Any:
+        return {"a": (int(self.seen[0]), self.seen)} if self.nested else self.seen
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seen[:] = 0
+        return self.told(), {}
+
+    def step(self, action: Any) -> Any:
+        self.seen += 1
+        return self.told(), 1.0, False, bool(self.seen[0] == 3), {}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_an_array_that_a_reset_writes_over_is_no_successor(mode: AutoresetMode, nested: bool) -> None:
+    """In the mode SAME_STEP Gymnasium resets before anyone has read it; in the others the successor is true."""
+
+    def made() -> Adapter:
+        rows = SyncVectorEnv([lambda: Reused(nested)], autoreset_mode=mode)
+        return Adapter(lambda: rows, "reused", inexact="a test")
+
+    if mode is AutoresetMode.SAME_STEP:
+        with pytest.raises(BadEnv, match="reused: its environments write each observation into the same array"):
+            made()
+        return
+    env = made()
+    env.reset(0)
+    ends = [env.step(np.zeros(1, np.int64)).final_obs for _ in range(3)][-1]
+    assert (ends["a"]["1"] if nested else ends).tolist() == [[3]]

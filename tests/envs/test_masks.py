@@ -285,3 +285,43 @@ def test_moments_of_masked_observations_are_refused() -> None:
 
 def test_a_mask_without_choices_forbids_none() -> None:
     assert not forbids(np.zeros(3), spaces.Discrete(3), 1)
+
+
+class Forgetful(gymnasium.Env[Any, Any]):
+    """Allows the first action alone, and says so until step `until` of an episode that never ends."""
+
+    observation_space, action_space = spaces.Discrete(1), spaces.Discrete(2)
+
+    def __init__(self, until: int) -> None:
+        self.until, self.time = until, 0
+
+    def told(self) -> Any:
+        return {"action_mask": np.array([1, 0], np.int8)} if self.time < self.until else {}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.time = 0
+        return 0, self.told()
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return 0, 1.0, False, False, self.told()
+
+
+@pytest.mark.parametrize("others", [99, 2], ids=["one row", "all rows"])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_mask_that_stops_in_the_middle_of_an_episode_is_said_of_a_vector(mode: AutoresetMode, others: int) -> None:
+    made = [lambda: Forgetful(others), lambda: Forgetful(2)]
+    env = Adapter(lambda: SyncVectorEnv(made, autoreset_mode=mode), "forgetful", inexact="a test")
+    env.reset(0)
+    assert env.step(np.zeros(2, np.int64)).obs["action_mask"].tolist() == [[1, 0]] * 2
+    with pytest.raises(BadEnv, match=r"forgetful.*: info has no 'action_mask' in the middle of an episode") as raised:
+        env.step(np.zeros(2, np.int64))
+    if others > 2:
+        assert str(raised.value).startswith("forgetful, environment 1, step 2 of its episode: ")
+
+
+def test_masks_of_agents_begin_anew_with_the_worlds() -> None:
+    env = Agents(lambda: Parallel(Partly()), 1, "partly", "")
+    first = env.reset(0).obs["action_mask"].copy()
+    env.step(np.array([0, 1]))
+    assert np.array_equal(env.reset(0).obs["action_mask"], first)

@@ -22,6 +22,7 @@ from rlplug_core.runs.survey import shown
 from rlplug_core.types import Act, Episode
 from rlplug_envs.adapter import Adapter
 from rlplug_envs.families.classic import Gymnasium
+from rlplug_envs.spaces import View
 from rlplug_envs.vector import SerialEnvs
 
 
@@ -306,6 +307,9 @@ def test_returns_that_an_evaluation_cuts_are_the_environments_own(
     assert (found.returns, found.lengths, found.cut) == ((5.0, 3.0), (5, 3), 1)
 
 
+SEVEN_MOVES = spaces.Discrete(7)
+
+
 @pytest.mark.parametrize("evaluating", [False, True], ids=["training", "evaluation"])
 @pytest.mark.parametrize(
     ("bad", "message"),
@@ -334,6 +338,29 @@ def test_bad_values_are_named_with_row_and_step(bad: tuple[Any, ...], message: s
     rows.step(np.zeros(2, np.int64))
     with pytest.raises(BadEnv, match=f"^Broken-v0, environment 1, step 2 of its episode: {message}$"):
         rows.step(np.zeros(2, np.int64))
+
+
+def test_a_part_of_a_larger_vector_names_its_environments_as_that_does() -> None:
+    for bad, step in (((np.zeros(2), np.nan), 2), ((HALF,), 2), ((np.zeros(3, np.float32),), 2)):
+        rows = SerialEnvs(iter([Echo(length=9), Broken(*bad)]).__next__, 2, "Broken-v0", inexact="")
+        rows.part(4)
+        rows.reset(0)
+        rows.step(np.zeros(2, np.int64))
+        with pytest.raises(BadEnv, match=f"^Broken-v0, environment 5, step {step} of its episode: "):
+            rows.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("obs", "action", "what"),
+    [
+        (spaces.Dict({}), SEVEN_MOVES, r"observations of its space Dict\(\)"),
+        (spaces.Tuple(()), SEVEN_MOVES, r"observations of its space Dict\(\)"),
+        (spaces.Discrete(2), spaces.Box(-1, 1, (0,)), r"actions of its space Box\(.*\)"),
+    ],
+)
+def test_spaces_without_a_number_are_refused(obs: Any, action: Any, what: str) -> None:
+    with pytest.raises(BadEnv, match=f"^Empty-v0: {what} hold no number; give at least one$"):
+        View(obs, action, {}, "Empty-v0")
 
 
 def test_a_reward_in_a_vector_that_is_no_number_is_named_with_row_and_step() -> None:
@@ -455,6 +482,12 @@ SEVEN, PAIRS = spaces.Discrete(7), spaces.MultiDiscrete([3, 4], dtype=np.uint8, 
             r"the observation holds 4, and MultiDiscrete\(.*\) has 0 to 3 there",
         ),
         (spaces.Dict(a=SEVEN), {"a": 2}, {"a": 8}, r"the observation 'a' is 8, and Discrete\(7\) has 0 to 6"),
+        (
+            spaces.MultiBinary(2),
+            np.array([0, 1], np.int8),
+            np.array([1, 2], np.int8),
+            r"the observation holds 2, and MultiBinary\(2\) has 0 to 1 there",
+        ),
     ],
 )
 @pytest.mark.parametrize("vector", [False, True], ids=["serial", "vector"])

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.types import Array
 from rlplug_envs.families.classic import Gymnasium
-from rlplug_envs.shown import Shown, numbers, picture
+from rlplug_envs.shown import Shown, numbers, picture, success
 from rlplug_envs.vector import SerialEnvs
 
 
@@ -71,3 +71,15 @@ def test_minatar_can_be_watched() -> None:
 def test_numbers_of_info_are_those_that_floats_hold() -> None:
     info = {"reward": 1.5, "steps": np.int64(3), "huge": 10**400, "none": np.nan, "text": "a", 5: 5.0}
     assert numbers(info) == {"reward": 1.5, "steps": 3.0}
+
+
+@pytest.mark.parametrize("says", [None, np.nan, "False", {"a": 1}, np.empty(0), np.array([1.0, np.inf])])
+def test_what_says_nothing_about_success_is_no_success_and_no_failure(says: object) -> None:
+    assert success({"is_success": says}) is None
+    assert success({"is_success": says, "success": False}) is False
+
+
+@pytest.mark.parametrize("says", [True, 1, 1.0, np.bool_(True), np.float32(0.5), np.array([0, 1]), np.array(1.0)])
+def test_numbers_and_arrays_of_numbers_say_whether_there_was_success(says: object) -> None:
+    assert success({"is_success": says}) is True
+    assert success({"is_success": np.zeros_like(says)}) is False

@@ -10,12 +10,12 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rlplug_core.errors import BadEnv
-from rlplug_core.types import MASK, Array, Episode, Obs, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, GymEnv, Obs, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
-from rlplug_envs.casts import ERRORS, SQUARES, Misfit, misfit
+from rlplug_envs.casts import ERRORS, SQUARES, Misfit, arrays, misfit
 from rlplug_envs.families.limits import registered
 from rlplug_envs.shown import numbers, of_row, success
-from rlplug_envs.spaces import View, masked, merge, put, same, write
+from rlplug_envs.spaces import View, lacking, masked, merge, put, same, write
 from rlplug_envs.vector import check_last, check_state, refusal, row_seed, two_sets
 from rlplug_envs.watch import Watch, check_counted, check_info, check_late_mask, check_results, check_rewards
 
@@ -30,7 +30,8 @@ class Adapter:
     not is refused. In each mode `final_obs` is the true successor of the last action:
 
     - NEXT_STEP resets the row in the next call, and ignores its action: that call's row has `valid=False` and reward 0.
-    - SAME_STEP resets it in the same call; the successor comes from `info["final_obs"]`.
+    - SAME_STEP resets it in the same call; the successor comes from `info["final_obs"]`. Gymnasium's own vector puts
+      the environment's own array there before it resets, so an environment that writes into one array is refused.
     - DISABLED leaves it to us: one masked reset, whose first use is checked, since some environments ignore the mask.
 
     Args:
@@ -71,6 +72,8 @@ class Adapter:
         if mode is AutoresetMode.NEXT_STEP:
             return self._next_step
         if mode is AutoresetMode.SAME_STEP:
+            if isinstance(self.venv.unwrapped, SyncVectorEnv):
+                _check_own(self.venv.unwrapped.envs[0], id)
             return self._same_step
         if mode is AutoresetMode.DISABLED:
             return self._disabled
@@ -100,7 +103,7 @@ class Adapter:
         seeds: Any = [row_seed(seed, row) for row in range(num_envs)] if each else row_seed(seed, 0)
         value, info = self.venv.reset(seed=seeds)
         self._check_info(info, "reset")
-        self._write(obs, value, info, False)
+        self._write(obs, value, info, never)
         self._look(watch)
         return Timestep.opening(obs, reward, self._always, never)
 
@@ -124,7 +127,7 @@ class Adapter:
             check_rewards(self._when, gain)
         ended = np.logical_or(terminated, truncated)
         loud = self._loud or bool(np.count_nonzero(ended))
-        self._write(obs, value, info, loud)
+        self._write(obs, value, info, ended | self._resetting if loud else self._never)
         reward[:] = gain
         self._totals += gain
         self._look(watch)
@@ -215,7 +218,7 @@ class Adapter:
                 raise self._refusal(error, np.flatnonzero(ended)) from None
         check_counted(self._when, self.spec.obs, final_obs)
         if self._view.masked:
-            masks = np.broadcast_to(self._mask(info.get("final_info", {}), True), final_obs[MASK].shape)
+            masks = np.broadcast_to(self._mask(info.get("final_info", {}), self._always), final_obs[MASK].shape)
             merge(final_obs[MASK], ended, masks)
 
     def _disabled(self, obs: Obs, reward: Array, terminated: Array, ended: Array, info: object) -> Timestep:
@@ -232,7 +235,7 @@ class Adapter:
         # A fresh dictionary and mask: Gymnasium pops the one, and both may be kept.
         value, info = self.venv.reset(options={"reset_mask": rows.copy()})
         self._check_info(info, "reset")
-        self._write(obs, value, info, True)
+        self._write(obs, value, info, self._always)
         self._verify(before, obs, ~rows)
         merge(obs, ~rows, before)
         return before
@@ -272,7 +275,8 @@ class Adapter:
             row, float(self._totals[row]), int(self._time - self._begun[row]), success(info), numbers(info)
         )  # fmt: skip
 
-    def _write(self, obs: Obs, value: Any, info: object, ended: bool) -> None:
+    def _write(self, obs: Obs, value: Any, info: object, maskless: Array) -> None:
+        """Write what a call gave; the rows `maskless` [N] may have come without a mask."""
         body = self._view.body(obs)
         try:
             write(body, value)
@@ -281,16 +285,18 @@ class Adapter:
                 raise self._refusal(found, np.arange(self.spec.num_envs)) from None
             raise
         if self._view.masked:
-            obs[MASK][...] = self._mask(info, ended)
+            obs[MASK][...] = self._mask(info, maskless)
 
     def _refusal(self, found: Misfit, rows: Array) -> BadEnv:
         """Return what is said of observations that do not fit, of which the numbers of rows are `rows`."""
         return BadEnv(f"{self._when(int(rows[found.index[0]])) if found.index else self.spec.id}: {found}")
 
-    def _mask(self, info: Any, ended: bool) -> Any:
+    def _mask(self, info: Any, maskless: Array) -> Any:
         """The masks of allowed actions; a row without one, which Gymnasium fills with zeros, allows everything."""
-        given = self._view.mask(info, ended)
+        given = self._view.mask(info, bool(maskless.all()))
         rows = info.get(f"_{MASK}", self._always)
+        for row in np.flatnonzero(~rows & ~maskless).tolist():
+            raise lacking(self._when(row))
         return np.where(rows.reshape(-1, *[1] * (np.ndim(given) - 1)), given, 1) if MASK in info else given
 
     def state_dict(self) -> State:
@@ -316,6 +322,16 @@ class Adapter:
 
     def close(self) -> None:
         self.venv.close()
+
+
+def _check_own(env: GymEnv, id: str) -> None:
+    """Raise BadEnv where two resets give the same array: the second has changed what the first gave."""
+    first, second = (env.reset(seed=0)[0] for _ in range(2))
+    if any(np.may_share_memory(one, other) for one, other in zip(arrays(first), arrays(second), strict=False)):
+        raise BadEnv(
+            f"{id}: its environments write each observation into the same array, which a reset in the mode SAME_STEP "
+            "changes before the last observation of an episode is read; return a copy, or take the mode NEXT_STEP"
+        )
 
 
 def _usual(flags: Array, gain: Any, *ends: Any) -> bool:

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from rlplug_core.errors import BadEnv
 from rlplug_core.nets.actions import one_of
 from rlplug_core.protocols import Show
-from rlplug_core.types import MASK, Array, Episode, Space, Spec, State, Timestep, tree_map
+from rlplug_core.types import MASK, Array, Episode, Obs, Space, Spec, State, Timestep, tree_map
 from rlplug_envs.capture import Uncapturable, capture, restore, self_test
 from rlplug_envs.casts import LARGEST, LEAST, unusable
 from rlplug_envs.games import Game, Info, Parallel, Seen
@@ -58,11 +58,7 @@ class Agents:
         turns = not isinstance(self._games[0], Parallel)
         self.spec = Spec(view.obs, view.action, rows, id, inexact, agents=self.agents, kinds=kinds, turns=turns)
         self._rows = [{name: n * len(names) + place for place, name in enumerate(names)} for n in range(num_envs)]
-        self._obs = allocate(view.obs, rows)
-        for agent in names:
-            own = self._own(self._obs, agent)
-            if isinstance(own, dict) and MASK in own:
-                own[MASK][:] = 1  # of rows that have seen nothing yet
+        self._obs = self._unseen()
         self._first, self._over = np.ones(rows, np.bool_), np.zeros(rows, np.bool_)
         self._totals, self._lengths = np.zeros(rows), np.zeros(rows, np.int64)
         self._show: Show | None = None
@@ -71,7 +67,7 @@ class Agents:
     def reset(self, seed: int) -> Timestep:
         """Start every world from its own seed, derived from `seed`. No row holds a transition yet."""
         self._ready = True
-        self._obs = tree_map(np.copy, self._obs)
+        self._obs = self._unseen()
         for number, game in enumerate(self._games):
             self._open(number, game.reset(row_seed(seed, number)))
         never, reward = np.zeros(len(self.agents), np.bool_), np.zeros(len(self.agents), np.float32)
@@ -105,10 +101,21 @@ class Agents:
         now.count, now.ended = int(now.valid.sum()), bool((now.terminated | now.truncated).any())
         return now
 
+    def _unseen(self) -> Obs:
+        """Return the observations of rows that have seen nothing yet, and may do anything."""
+        obs = allocate(self._view.obs, len(self.agents))
+        for agent in set(self.agents):
+            own = self._own(obs, agent)
+            if isinstance(own, dict) and MASK in own:
+                own[MASK][:] = 1
+        return obs
+
     def _take(self, now: Timestep, row: int, one: Seen, episodes: list[Episode]) -> None:
         """Write down what an agent is told, and its episode where that ends it."""
         if one.reward.__class__ not in NUMBERS or not LEAST <= one.reward <= LARGEST:
             one.reward = checked_reward(self._when(row, one), one.reward, one.terminated, one.truncated)
+        if one.opens and self._over[row]:  # it comes back, to an episode of its own
+            self._over[row], self._totals[row], self._lengths[row] = False, 0.0, 0
         self._totals[row] += one.reward
         ends = one.terminated or one.truncated
         self._write(row, one, ends)

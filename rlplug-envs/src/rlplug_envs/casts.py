@@ -5,6 +5,7 @@ Who writes compares classes, shapes and types first, and asks `fit` only where o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -32,6 +33,15 @@ class Misfit(ValueError):
     def __init__(self, told: str, index: tuple[int, ...] = ()) -> None:
         super().__init__(told)
         self.index = index
+
+
+def arrays(value: object) -> list[Array]:
+    """Return the arrays in an observation of dictionaries and tuples, in their order."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        return [array for part in value for array in arrays(part)]
+    return [value] if isinstance(value, np.ndarray) else []
 
 
 def fit(value: Any, shape: tuple[int, ...], dtype: Dtype, name: str = "") -> Array:

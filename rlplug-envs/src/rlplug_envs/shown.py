@@ -78,8 +78,9 @@ def shares(frame: Array) -> bool:
 def success(info: Mapping[str, object]) -> bool | None:
     """Return what a step's `info` says about success; None where it says nothing."""
     for key in SUCCESS:
-        if key in info:
-            return bool(np.any(np.asarray(info[key])))
+        value = info.get(key)
+        if isinstance(value, (*NUMBER, np.ndarray)) and np.size(value) and np.isfinite(value).all():
+            return bool(np.any(value))
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rlplug_core.errors import BadEnv
+from rlplug_core.errors import BadEnv, plain
 from rlplug_core.nets.actions import dtype_of, shape_of
 from rlplug_core.types import MASK, Array, Obs, Space
 from rlplug_envs.casts import ERRORS, WHOLE, fit, misfit, part
@@ -44,6 +44,9 @@ class View:
         self.id = id
         self.obs = canonical_obs(obs, id)
         self.action, self.to_env = canonical_action(action, id)
+        for what, space in (("observations", self.obs), ("actions", self.action)):
+            if not spaces.utils.flatdim(space):
+                raise BadEnv(f"{id}: {what} of its space {plain(str(space), 60)} hold no number; give at least one")
         nested = isinstance(self.obs, spaces.Dict)
         self.masked = MASK in info and not masked(self.obs)
         self._wrapped = self.masked and not nested
@@ -79,13 +82,18 @@ class View:
     def mask(self, info: Mapping[str, object], ended: bool) -> Any:
         """The mask in `info`; where an episode has ended it may be absent, and all actions are allowed."""
         if MASK not in info and not ended:
-            raise BadEnv(f"{self.id}: info has no '{MASK}' in the middle of an episode, though its reset gave one")
+            raise lacking(self.id)
         if MASK in info and (shape := self._mask_shape(info, self._batched)) != self._shape:
             raise BadEnv(
                 f"{self.id}: info['{MASK}'] has shape {shape}, and in the first reset it had {self._shape}; give an "
                 "entry for each choice in every step, 0 where it is forbidden"
             )
         return info.get(MASK, 1)
+
+
+def lacking(where: str) -> BadEnv:
+    """Return what is said where a mask is missing that a step should have."""
+    return BadEnv(f"{where}: info has no '{MASK}' in the middle of an episode, though its reset gave one")
 
 
 def masked(space: Space) -> bool:

@@ -222,11 +222,14 @@ class SerialEnvs:
 
     def _where(self, row: int) -> str:
         """Return which step of which environment is being made, for a message."""
-        return f"{self.spec.id}, environment {row}, step {self._time + 1 - self._begun[row]} of its episode"
+        return self._at(row, self._time + 1 - self._begun[row])
 
     def _opening(self, row: int) -> str:
         """Return which environment is being reset, for a message."""
-        return f"{self.spec.id}, environment {row}, step 0 of its episode"
+        return self._at(row, 0)
+
+    def _at(self, row: int, step: int) -> str:
+        return f"{self.spec.id}, environment {self._first_row + row}, step {step} of its episode"
 
     def _end(self, obs: Obs, reward: Array, ended: dict[int, bool], watch: Watch) -> Timestep:
         """The Timestep of a step that ended episodes; `ended` maps rows to whether they terminated."""
@@ -278,6 +281,8 @@ class SerialEnvs:
     def part(self, first: int) -> None:
         """Say that its first environment is number `first` of a larger vector, whose seeds it takes."""
         self._first_row = first
+        for *_, watch in (self._now, self._next):
+            watch.first = first
 
     def inside(self, wrap: Wrap) -> SerialEnvs:
         """The same environments inside what `wrap` puts around each; takes this one's place before the first reset.

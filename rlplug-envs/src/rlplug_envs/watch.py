@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv, plain, warn
-from rlplug_core.nets.one_hot import Counted, bounds, stray
+from rlplug_core.nets.one_hot import Ranged, bounds, stray
 from rlplug_core.plugins.single_wrappers import INSTEAD, learns
 from rlplug_core.types import MASK, Array, GymEnv, Obs, Space
 from rlplug_envs.casts import LARGEST, LEAST, count_unusable, wrong
@@ -31,14 +31,15 @@ class Watch:
     """The parts of one set of observations [N, ...] that can be wrong, with the most of each.
 
     A sum of squares tells in one product whether a part of floats may hold a NaN or an infinity, or lies far outside
-    finite bounds. Of parts that count, Discrete and MultiDiscrete, the numbers outside their space are counted.
+    finite bounds. Of Discrete, MultiDiscrete and MultiBinary parts the numbers outside their space are counted.
     """
 
     def __init__(self, space: Space, obs: Obs, id: str) -> None:
         self.id = id
+        self.first = 0  # the number of its first row in a larger vector
         self.parts: list[Watched] = []
         self._spaces: list[tuple[str, spaces.Box, Array]] = []
-        self._counted: list[tuple[str, Counted, Array]] = []
+        self._counted: list[tuple[str, Ranged, Array]] = []
         self._add("", space, obs)
 
     def _add(self, name: str, space: object, obs: Obs) -> None:
@@ -50,7 +51,7 @@ class Watch:
             flat = obs.reshape(-1)
             # `flat.dot` takes less time, and warns of what overflows.
             self.parts.append((partial(np.vdot, flat), flat, _largest(space, len(obs))))
-        elif isinstance(space, Counted):
+        elif isinstance(space, Ranged) and name != f"{MASK}/":
             self._counted.append((name[:-1], space, obs))
             self.parts.append((_outside(space), obs, 0))
 
@@ -70,7 +71,7 @@ class Watch:
         """
 
         def when(row: int) -> str:
-            return f"{self.id}, environment {row}, step {lengths[row]} of its episode"
+            return f"{self.id}, environment {self.first + row}, step {lengths[row]} of its episode"
 
         for name, space, obs in self._spaces:
             where = f" '{name[:-1]}'" if name else ""
@@ -86,12 +87,12 @@ class Watch:
             far = np.maximum(space.low - obs, obs - space.high) > FAR * _size(space)
         rows = np.flatnonzero(far.reshape(len(obs), -1).any(1))
         if len(rows) and self.id not in _said:
-            row, when = rows[0], f"step {lengths[rows[0]]} of its episode"
+            row, when = rows[0], f"environment {self.first + rows[0]}, step {lengths[rows[0]]} of its episode"
             value = obs[row][far[row]].reshape(-1)[0]
             _said.add(self.id)
             warn(
-                f"{self.id}, environment {row}, {when}: an observation{where} holds {value:g}, far outside its "
-                "space's bounds; training goes on, and this is said once"
+                f"{self.id}, {when}: an observation{where} holds {value:g}, far outside its space's bounds; training "
+                "goes on, and this is said once"
             )
 
 
@@ -119,8 +120,9 @@ def check_counted(when: Callable[[int], str], space: Space, obs: Obs, name: str 
     """
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
-            check_counted(when, part, obs[key], f"{name}/{key}" if name else key)
-    elif isinstance(space, Counted) and (found := stray(space, obs)):
+            if key != MASK:
+                check_counted(when, part, obs[key], f"{name}/{key}" if name else key)
+    elif isinstance(space, Ranged) and (found := stray(space, obs)):
         row, told = found
         where = f" '{name}'" if name else ""
         raise BadEnv(f"{when(row)}: the observation{where} {told}; let observation_space hold all that is given")
@@ -201,7 +203,7 @@ def _size(space: spaces.Box) -> Array:
     return np.maximum(np.maximum(np.abs(space.low), np.abs(space.high)), 1.0).astype(np.float64)
 
 
-def _outside(space: Counted) -> Callable[[Array], Any]:
+def _outside(space: Ranged) -> Callable[[Array], Any]:
     """Return what counts the numbers of observations [N, ...] that are not in their space."""
     low, high = bounds(space)
     return lambda obs: np.count_nonzero((obs < low) | (obs > high))

@@ -72,6 +72,8 @@ def test_tanh_is_within_a_few_roundings_everywhere(loops: str) -> None:
         pytest.skip("numpy's own")
     values = [*np.linspace(-12, 12, 4001), 1e-30, -1e-8, 1e30, np.inf, -np.inf]
     np.testing.assert_allclose(over("tanh", values), np.tanh(np.array(values)), rtol=5e-7, atol=1e-37)
+    far = np.linspace(6, 12, 200_001)  # beyond 1 the slope of a squashed action would have the wrong sign
+    assert np.abs(over("tanh", [*far, *-far])).max() <= 1
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])

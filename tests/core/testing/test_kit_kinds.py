@@ -15,11 +15,13 @@ import pytest
 
 from rlplug_core import plugins
 from rlplug_core.clock import Steering
+from rlplug_core.errors import MissingPackage, UnknownEnv
 from rlplug_core.plugins.transform import Transform, with_obs
 from rlplug_core.protocols import Env, Evaluated
 from rlplug_core.testing import controller_checks, env_checks, hook_checks, wrapper_checks
 from rlplug_core.testing.distributions import write_distribution
 from rlplug_core.testing.envs import Chain, Continuous, Masked
+from rlplug_core.testing.kit import places
 from rlplug_core.testing.kit.rules import KINDS
 from rlplug_core.testing.panels import Panel
 from rlplug_core.types import MASK, Array, Obs, State, Timestep
@@ -153,6 +155,20 @@ def broken(checks: Any) -> dict[str, str]:
 @pytest.mark.parametrize("probe", [Chain, Continuous, Masked, Panel])
 def test_a_right_environment_passes(probe: type[Env]) -> None:
     assert broken(env_checks(f"{probe.__module__}:{probe.__qualname__}")) == {}
+
+
+@pytest.mark.parametrize(
+    ("id", "error"), [("NoneSuch-v9", UnknownEnv), ("envpool:CartPole-v1", MissingPackage)], ids=["unknown", "missing"]
+)
+def test_what_is_no_environment_here_ends_the_examination(
+    id: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(name: str, num_envs: int) -> Env:
+        raise error(name)
+
+    monkeypatch.setattr(places, "make_env", refused)
+    with pytest.raises(error):
+        env_checks(id)[0].outcome()
 
 
 @pytest.mark.parametrize("name", WRONG_ENVS)

@@ -19,8 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: What may be reckoned otherwise than it is written: sums in another order, so that eight numbers go at a time. Nothing
 #: is assumed about numbers that are none. Loops count rows, since those that take them one by one stay scalar.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-#: tanh(x) as x p(x²) / q(x²) within ±9, as in Eigen (`Eigen/src/Core/MathFunctionsImpl.h`), off by less than 3e-7.
-BEYOND = np.float32(9)
+#: tanh(x) as x p(x²) / q(x²), as in Eigen (`Eigen/src/Core/MathFunctionsImpl.h`), off by less than 3e-7; with a larger
+#: bound on x it would pass 1, and the slope of a squashed action change its sign.
+BEYOND = np.float32(7.905)
 P0, P1, P2, P3, P4, P5, P6, Q0, Q1, Q2, Q3 = (np.float32(x) for x in (
     -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
     6.37261928875436e-04, 4.89352455891786e-03,

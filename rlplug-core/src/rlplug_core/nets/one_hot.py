@@ -17,8 +17,9 @@ from rlplug_core.types import Array, Space
 
 #: Features up to which rules pay: a step of DQN takes 0.65 of its time with 16 of them, and no less with 500.
 MOST = 64
-#: Spaces of observations that count.
+#: Spaces of observations that count, and all those that have a least and a largest whole number at each place.
 Counted: TypeAlias = spaces.Discrete | spaces.MultiDiscrete
+Ranged: TypeAlias = Counted | spaces.MultiBinary
 
 
 class OneHot(nn.Module):
@@ -66,14 +67,16 @@ class Ones:
         return None, []
 
 
-def bounds(space: Counted) -> tuple[Array, Array]:
+def bounds(space: Ranged) -> tuple[Array, Array]:
     """Return the least and the largest number at each place of an observation, of the space's type."""
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
     low = np.asarray(space.start, np.int64)
     high = low + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
     return low.astype(space.dtype), np.asarray(high, space.dtype)
 
 
-def stray(space: Counted, obs: Array) -> tuple[int, str] | None:
+def stray(space: Ranged, obs: Array) -> tuple[int, str] | None:
     """Return the first row of observations [B, ...] that is not in their space, and how; None where all are."""
     low, high = bounds(space)
     outside = (obs < low) | (obs > high)

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from rlplug_core.batches import rows_of
 from rlplug_core.errors import RlplugError, UnknownEnv
 from rlplug_core.nets.actions import shape_of, stuck
 from rlplug_core.nets.heads.masks import mask_of
 from rlplug_core.plugins import make_env
+from rlplug_core.plugins.envs import names_code
 from rlplug_core.plugins.transform import learned
 from rlplug_core.testing.kit.leaks import children
 from rlplug_core.testing.kit.outcome import Failed, Skipped
@@ -25,8 +27,9 @@ def spaces(subject: EnvSubject) -> None:
     """Observations have the space's shape, type and bounds, after a reset, in steps and where episodes end."""
     env = subject.make()
     try:
-        if env.spec.num_envs != ROWS:
-            raise Failed(f"made with {ROWS} rows, its spec says {env.spec.num_envs}")
+        rows_made = ROWS * max(1, len(set(env.spec.agents)))  # of many agents in one world each has a row
+        if env.spec.num_envs != rows_made:
+            raise Failed(f"made with {rows_made} rows, its spec says {env.spec.num_envs}")
         shape_of(env.spec.action)  # raises where agents could not act
         now = env.reset(7)
         env.spec.action.seed(7)
@@ -49,7 +52,7 @@ def steps(subject: EnvSubject) -> None:
         before = now.is_first
         for turn, action in enumerate(play(subject.make(), TURNS).actions):
             now = env.step(action)
-            _check_flags(now, turn + 1)
+            _check_flags(now, env.spec.num_envs, turn + 1)
             before = _check_ends(now, before, turn + 1)
             _check_masks(env.spec, now, turn + 1)
     finally:
@@ -125,7 +128,7 @@ def ends(subject: EnvSubject) -> None:
 
 def unknown(subject: EnvSubject) -> None:
     """An id that its provider does not know is refused with UnknownEnv, which says what is known."""
-    if ":" in subject.name:
+    if names_code(subject.name):
         raise Skipped("it is code, and has no provider")
     wrong = f"{subject.name}-which-is-not"
     try:
@@ -138,19 +141,19 @@ def unknown(subject: EnvSubject) -> None:
 
 
 def _check_obs(space: Any, obs: Obs, where: str) -> None:
-    for row in range(ROWS):
+    for row in range(rows_of(obs)):
         one = tree_map(lambda leaf, row=row: leaf[row], obs)
         if not space.contains(one):
             raise Failed(f"{where} is not in the space {space}: {_shown(one)}")
 
 
-def _check_flags(now: Timestep, turn: int) -> None:
+def _check_flags(now: Timestep, count: int, turn: int) -> None:
     for name in _FLAGS:
         flag: Array = getattr(now, name)
-        if flag.dtype != np.bool_ or flag.shape != (ROWS,):
-            raise Failed(f"step {turn}: {name} is {flag.dtype} {flag.shape}, not bool ({ROWS},)")
-    if now.reward.dtype != np.float32 or now.reward.shape != (ROWS,):
-        raise Failed(f"step {turn}: reward is {now.reward.dtype} {now.reward.shape}, not float32 ({ROWS},)")
+        if flag.dtype != np.bool_ or flag.shape != (count,):
+            raise Failed(f"step {turn}: {name} is {flag.dtype} {flag.shape}, not bool ({count},)")
+    if now.reward.dtype != np.float32 or now.reward.shape != (count,):
+        raise Failed(f"step {turn}: reward is {now.reward.dtype} {now.reward.shape}, not float32 ({count},)")
     if not np.isfinite(now.reward[now.valid]).all():
         raise Failed(f"step {turn}: a reward is not finite: {now.reward}")
     if now.count != int(now.valid.sum()) or now.ended != bool((now.terminated | now.truncated).any()):

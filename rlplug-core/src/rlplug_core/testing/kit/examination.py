@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from rlplug_core.config.targets import describe, is_target, place_of
+from rlplug_core.errors import MissingPackage, UnknownEnv
 from rlplug_core.plugins.names import usable
 from rlplug_core.testing.kit.outcome import Failed, Outcome, Skipped
 from rlplug_core.testing.kit.rules import KINDS, Rule
@@ -26,7 +27,8 @@ class Examination:
     """The outcomes of the checks of one plugin, by name; `kind` is one of `rules.KINDS`.
 
     Raises:
-        UsageError, PluginError: nothing has this name, or it cannot be used; decided without importing it.
+        UsageError, PluginError: nothing has this name, or it cannot be used; decided without importing it. Of an
+            environment the first check finds it out, by UnknownEnv or MissingPackage.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class Examination:
         self.record = None if kind != "algorithm" or is_target(name) else usable("algorithms", name)
         self.rules = {rule.name: rule for rule in KINDS[kind]}
         self.found: dict[str, Outcome] = {}
+        #: What says that there is no environment to be examined.
+        self.ending = (UnknownEnv, MissingPackage) if kind == "env" else ()
 
     @cached_property
     def subject(self) -> Examined:
@@ -90,6 +94,8 @@ class Examination:
         try:
             with subject.apart():
                 rule.function(subject)
+        except self.ending:
+            raise
         except Skipped as reason:
             return Outcome("skipped", str(reason), time.perf_counter() - started)
         except Failed as failure:
