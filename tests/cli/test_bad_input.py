@@ -147,7 +147,7 @@ def test_a_config_file_is_checked_whatever_goes_over_it(
 def test_a_run_directory_that_exists(rlplug: Callable[..., Any], place: Path) -> None:
     (place / "runs" / "mine").mkdir(parents=True)
     (place / "runs" / "mine" / "notes.txt").touch()
-    said = r"runs/mine exists already.*--name.*delete it, as it holds no run"
+    said = r"runs/mine exists already.*--name.*; it holds no run"
     assert_one_sentence(rlplug("run", "a2c", "CartPole-v1", "--name", "mine"), 2, said)
 
 

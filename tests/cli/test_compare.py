@@ -288,6 +288,38 @@ def test_what_is_not_finished_has_a_curve_and_no_final_score(
     assert "not finished, so without final scores: killed" in found["remarks"]
 
 
+def test_a_seed_that_is_not_finished_cuts_no_curve_of_finished_ones(runs: Path, rlplug: Callable[..., Any]) -> None:
+    write_run(runs / "killed", [1.0], seed=9, status="", total_timesteps=300)
+    found = compared(rlplug, "0.001-1", "0.001-2", "killed")
+    (curve,) = found["curves"]
+    assert (curve["x"], curve["seeds"]) == ([100, 200, 300], 2)
+    assert "and no part of the curves of the finished ones: killed" in found["remarks"]
+
+
+def test_curves_that_do_not_overlap_are_none(place: Path, rlplug: Callable[..., Any]) -> None:
+    write_run(place / "runs" / "early", [1.0], every=100, total_timesteps=300)
+    write_run(place / "runs" / "late", [2.0], every=300, seed=2)
+    write_run(place / "runs" / "other", [2.0], every=300, seed=2, learning_rate=1.0)
+    found = compared(rlplug, "runs")
+    assert [one["label"] for one in found["curves"]] == ["ppo learning_rate=1"]
+
+
+def test_a_seed_that_may_reach_the_target_yet_is_not_one_that_never_did(runs: Path, rlplug: Callable[..., Any]) -> None:
+    write_run(runs / "killed", [1.0], seed=9, status="", total_timesteps=300)
+    write_run(runs / "there", [99.0], seed=8, status="", total_timesteps=300)
+    found = compared(rlplug, "0.001-1", "0.001-2", "killed", "there", "--target", "40")
+    (cost,) = found["costs"]
+    assert (cost["seeds"], cost["reached"]) == (3, 2)
+
+
+def test_a_run_of_a_directory_that_cannot_be_read_is_left_out(runs: Path, rlplug: Callable[..., Any]) -> None:
+    (runs / "0.001-3" / "config.json").write_text("{")
+    found = compared(rlplug, "runs")
+    assert {one["seeds"] for one in found["curves"] if one["label"] == "ppo learning_rate=0.001"} == {2}
+    assert any(remark.startswith("0.001-3 is left out: ") for remark in found["remarks"])
+    assert rlplug("compare", "0.001-3", "0.001-1").code == 2
+
+
 def test_scores_over_all_environments_lie_between_the_bounds(runs: Path, rlplug: Callable[..., Any]) -> None:
     bounds = ("--normalize", "CartPole-v1=0:100", "--normalize", "Acrobot-v1=-100:0")
     found = compared(rlplug, "runs", *bounds, "--label", "algorithm")
@@ -393,6 +425,8 @@ def test_curves_that_stand_on_one_grid_keep_it_and_others_are_read_off_between_t
 def test_a_curve_is_smoothed_by_what_came_before() -> None:
     assert smoothed(np.array([1.0, 3.0, 5.0, 100.0]), 2).tolist() == [1, 2, 4, 52.5]
     assert smoothed(np.array([1.0, 3.0]), 9).tolist() == [1, 2]
+    assert smoothed(np.array([np.nan, 2.0, 4.0, np.nan, 6.0]), 2).tolist()[1:] == [2, 3, 4, 6]
+    assert smoothed(np.array([1e17, 1.0, 2.0, 3.0]), 2).tolist() == [1e17, 5e16, 1.5, 2.5]
 
 
 def test_intervals_of_twenty_seeds_cover_what_they_should() -> None:

@@ -160,6 +160,9 @@ def test_runs_are_removed_and_reaped(runs: Path, rlplug: Callable[..., Done]) ->
     assert rlplug("runs", "rm", "two", "--yes").out == "deleted runs/two\n"
     assert not (runs / "two").exists()
     assert "did you mean 'three'" in rlplug("runs", "rm", "thre", "--yes").err
+    (runs / "link").symlink_to(runs / "one", target_is_directory=True)
+    assert rlplug("runs", "rm", "link", "three", "three", "--yes").out == "deleted runs/link\ndeleted runs/three\n"
+    assert (runs / "one" / "config.json").exists()
 
 
 def test_evaluations_as_json_and_of_every_checkpoint(runs: Path, rlplug: Callable[..., Done]) -> None:

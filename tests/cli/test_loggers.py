@@ -94,7 +94,8 @@ def test_a_logger_that_is_none_is_refused_before_anything_is_written(tmp_path: P
     assert not (tmp_path / "runs").exists()
 
 
-def test_on_the_command_line(rlplug: Callable[..., Done], tmp_path: Path) -> None:
+@pytest.mark.parametrize("typed", [("--log", "csv,tensorboard"), ("--log", "csv", "--log", "tensorboard")])
+def test_on_the_command_line(rlplug: Callable[..., Done], tmp_path: Path, typed: tuple[str, ...]) -> None:
     words = (
         "--total-timesteps",
         "200",
@@ -102,8 +103,7 @@ def test_on_the_command_line(rlplug: Callable[..., Done], tmp_path: Path) -> Non
         "1",
         "--final-eval-episodes",
         "1",
-        "--log",
-        "csv,tensorboard",
+        *typed,
     )
     done = rlplug("run", "a2c", CHAIN, *words, "--name", "two", "--out", str(tmp_path), "-q")
     assert done.code == 0

@@ -106,6 +106,13 @@ def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> 
         gathered({}, [pair], None, SCHEMA, "algo")
 
 
+@pytest.mark.parametrize("line", ["learning_rate = true", "n_steps = true", "anneal_lr = 1"])
+def test_a_file_s_truth_is_no_number(line: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(line)
+    with pytest.raises(BadConfig, match="expected (a number|an integer|yes or no)"):
+        gathered({}, [], tmp_path / "c.toml", SCHEMA, "algo")
+
+
 def test_help_shows_type_default_and_meaning(rlplug: Callable[..., Any]) -> None:
     text = rlplug("run", "a2c", "--help").out
     assert "Loss:" in text

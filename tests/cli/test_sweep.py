@@ -18,6 +18,7 @@ from rlplug_cli.sweep.display import Lines, display
 from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
 from rlplug_cli.sweep.manifest import Sweep, Task, kept, locked
 from rlplug_cli.sweep.seeds import complete, cost
+from rlplug_cli.sweep.task import words_of
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import resolve
 from tests.cli.histories import write_run
@@ -48,7 +49,8 @@ def test_a_sweep_does_what_is_missing_and_nothing_twice(
         run["name"] for run in found["runs"]
     }
 
-    (place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1" / "config.json").unlink()  # killed in its first moment
+    shutil.rmtree(place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1")
+    (place / "runs" / "swept" / "a2c-CartPole-v1-gamma=0.9-s1").mkdir()  # killed in its first moment
     again = rlplug(*words, "--seeds", "2")
     assert again.code == 0, again.err
     after = journals(place / "runs" / "swept")
@@ -121,6 +123,17 @@ def test_a_run_that_is_killed_is_resumed_once_and_takes_no_other_with_it(place: 
         crew.look()
     assert here.started == ["run a", "run b", "resume a"]
     assert crew.entries["a"].standing.status == crew.entries["b"].standing.status == "finished"
+
+
+def test_a_record_without_a_configuration_is_left_for_its_owner(place: Path) -> None:
+    task = Task("half", "ppo", "CartPole-v1", 1, ())
+    (place / "half").mkdir()
+    assert words_of(place, task)[0] == "run"  # killed before it had anything
+    write_run(place / "half", [3.0])
+    (place / "half" / "config.json").unlink()
+    with pytest.raises(UsageError, match=r"half has a run's record and no config\.json; bring that back, or delete"):
+        words_of(place, task)
+    assert (place / "half" / "journal.jsonl").exists()
 
 
 def test_tasks_start_as_the_cores_allow(place: Path) -> None:
@@ -263,6 +276,18 @@ def test_tasks_have_names_of_their_own_and_come_seed_by_seed() -> None:
         (("sweep", "a2c", "CartPole-v1", "--print-config"), "option '--print-config' is of 'rlplug run'"),
         (("sweep", "--gamma", "0.9", "a2c"), "options belong behind the environments"),
         (("sweep", "a2c", "CartPole-v1", "--name", "a/b"), "it names a directory"),
+        (
+            ("sweep", "a2c", "CartPole-v1", "--anneal-lr=no"),
+            "option '--anneal-lr' takes no value; for alternatives write --set anneal_lr=yes,no",
+        ),
+        (
+            ("sweep", "a2c", "CartPole-v1", "--learning-rate", "1e-3,1e-4", "--set", "learning_rate=3e-4"),
+            "option 'learning_rate' of a2c is given twice; put its alternatives between commas",
+        ),
+        (
+            ("sweep", "a2c", "CartPole-v1", "--net.hidden", "64", "--net.hidden=32"),
+            "'net.hidden' of a2c is given twice",
+        ),
         (("run", "a2c", "CartPole-v1", "--seeds", "none"), "write how many"),
         (
             ("sweep", "a2c,dqn", "CartPole-v1,Pendulum-v1"),

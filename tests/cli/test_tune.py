@@ -22,7 +22,7 @@ from rlplug_cli.tune.export import as_config, as_preset
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.outcome import Outcome
 from rlplug_cli.tune.search import Search
-from rlplug_cli.tune.space import declared, written
+from rlplug_cli.tune.space import declared, from_file, written
 from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
@@ -367,6 +367,27 @@ def test_an_argument_of_the_environment_is_fixed_as_run_takes_it(
     assert tomllib.loads(Path("best.toml").read_text())["env"] == {"max_episode_steps": 6}
 
 
+def test_a_value_that_is_typed_takes_the_place_of_a_range_in_a_file(place: Path, rlplug: Callable[..., Any]) -> None:
+    (place / "space.toml").write_text('learning_rate = "1e-4..1e-3:log"\ngamma = "0.9..0.999"\nnet.hidden = [32, 16]\n')
+    words = ("--space", "space.toml", "--gamma", "0.5", "--trials", "1", "--name", "tuned", *TINY, "--json")
+    done = rlplug("tune", "a2c", "CartPole-v1", *words)
+    assert done.code == 0, done.err
+    (trial,) = json.loads(done.out)["trials"]
+    found = json.loads((place / "runs" / "tuned" / "trial-0000-s1" / "config.json").read_bytes())["options"]
+    assert list(trial["params"]) == ["learning_rate"]
+    assert (found["gamma"], found["net.hidden"]) == (0.5, [32, 16])
+
+
+def test_choices_in_a_file_may_be_of_wrappers_and_of_layers(tmp_path: Path) -> None:
+    path = tmp_path / "space.toml"
+    path.write_text('wrap = ["time-limit:steps=5,x=1", "none"]\nnet.hidden = [[64], [64, 64]]\n')
+    ranges, fixed = from_file(path, [HIDDEN, Option("wrap", "repeated", [], "")], "ppo")
+    assert ranges == {
+        "wrap": Range("choice", ("time-limit:steps=5,x=1", "none")), "net.hidden": Range("choice", ("64", "64,64")),
+    }  # fmt: skip
+    assert fixed == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -382,6 +403,15 @@ def test_an_argument_of_the_environment_is_fixed_as_run_takes_it(
         (("ppo", "CartPole-v1", "--set", "seed=7"), "--seeds says which seeds: --seeds 7,8"),
         (("ppo", "CartPole-v1", "--seed", "7..9"), "--seeds says which seeds: --seeds 7,8"),
         (("ppo", "CartPole-v1", "--space", "seeded.toml"), "--seeds says which seeds: --seeds 7,8"),
+        (
+            ("ppo", "CartPole-v1", "--anneal-lr=no", "--gamma", "0.9..0.99"),
+            "takes no value; for alternatives write --set",
+        ),
+        (("ppo", "CartPole-v1", "--gamma", "0.9..0.99", "--gamma", "0.5"), "'--gamma' is given a range and a value"),
+        (
+            ("ppo", "CartPole-v1", "--gamma", "0.9..0.99", "--set", "gamma=0.5"),
+            "'--gamma' is given a range and a value",
+        ),
         (("ppo", "CartPole-v1", "--print-config"), "option '--print-config' is of 'rlplug run'"),
         (("dqn", "Pendulum-v1"), "DQN needs Discrete actions and Pendulum-v1 has Box"),
     ],

@@ -87,7 +87,7 @@ class SchemaOption(click.Option):
         yes = flag(option.name)
         names = [f"{yes}/--no-{yes[2:]}" if option.type == "bool" else yes, variable(option.name)]
         kind = None if option.type == "bool" else Value(option, owner, complete)
-        several = option.type == "repeated"
+        several = option.type in ("repeated", "strs")
         super().__init__(
             names, type=kind, default=None, multiple=several, help=described(option), metavar=kind and kind.name
         )
@@ -163,7 +163,7 @@ def _wrong(option: Option, value: object) -> str:
         return _wrong_items(option, value)
     if option.type == "choice":
         return "" if value in option.choices else f"one of {', '.join(option.choices)}"
-    if not isinstance(value, _PYTHON[option.type]):
+    if not isinstance(value, _PYTHON[option.type]) or (isinstance(value, bool) and option.type != "bool"):
         number = "a number or a schedule such as linear(a,b)" if option.scheduled else "a number"
         return {"int": "an integer", "float": number, "bool": "yes or no"}.get(option.type, "a text")
     if isinstance(value, int | float) and not isinstance(value, bool):

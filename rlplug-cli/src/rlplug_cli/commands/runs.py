@@ -78,7 +78,7 @@ def command(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def _rm(names: tuple[str, ...], out: Path, yes: bool) -> None:
     """Delete run directories, by path or name; what MLflow has of them stays there."""
-    paths = [located(name, out) for name in names]
+    paths = list(dict.fromkeys(located(name, out) for name in names))
     if not yes:
         click.confirm(f"delete {', '.join(map(str, paths))}?", abort=True)
     for path in paths:

@@ -144,7 +144,7 @@ def _axes(algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms
     """The alternatives of one algorithm's options, from `--set` and from its own options."""
     command = algorithm_command(algorithm)
     types = {one.name: one.type for one in (*command.own, *command.run_options)}
-    found = []
+    found = list[tuple[str, list[Choice]]]()
     for pair in pairs:
         name, equals, text = pair.partition("=")
         owner, colon, rest = name.rpartition(":")
@@ -153,27 +153,48 @@ def _axes(algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms
         if colon and owner not in algorithms:
             raise UsageError(f"--set {pair}: '{owner}' is none of {', '.join(algorithms)}")
         if not colon or owner == algorithm:
-            found.append(axis(rest, ("--set", f"{rest}="), text, types.get(rest, "str")))
-    return [*found, *_typed(command, words)]
+            found.append((rest, axis(rest, ("--set", f"{rest}="), text, types.get(rest, "str"))))
+    found += _typed(command, words)
+    names = [name for name, _ in found if types.get(name) != "repeated"]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"option '{name}' of {algorithm} is given twice; put its alternatives between commas")
+    return [choices for _, choices in found]
 
 
-def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[list[Choice]]:
-    """The alternatives that were typed as options."""
-    found: list[list[Choice]] = []
+def _typed(command: AlgorithmCommand, words: Sequence[str]) -> list[tuple[str, list[Choice]]]:
+    """The names and the alternatives of what was typed as options."""
+    found: list[tuple[str, list[Choice]]] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
         flag, equals, text = word.partition("=")
         if option_name(flag):
-            found.append(axis(option_name(flag), (f"{flag}=",), text if equals else "".join(rest[:1]), "str"))
+            choices = axis(option_name(flag), (f"{flag}=",), text if equals else "".join(rest[:1]), "str")
+            found.append((flag, choices))
             rest = rest if equals else rest[1:]
             continue
         one = option_of(command, flag)
-        if one.is_flag or (isinstance(one, SchemaOption) and one.option.type == "bool"):
-            found.append([((flag,), "")])
+        option = one.option if isinstance(one, SchemaOption) else None
+        name = flag if option is None else option.name
+        if one.is_flag or (option is not None and option.type == "bool"):
+            refuse_value(one, flag, equals)
+            found.append((name, [((flag,), "")]))
             continue
         if not equals and not rest:
             raise UsageError(f"option '{flag}' needs a value")
-        kind = one.option.type if isinstance(one, SchemaOption) else "repeated"
-        found.append(axis(flag.lstrip("-").replace("-", "_"), (flag,), text if equals else rest.pop(0), kind))
+        kind = "repeated" if option is None else option.type
+        choices = axis(flag.lstrip("-").replace("-", "_"), (flag,), text if equals else rest.pop(0), kind)
+        found.append((name, choices))
     return found
+
+
+def refuse_value(one: click.Option, flag: str, value: str) -> None:
+    """Refuse a value behind a flag.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if value:
+        name = one.option.name if isinstance(one, SchemaOption) else str(one.name)
+        raise UsageError(f"option '{flag}' takes no value; for alternatives write --set {name}=yes,no")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,11 @@ import click
 
 from rlplug_cli.arguments import spelled, taken
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
-from rlplug_cli.commands.sweep import algorithm_command, option_of
+from rlplug_cli.commands.sweep import algorithm_command, option_of, refuse_value
 from rlplug_cli.completion import environments
 from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
+from rlplug_cli.parameters import flag as flag_of
 from rlplug_cli.sweep.grid import refuse_seed, seeds
 from rlplug_core.config.numbers import figures
 from rlplug_core.config.options import Range
@@ -93,16 +95,14 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
 
     command = algorithm_command(algorithm)
     known = (*command.own, *command.run_options)
-    ranges, fixed = _typed(command, words)
-    if chosen["space"] is not None:
-        more, pairs = from_file(chosen["space"], known, algorithm)
-        ranges = {**more, **ranges}
-        fixed += [word for pair in pairs for word in ("--set", pair)]
-    space = ranges or declared(command.own)
-    if not space:
-        raise UsageError(f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log")
+    ranges, typed = _typed(command, words)
+    more, pairs = ({}, []) if chosen["space"] is None else from_file(chosen["space"], known, algorithm)
+    fixed = [*(word for pair in pairs for word in ("--set", pair)), *typed]
     with command.make_context(algorithm, [env, *fixed]) as context:
         values, origins = command.resolved(context)
+    space = _searched(ranges, more or ({} if ranges else declared(command.own)), origins)
+    if not space:
+        raise UsageError(f"{algorithm} declares no ranges; give some, as in --learning-rate 1e-5..1e-2:log")
     refuse_seed(origins | dict.fromkeys(space, "option"))
     said = {name for name, origin in origins.items() if origin != "preset"} - {"seed", *space}
     options = {name: value for name, value in values.items() if name in said}
@@ -116,6 +116,18 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
     return goal, options
 
 
+def _searched(typed: Mapping[str, Range], others: Mapping[str, Range], origins: Mapping[str, str]) -> dict[str, Range]:
+    """Return the ranges that were typed, and of `others` those of options that nobody gave a value.
+
+    Raises:
+        UsageError: an option was given both, a range and a value.
+    """
+    given = {name for name, origin in origins.items() if origin in ("option", "set")}
+    if twice := sorted(given & set(typed)):
+        raise UsageError(f"option '{flag_of(twice[0])}' is given a range and a value; leave one of them out")
+    return {name: one for name, one in {**others, **typed}.items() if name not in given}
+
+
 def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str, Range], list[str]]:
     """The ranges among what was typed, and the words of all else."""
     from rlplug_cli.tune.space import written
@@ -127,6 +139,7 @@ def _typed(command: AlgorithmCommand, words: tuple[str, ...]) -> tuple[dict[str,
         flag, equals, text = rest.pop(0).partition("=")
         one = option_of(command, flag)
         if one.is_flag:
+            refuse_value(one, flag, equals)
             fixed.append(flag)
             continue
         if not equals and not rest:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlplug_cli.compare.history import History
 from rlplug_cli.compare.selection import Arm
 from rlplug_cli.compare.statistics import Band, Center, Floats, band, draws
 
@@ -59,11 +60,16 @@ def lines(arms: Sequence[Arm], metrics: Sequence[str], settings: Settings) -> li
     for env in envs(arms):
         for metric in metrics:
             for arm in arms:
-                curves = [run.points(metric, settings.axis) for run in arm.on(env)]
+                curves = [run.points(metric, settings.axis) for run in drawn(arm.on(env))]
                 curves = [curve for curve in curves if len(curve[0])]
-                if curves:
+                if curves and min(curve[0][-1] for curve in curves) >= max(curve[0][0] for curve in curves):
                     found.append(_line(env, metric, arm.label, curves, settings))
     return found
+
+
+def drawn(runs: Sequence[History]) -> Sequence[History]:
+    """Return those of one arm's runs that its curve is of: the finished ones, as one that is not would cut it short."""
+    return [run for run in runs if run.finished] or runs
 
 
 def envs(arms: Sequence[Arm]) -> list[str]:
@@ -73,23 +79,26 @@ def envs(arms: Sequence[Arm]) -> list[str]:
 
 def _line(env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings) -> Line:
     x, values = on_one_grid([(at, smoothed(value, settings.smooth)) for at, value in curves], settings.points)
-    (drawn,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
+    (again,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
     return Line(
-        env, metric, label, seeds=len(values), x=x, band=band(values, settings.center, drawn, settings.confidence)
+        env, metric, label, seeds=len(values), x=x, band=band(values, settings.center, again, settings.confidence)
     )
 
 
 def smoothed(values: Floats, window: int) -> Floats:
-    """Each value averaged with those before it, up to `window` of them."""
-    sums = np.cumsum(np.concatenate([[0.0], values]))
-    ends = np.arange(1, len(values) + 1)
-    begins = np.maximum(ends - window, 0)
-    found: Floats = (sums[ends] - sums[begins]) / (ends - begins)
-    return found if window > 1 else values
+    """Each value averaged with those before it, up to `window` of them; those that are no number count for nothing."""
+    if window == 1:
+        return values
+    before = np.full(window - 1, np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([before, values]), window)
+    there = ~np.isnan(windows)
+    count = there.sum(1)
+    found: Floats = np.divide(windows.sum(1, where=there), count, out=np.full(len(values), np.nan), where=count > 0)
+    return found
 
 
 def on_one_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[Floats, Floats]:
-    """Curves of one arm as `x` `[T]` and values `[n, T]`, where all of them have begun and none has ended.
+    """Curves of one arm, which overlap, as `x` `[T]` and values `[n, T]`, where all have begun and none has ended.
 
     Curves that stand on the same points keep them, thinned to at most `points`; others are read off between theirs.
     """
@@ -98,5 +107,5 @@ def on_one_grid(curves: Sequence[tuple[Floats, Floats]], points: int) -> tuple[F
         chosen = np.unique(np.linspace(0, len(first) - 1, min(points, len(first))).round().astype(np.intp))
         return first[chosen], np.stack([values[chosen] for _, values in curves])
     low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
-    x = np.linspace(low, max(low, high), min(points, max(len(at) for at, _ in curves)))
+    x = np.unique(np.linspace(low, high, min(points, max(len(at) for at, _ in curves))))
     return x, np.stack([np.interp(x, at, values) for at, values in curves])

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from rlplug_cli.compare.files import changed, together
 from rlplug_cli.compare.history import AXES, RETURN, SECONDS, History, history
-from rlplug_cli.compare.lines import Line, Settings, lines
+from rlplug_cli.compare.lines import Line, Settings, envs, lines
+from rlplug_cli.compare.lines import drawn as drawn_of
 from rlplug_cli.compare.results import Cost, Improvement, Score, costs, improvements, overall, scores
 from rlplug_cli.compare.selection import Arm, arms, selected
 from rlplug_core.errors import UsageError
@@ -67,9 +68,26 @@ def read_arms(
     """The arms of the runs that words mean, with the curves of `metrics`, and remarks about runs and files."""
     needed = [*metrics, *([AXES[settings.axis]] if AXES[settings.axis] else [])]
     needed += [SECONDS] if settings.targets else []
-    runs = together([history(path, needed) for path in selected(words, out)])
-    found, remarks = arms(runs, by)
-    return found, [*remarks, *changed([arm.runs for arm in found])]
+    read, unreadable = _read(words, out, needed)
+    found, remarks = arms(together(read), by)
+    return found, [*unreadable, *remarks, *changed([arm.runs for arm in found])]
+
+
+def _read(words: Sequence[str], out: Path, needed: Collection[str]) -> tuple[list[History], list[str]]:
+    """Return the runs that words mean, and remarks about those that cannot be read.
+
+    Raises:
+        UsageError: such a run was named by itself, or there is no other.
+    """
+    paths, found, remarks = selected(words, out), list[History](), list[str]()
+    for path in paths:
+        try:
+            found.append(history(path, needed))
+        except UsageError as error:
+            if {str(path), path.name} & set(words) or (path is paths[-1] and not found):
+                raise
+            remarks.append(f"{path.name} is left out: {error.__cause__}")
+    return found, remarks
 
 
 def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
@@ -78,6 +96,9 @@ def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
     said = []
     if pending := [run.path.name for run in runs if not run.finished]:
         said.append(f"not finished, so without final scores: {_some(pending)}")
+    shown = {run for arm in found for env in envs([arm]) for run in drawn_of(arm.on(env))}
+    if cut := [run.path.name for run in runs if run not in shown]:
+        said.append(f"and no part of the curves of the finished ones: {_some(cut)}")
     single = [run.path.name for run in runs if run.finished and RETURN in run.curves and "best" not in run.scores]
     if single:
         said.append(f"without a final evaluation, so judged by the last one in training: {_some(single)}")

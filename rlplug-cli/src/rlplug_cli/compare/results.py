@@ -52,7 +52,8 @@ class Improvement(NamedTuple):
 class Cost(NamedTuple):
     """The costs of one arm's runs on one environment until an evaluation reached `target`.
 
-    Each cost is (median, least, most) over all seeds; infinite where a run, or half of them, never reached it.
+    Each cost is (median, least, most) over the seeds; infinite where a run, or half of them, never reached it. A run
+    that is not finished counts once it has reached it.
     """
 
     env: str
@@ -156,8 +157,13 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
     for env in envs(arms):
         target = targets.get(env, targets.get(""))
         for arm in arms if target is not None else ():
-            runs = [run for run in arm.on(env) if RETURN in run.curves]
-            if runs and target is not None:
+            assert target is not None
+            # One that is not finished may reach it yet.
+            runs = [
+                run for run in arm.on(env)
+                if RETURN in run.curves and (run.finished or math.isfinite(reached(run, target)[0]))
+            ]  # fmt: skip
+            if runs:
                 spent = np.array([reached(run, target) for run in runs])
                 count = int(np.isfinite(spent[:, 0]).sum())
                 found.append(Cost(

@@ -20,7 +20,7 @@ from pathlib import Path
 from rlplug_cli.sweep.manifest import Sweep, Task
 from rlplug_cli.sweep.standing import Standing
 from rlplug_core.config.files import opened
-from rlplug_core.errors import RlplugError
+from rlplug_core.errors import RlplugError, UsageError
 
 #: Seconds that a run has to save a checkpoint when it is stopped.
 PATIENCE = 60.0
@@ -34,6 +34,8 @@ def words_of(directory: Path, task: Task) -> list[str]:
     path = directory / task.name
     if Standing(path, 1).settle() != "missing":
         return ["resume", str(path)]
+    if any((path / kept).exists() for kept in ("journal.jsonl", "checkpoints")):
+        raise UsageError(f"{path} has a run's record and no config.json; bring that back, or delete the directory")
     shutil.rmtree(path, ignore_errors=True)  # what was killed before it had a configuration
     words = ["run", task.algorithm, task.env, *task.words, "--seed", str(task.seed)]
     return [*words, "--name", task.name, "--out", str(directory)]

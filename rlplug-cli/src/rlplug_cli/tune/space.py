@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.parameters import parsed
-from rlplug_cli.sweep.grid import alternatives
+from rlplug_cli.sweep.grid import LISTS, alternatives
 from rlplug_core.config.files import from_toml
 from rlplug_core.config.options import Range
 from rlplug_core.config.schema import Option, flat
@@ -56,7 +56,8 @@ def written(option: Option, text: str, owner: str) -> Range | None:
 def from_file(path: Path, options: Iterable[Option], owner: str) -> tuple[dict[str, Range], list[str]]:
     """The ranges of a TOML file, and as `name=value` what it fixes.
 
-    A text is read as on the command line, a list holds choices, anything else is fixed.
+    A text is read as on the command line, a list holds choices, anything else is fixed; so is a list of numbers of an
+    option whose value is one.
 
     Raises:
         UsageError: the file cannot be read. BadConfig: it names what the algorithm has not.
@@ -72,13 +73,19 @@ def from_file(path: Path, options: Iterable[Option], owner: str) -> tuple[dict[s
     for name, value in content.items():
         if name not in known:
             raise BadConfig(f"{path}: {owner} has no option '{name}'{did_you_mean(name, known)}")
-        text = _text(value, ";" if known[name].type in ("ints", "floats", "strs") else ",")
+        text = _text(value, _between(known[name], value))
         found = written(known[name], text, owner)
         if found is None:
             fixed.append(f"{name}={text}")
         else:
             ranges[name] = found
     return ranges, fixed
+
+
+def _between(option: Option, value: object) -> str:
+    """Return what parts the items of a list: a list of numbers is one value of an option that takes such lists."""
+    one = option.type in ("ints", "floats") and isinstance(value, list) and not any(isinstance(v, list) for v in value)
+    return ";" if option.type in LISTS and not one else ","
 
 
 def _text(value: object, between: str) -> str:

@@ -64,9 +64,9 @@ class RunDirectory:
             if not _abandoned(path):
                 begun = (path / "config.json").exists()
                 onward = f"'rlplug resume {shell_word(path)}' to go on with it"
-                way = onward if begun else "delete it, as it holds no run"
-                way = "delete the sweep in it" if (path / SWEEP).exists() else way
-                raise UsageError(f"run directory {path} exists already; choose another --name, or {way}") from error
+                way = f", or {onward}" if begun else "; it holds no run"
+                way = ", or delete the sweep in it" if (path / SWEEP).exists() else way
+                raise UsageError(f"run directory {path} exists already; choose another --name{way}") from error
         directory = cls(path.absolute())
         directory.lock()
         return directory

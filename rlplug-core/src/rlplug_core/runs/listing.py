@@ -126,7 +126,7 @@ def final_evaluation(journal: Iterable[Record]) -> dict[str, object] | None:
 
 
 def remove(path: Path) -> None:
-    """Delete a run directory.
+    """Delete a run directory; of a link to one the link alone.
 
     Raises:
         UsageError: it is being written.
@@ -137,7 +137,10 @@ def remove(path: Path) -> None:
         running = False
     if running:
         raise UsageError(f"run {path} is running; stop it before you remove it")
-    shutil.rmtree(path)
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
 
 
 def _summary(path: Path) -> Summary:
