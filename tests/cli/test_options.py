@@ -109,7 +109,7 @@ def test_a_wrong_value_is_refused_before_anything_heavy_is_loaded(pair: str) -> 
 @pytest.mark.parametrize("line", ["learning_rate = true", "n_steps = true", "anneal_lr = 1"])
 def test_a_file_s_truth_is_no_number(line: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(line)
-    with pytest.raises(BadConfig, match="expected (a number|an integer|yes or no)"):
+    with pytest.raises(BadConfig, match=r"expected (a number|an integer|yes or no)"):
         gathered({}, [], tmp_path / "c.toml", SCHEMA, "algo")
 
 

@@ -217,6 +217,19 @@ def test_other_seeds_of_one_name_have_the_same_options(place: Path) -> None:
     assert kept(place, "seeds", more).tasks == (*first, *more)
 
 
+def test_a_file_of_options_that_has_changed_is_said(place: Path) -> None:
+    (place / "c.toml").write_text("gamma = 0.9")
+
+    def task(seed: int) -> Task:
+        return Task(f"a-s{seed}", "ppo", "CartPole-v1", seed, ("--config", "c.toml"))
+
+    kept(place, "seeds", [task(1)])
+    assert len(kept(place, "seeds", [task(1), task(2)]).tasks) == 2
+    (place / "c.toml").write_text("gamma = 0.5")
+    with pytest.raises(UsageError, match=r"^c\.toml has changed since .* was begun; choose another --name$"):
+        kept(place, "seeds", [task(3)])
+
+
 def test_a_directory_of_two_configurations_from_before_goes_on(place: Path) -> None:
     mixed = tuple(Task(f"ppo-s{seed}", "ppo", "CartPole-v1", seed, ("--gamma", f"0.{seed}")) for seed in (1, 2))
     Sweep("seeds", "uid", 1.0, mixed).write(place)

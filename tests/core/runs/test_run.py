@@ -149,6 +149,9 @@ def test_what_is_no_algorithm_and_no_name_is_refused(tmp_path: Path) -> None:
         train(None, CHAIN, OPTIONS, out=tmp_path)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a name has printable characters"):
         trained(tmp_path, name=5)  # type: ignore[arg-type]
+    for name in ("..", "a/b", str(tmp_path / "elsewhere")):
+        with pytest.raises(UsageError, match="it names a directory; 'out' says where it is"):
+            trained(tmp_path, name=name)
 
 
 def test_paths_and_single_texts_are_what_they_look_like(tmp_path: Path) -> None:

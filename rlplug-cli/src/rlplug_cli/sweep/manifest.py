@@ -7,12 +7,14 @@ contradict them after a kill.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +27,8 @@ from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.trust import SEAL, genuine, sealed
 
 NAME = "sweep.json"
+#: Options whose value names a file of further options.
+FILES = ("--config", "--net")
 FORMAT = 1
 
 
@@ -46,12 +50,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The content of `sweep.json`; `kind` is `seeds`, `sweep` or `tune`."""
+    """The content of `sweep.json`.
+
+    Attributes:
+        kind: `seeds`, `sweep` or `tune`.
+        uid, created: what MLflow knows it by, and when it was made, in seconds of Unix time.
+        tasks: the runs.
+        files: by path, the SHA-256 of each file that their words name.
+    """
 
     kind: str
     uid: str
     created: float
     tasks: tuple[Task, ...]
+    files: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: Path) -> Sweep | None:
@@ -91,7 +103,8 @@ def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
     """The sweep of a directory with `tasks` added to those it has; the lock must be held.
 
     Raises:
-        UsageError: a task of the same name, or another seed of it, does something else.
+        UsageError: a task of the same name, or another seed of it, does something else, or a file has changed that
+            tasks name.
     """
     before = Sweep.read(directory) or Sweep(kind, uuid.uuid4().hex, time.time(), ())
     known = {task.name: task for task in before.tasks}
@@ -103,9 +116,21 @@ def kept(directory: Path, kind: str, tasks: Sequence[Task]) -> Sweep:
         known.setdefault(task.name, task)
     if before.kind != kind:
         raise UsageError(f"{directory} holds what 'rlplug {before.kind}' made; choose another --name")
-    found = Sweep(before.kind, before.uid, before.created, tuple(known.values()))
+    files = before.files | _files(directory, before, tasks)
+    found = Sweep(before.kind, before.uid, before.created, tuple(known.values()), files)
     if found != before or not (directory / NAME).exists():
         found.write(directory)
+    return found
+
+
+def _files(directory: Path, before: Sweep, tasks: Sequence[Task]) -> dict[str, str]:
+    """The hashes of the files that tasks name; they are those that the sweep has known."""
+    pairs = {pair for task in tasks for pair in pairwise(task.words)}
+    paths = sorted(word for flag, word in pairs if flag in FILES and Path(word).is_file())
+    found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths}
+    for path, content in found.items():
+        if before.files.get(path, content) != content:
+            raise UsageError(f"{path} has changed since {directory} was begun; choose another --name")
     return found
 
 

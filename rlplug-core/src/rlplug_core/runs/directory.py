@@ -47,10 +47,12 @@ class RunDirectory:
         What a process left that was killed before it wrote down its configuration is taken over.
 
         Raises:
-            UsageError: its name cannot be printed, it exists already or cannot be written.
+            UsageError: its name cannot be printed or is a path, it exists already or cannot be written.
         """
         if name is not None and not (isinstance(name, str) and name and name.isprintable()):
             raise UsageError(f"--name {plain(repr(name))}: a name has printable characters; choose another")
+        if name is not None and (Path(name).name != name or name == ".."):
+            raise UsageError(f"--name {name}: it names a directory; 'out' says where it is, and the name has no '/'")
         path = out / (name or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', stem)}-{time.strftime('%Y%m%d-%H%M%S')}")
         try:
             out.mkdir(parents=True, exist_ok=True)
