@@ -116,3 +116,13 @@ def test_probabilities_of_improvement_are_those_of_the_reference(
     np.testing.assert_allclose(
         found, (reference.improvement(ours, theirs), *np.percentile(known, [2.5, 97.5])), atol=1e-12
     )
+
+
+@pytest.mark.parametrize("how", ["mean", "iqm"])
+def test_where_a_curve_has_no_number_its_band_has_none(how: Center) -> None:
+    curves = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, np.nan]])
+    (drawn,) = draws([4], 50, np.random.default_rng(0))
+    found = band(curves, how, drawn)
+    assert found.value[0] == 2.5
+    assert np.isfinite([each[0] for each in found]).all()
+    assert np.isnan([each[1] for each in found]).all()

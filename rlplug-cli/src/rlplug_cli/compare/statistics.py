@@ -62,7 +62,10 @@ def estimate(scores: Sequence[Floats], how: Aggregate, drawn: Sequence[Indices],
 
 
 def band(curves: Floats, how: Center, drawn: Indices, confidence: float = 0.95) -> Band:
-    """The aggregate of each point of the curves `[n, T]` of one task, with its pointwise percentile interval."""
+    """The aggregate of each point of the curves `[n, T]` of one task, with its pointwise percentile interval.
+
+    Where a curve has no number there is none.
+    """
     counts = _counts(drawn, len(curves))
     if how == "mean":
         redrawn = counts @ curves / len(curves)
@@ -71,7 +74,9 @@ def band(curves: Floats, how: Center, drawn: Indices, confidence: float = 0.95) 
         cut = _cut(len(curves))
         redrawn = _trimmed(curves, counts, cut)
         value = np.sort(curves, axis=0)[cut : len(curves) - cut].mean(axis=0)
-    return Band(value, *_interval(redrawn, confidence))
+    gone = np.isnan(curves).any(axis=0)  # which a sort would take for the largest, and leave out
+    found = [np.where(gone, np.nan, each) for each in (value, *_interval(redrawn, confidence))]
+    return Band(*found)
 
 
 def probability_of_improvement(
