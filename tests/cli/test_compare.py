@@ -293,7 +293,7 @@ def test_a_seed_that_is_not_finished_cuts_no_curve_of_finished_ones(runs: Path, 
     found = compared(rlplug, "0.001-1", "0.001-2", "killed")
     (curve,) = found["curves"]
     assert (curve["x"], curve["seeds"]) == ([100, 200, 300], 2)
-    assert "and no part of the curves of the finished ones: killed" in found["remarks"]
+    assert "left out of curves, as others of their lines are finished: killed" in found["remarks"]
 
 
 def test_curves_that_do_not_overlap_are_none(place: Path, rlplug: Callable[..., Any]) -> None:

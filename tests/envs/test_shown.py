@@ -73,7 +73,9 @@ def test_numbers_of_info_are_those_that_floats_hold() -> None:
     assert numbers(info) == {"reward": 1.5, "steps": 3.0}
 
 
-@pytest.mark.parametrize("says", [None, np.nan, "False", {"a": 1}, np.empty(0), np.array([1.0, np.inf])])
+@pytest.mark.parametrize(
+    "says", [None, np.nan, "False", {"a": 1}, np.empty(0), np.array([1.0, np.inf]), np.array([None])]
+)
 def test_what_says_nothing_about_success_is_no_success_and_no_failure(says: object) -> None:
     assert success({"is_success": says}) is None
     assert success({"is_success": says, "success": False}) is False

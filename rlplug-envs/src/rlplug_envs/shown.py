@@ -78,9 +78,9 @@ def shares(frame: Array) -> bool:
 def success(info: Mapping[str, object]) -> bool | None:
     """Return what a step's `info` says about success; None where it says nothing."""
     for key in SUCCESS:
-        value = info.get(key)
-        if isinstance(value, (*NUMBER, np.ndarray)) and np.size(value) and np.isfinite(value).all():
-            return bool(np.any(value))
+        value = np.asarray(info.get(key))
+        if value.dtype.kind in "biuf" and value.size and np.isfinite(value).all():
+            return bool(value.any())
     return None
 
 

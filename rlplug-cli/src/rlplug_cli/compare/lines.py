@@ -60,14 +60,14 @@ def lines(arms: Sequence[Arm], metrics: Sequence[str], settings: Settings) -> li
     for env in envs(arms):
         for metric in metrics:
             for arm in arms:
-                curves = [run.points(metric, settings.axis) for run in drawn(arm.on(env))]
+                curves = [run.points(metric, settings.axis) for run in curved(arm.on(env))]
                 curves = [curve for curve in curves if len(curve[0])]
                 if curves and min(curve[0][-1] for curve in curves) >= max(curve[0][0] for curve in curves):
                     found.append(_line(env, metric, arm.label, curves, settings))
     return found
 
 
-def drawn(runs: Sequence[History]) -> Sequence[History]:
+def curved(runs: Sequence[History]) -> Sequence[History]:
     """Return those of one arm's runs that its curve is of: the finished ones, as one that is not would cut it short."""
     return [run for run in runs if run.finished] or runs
 
@@ -79,9 +79,9 @@ def envs(arms: Sequence[Arm]) -> list[str]:
 
 def _line(env: str, metric: str, label: str, curves: Sequence[tuple[Floats, Floats]], settings: Settings) -> Line:
     x, values = on_one_grid([(at, smoothed(value, settings.smooth)) for at, value in curves], settings.points)
-    (again,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
+    (drawn,) = draws([len(values)], CURVE_REPS, np.random.default_rng(0))
     return Line(
-        env, metric, label, seeds=len(values), x=x, band=band(values, settings.center, again, settings.confidence)
+        env, metric, label, seeds=len(values), x=x, band=band(values, settings.center, drawn, settings.confidence)
     )
 
 

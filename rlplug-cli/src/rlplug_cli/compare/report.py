@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rlplug_cli.compare.files import changed, together
 from rlplug_cli.compare.history import AXES, RETURN, SECONDS, History, history
-from rlplug_cli.compare.lines import Line, Settings, envs, lines
-from rlplug_cli.compare.lines import drawn as drawn_of
+from rlplug_cli.compare.lines import Line, Settings, curved, envs, lines
 from rlplug_cli.compare.results import Cost, Improvement, Score, costs, improvements, overall, scores
 from rlplug_cli.compare.selection import Arm, arms, selected
 from rlplug_core.errors import UsageError
@@ -96,9 +95,9 @@ def _remarks(found: Sequence[Arm], drawn: Sequence[Line]) -> list[str]:
     said = []
     if pending := [run.path.name for run in runs if not run.finished]:
         said.append(f"not finished, so without final scores: {_some(pending)}")
-    shown = {run for arm in found for env in envs([arm]) for run in drawn_of(arm.on(env))}
+    shown = {run for arm in found for env in envs([arm]) for run in curved(arm.on(env))}
     if cut := [run.path.name for run in runs if run not in shown]:
-        said.append(f"and no part of the curves of the finished ones: {_some(cut)}")
+        said.append(f"left out of curves, as others of their lines are finished: {_some(cut)}")
     single = [run.path.name for run in runs if run.finished and RETURN in run.curves and "best" not in run.scores]
     if single:
         said.append(f"without a final evaluation, so judged by the last one in training: {_some(single)}")

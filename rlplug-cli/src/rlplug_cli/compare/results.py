@@ -156,21 +156,24 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
         )
     for env in envs(arms):
         target = targets.get(env, targets.get(""))
-        for arm in arms if target is not None else ():
-            assert target is not None
-            # One that is not finished may reach it yet.
-            runs = [
-                run for run in arm.on(env)
-                if RETURN in run.curves and (run.finished or math.isfinite(reached(run, target)[0]))
-            ]  # fmt: skip
-            if runs:
-                spent = np.array([reached(run, target) for run in runs])
-                count = int(np.isfinite(spent[:, 0]).sum())
+        if target is None:
+            continue
+        for arm in arms:
+            if spent := [cost for run in arm.on(env) if (cost := _spent(run, target)) is not None]:
+                steps, seconds = np.array(spent).T
+                count = int(np.isfinite(steps).sum())
                 found.append(Cost(
-                    env, arm.label, target=target, seeds=len(runs), reached=count, steps=_spread(spent[:, 0]),
-                    seconds=_spread(spent[:, 1]),
+                    env, arm.label, target=target, seeds=len(spent), reached=count, steps=_spread(steps),
+                    seconds=_spread(seconds),
                 ))  # fmt: skip
     return found
+
+
+def _spent(run: History, target: float) -> tuple[float, float] | None:
+    """What a run spent until its target; None of one without evaluations, and of one that may reach it yet."""
+    cost = reached(run, target) if RETURN in run.curves else (math.inf, math.inf)
+    done = run.finished and RETURN in run.curves
+    return cost if done or math.isfinite(cost[0]) else None
 
 
 def reached(run: History, target: float) -> tuple[float, float]:
