@@ -247,6 +247,18 @@ def test_seeds_are_a_number_or_a_list() -> None:
             seeds(wrong)
 
 
+def test_an_option_that_may_be_typed_several_times_may_be_so_in_a_sweep(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    words = ("--log", "csv", "--log", "tensorboard", "--wrap", "flatten", "--wrap", "time-feature", "--seeds", "1")
+    done = rlplug("sweep", "a2c", "CartPole-v1", *words, *TINY, "--name", "swept", "--json")
+    assert done.code == 0, done.err
+    (run,) = json.loads(done.out)["runs"]
+    found = json.loads((Path(run["path"]) / "config.json").read_bytes())["options"]
+    assert (found["log"], found["wrap"]) == (["csv", "tensorboard"], ["flatten", "time-feature"])
+
+
 def test_alternatives_are_parted_by_commas_but_where_a_value_holds_them() -> None:
     assert alternatives("1e-3, 3e-4", "float") == ["1e-3", "3e-4"]
     assert alternatives("cosine(1e-3,1e-5),1e-3", "float") == ["cosine(1e-3,1e-5)", "1e-3"]

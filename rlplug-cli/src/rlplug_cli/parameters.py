@@ -76,6 +76,10 @@ class Whole(_ParamType):
         return number if number > 0 else self.fail(f"{value!r} is no whole number of at least 1", param, ctx)
 
 
+#: Types of options that may be typed several times.
+SEVERAL = ("repeated", "strs")
+
+
 class SchemaOption(click.Option):
     """A click option that remembers which schema option it stands for; unset, it is not passed on.
 
@@ -87,7 +91,7 @@ class SchemaOption(click.Option):
         yes = flag(option.name)
         names = [f"{yes}/--no-{yes[2:]}" if option.type == "bool" else yes, variable(option.name)]
         kind = None if option.type == "bool" else Value(option, owner, complete)
-        several = option.type in ("repeated", "strs")
+        several = option.type in SEVERAL
         super().__init__(
             names, type=kind, default=None, multiple=several, help=described(option), metavar=kind and kind.name
         )

@@ -14,7 +14,7 @@ from rlplug_cli.arguments import option_name
 from rlplug_cli.commands.run import AlgorithmCommand, refuse_path
 from rlplug_cli.commands.run import command as run
 from rlplug_cli.output import echo
-from rlplug_cli.parameters import SchemaOption
+from rlplug_cli.parameters import SEVERAL, SchemaOption
 from rlplug_cli.sweep.grid import Choice, axis, digest, listed, refuse_seed, seeds, tasks
 from rlplug_cli.sweep.manifest import Task
 from rlplug_core.config.targets import is_target
@@ -155,7 +155,7 @@ def _axes(algorithm: str, pairs: Sequence[str], words: Sequence[str], algorithms
         if not colon or owner == algorithm:
             found.append((rest, axis(rest, ("--set", f"{rest}="), text, types.get(rest, "str"))))
     found += _typed(command, words)
-    names = [name for name, _ in found if types.get(name) != "repeated"]
+    names = [name for name, _ in found if types.get(name) not in SEVERAL]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"option '{name}' of {algorithm} is given twice; put its alternatives between commas")
