@@ -234,7 +234,7 @@ def test_what_a_kill_left_before_the_configuration_does_not_hold_the_name(tmp_pa
     assert trained(tmp_path).status == "finished"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("not ours")
-    with pytest.raises(UsageError, match="other exists already; choose another --name, or delete it"):
+    with pytest.raises(UsageError, match="other exists already; choose another --name; it holds no run"):
         RunDirectory.create(tmp_path, "other", "")
 
 
