@@ -171,9 +171,10 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
 
 def _spent(run: History, target: float) -> tuple[float, float] | None:
     """What a run spent until its target; None of one without evaluations, and of one that may reach it yet."""
-    cost = reached(run, target) if RETURN in run.curves else (math.inf, math.inf)
-    done = run.finished and RETURN in run.curves
-    return cost if done or math.isfinite(cost[0]) else None
+    if RETURN not in run.curves:
+        return None
+    cost = reached(run, target)
+    return cost if run.finished or math.isfinite(cost[0]) else None
 
 
 def reached(run: History, target: float) -> tuple[float, float]:
