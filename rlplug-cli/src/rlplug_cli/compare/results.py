@@ -170,7 +170,7 @@ def costs(arms: Sequence[Arm], settings: Settings) -> list[Cost]:
 
 
 def _spent(run: History, target: float) -> tuple[float, float] | None:
-    """What a run spent until its target; None of one without evaluations, and of one that may reach it yet."""
+    """The env step and the second of a run's target; None without evaluations, and while it may reach it yet."""
     if RETURN not in run.curves:
         return None
     cost = reached(run, target)
