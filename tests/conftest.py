@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+import rlplug_core  # noqa: F401 - before numpy, whose library reads once what it is told, as in other processes
+
 
 @pytest.fixture(autouse=True, scope="session")
 def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -42,8 +44,8 @@ def loops(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def _forget_loops() -> None:
     from rlplug_core.learning.loops import learning_loops
-    from rlplug_core.nets.loops import acting_loops, has_scipy, head_loops, why_not_numba
+    from rlplug_core.nets.loops import acting_loops, has_scipy, head_loops, memory_loops, why_not_numba
     from rlplug_core.nets.passes import pass_loops
 
-    for cached in (why_not_numba, acting_loops, head_loops, learning_loops, has_scipy, pass_loops):
+    for cached in (why_not_numba, acting_loops, head_loops, memory_loops, learning_loops, has_scipy, pass_loops):
         cached.cache_clear()

@@ -21,7 +21,7 @@ SOURCES = {package: ROOT / package / "src" / package.replace("-", "_") for packa
 
 #: The rooms of rlplug_core from the ground up: each imports only from those above it. The first is the vocabulary.
 ROOMS = (
-    ("errors", "types", "clock", "seeds", "batches", "protocols"),
+    ("errors", "types", "clock", "processor", "seeds", "batches", "protocols"),
     ("config",),
     ("nets",),
     ("acting",),

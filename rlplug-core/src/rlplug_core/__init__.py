@@ -6,10 +6,10 @@ used, so importing this package costs nothing. `Policy` is what a user loads fro
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rlplug_core.processor import tell_openblas
 
 if TYPE_CHECKING:
     from rlplug_core.acting.behavior import BehaviorAgent
@@ -214,8 +214,7 @@ __all__ = [  # noqa: RUF022  # sorted without regard to kind
 ]  # fmt: skip
 
 
-if "numpy" not in sys.modules:  # its library reads this once: on more threads small products take ten times as long
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+tell_openblas()
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,30 +150,6 @@ def test_small_products_and_other_machines_get_torchs_own(monkeypatch: pytest.Mo
     monkeypatch.setattr(products, "faster", lambda: True)
     products.linear(*parts(17, 256, 256))
     assert calls == [1]
-
-
-@pytest.mark.parametrize(
-    ("told", "says", "found"),
-    [
-        (
-            "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nvendor_id\t: other\ncpu family\t: 6\n",
-            "",
-            ("AuthenticAMD", 26),
-        ),
-        ("processor\t: 0\nCPU part\t: 0xd0c\n", "", ("", 0)),
-        (None, "AMD64 Family 25 Model 33 Stepping 2, AuthenticAMD", ("AuthenticAMD", 25)),
-        (None, "arm", ("arm", 0)),
-    ],
-)
-def test_maker_and_family_are_what_the_processor_says(
-    told: str | None, says: str, found: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "cpuinfo"
-    if told is not None:
-        path.write_text(told, encoding="utf-8")
-    monkeypatch.setattr(products, "Path", lambda name: path)
-    monkeypatch.setattr("platform.processor", lambda: says)
-    assert products.processor() == found
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,7 @@ start could choose differently on a busy day.
 from __future__ import annotations
 
 import os
-import platform
-import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import has_torch_function
 
+from rlplug_core.processor import WIDE, has, processor
 from rlplug_core.types import Array
 
 #: Multiplications above which oneDNN makes up for what calling it costs, some 10 us.
@@ -73,7 +71,7 @@ def rounds(inputs: Tensor) -> bool:
 @cache
 def has_bfloat16() -> bool:
     """Return whether this processor multiplies numbers of bfloat16 by instructions of its own."""
-    return "avx512_bf16" in _told().get("flags", "").split()
+    return has("avx512_bf16")
 
 
 def _ours(features: Tensor, weight: Tensor) -> bool:
@@ -87,14 +85,12 @@ def _ours(features: Tensor, weight: Tensor) -> bool:
     )
 
 
-#: The first family of AMD's processors whose units for AVX-512 are 512 bits wide. Those of family 25 work through it in
-#: halves, and oneDNN gains nothing there: 0.65 to 1.0 of MKL's speed.
-WIDE = 26
-
-
 @cache
 def faster() -> bool:
-    """Return whether oneDNN multiplies faster than MKL on this machine."""
+    """Return whether oneDNN multiplies faster than MKL on this machine.
+
+    On AMD's processors with narrow units it has 0.65 to 1.0 of MKL's speed.
+    """
     maker, family = processor()
     return (
         torch.backends.mkl.is_available()
@@ -103,23 +99,6 @@ def faster() -> bool:
         and maker == "AuthenticAMD"
         and family >= WIDE
     )
-
-
-def processor() -> tuple[str, int]:
-    """Who made the processor and of which family it is, as it says itself; "" and 0 where the system does not tell."""
-    says = _told()
-    if not says:
-        told = platform.processor()  # says it on Windows
-        family = re.search(r"Family (\d+)", told)
-        return told.split(",")[-1].strip(), int(family[1]) if family else 0
-    return says.get("vendor_id", ""), int(says.get("cpu family", 0))
-
-
-def _told() -> dict[str, str]:
-    """Read what Linux tells of the first processor; elsewhere there is nothing."""
-    found = Path("/proc/cpuinfo")
-    lines = found.read_text(encoding="utf-8").splitlines() if found.exists() else []
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
 
 
 def _product(one: Tensor, other: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from functools import cache
@@ -13,8 +14,8 @@ import torch
 from rlplug_core.config.targets import is_target
 from rlplug_core.loop.plan import Plan
 from rlplug_core.nets.loops import made_by
-from rlplug_core.nets.products import processor
 from rlplug_core.plugins import find
+from rlplug_core.processor import KERNELS, processor
 
 
 def environment(plan: Plan) -> dict[str, Any]:
@@ -59,4 +60,5 @@ def _plugin(algorithm: str) -> tuple[str, ...]:
 def _cpu() -> str:
     """Return what products of matrices are computed by."""
     maker, family = processor()
-    return f"{maker} {family} {torch.backends.cpu.get_cpu_capability()}".strip()
+    kernels = f", {told} in OpenBLAS" if (told := os.environ.get(KERNELS)) else ""
+    return f"{maker} {family} {torch.backends.cpu.get_cpu_capability()}{kernels}".strip()

@@ -1,0 +1,69 @@
+"""The processor, as it says itself, and what suits it for numpy's products; needs the standard library alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+#: The variable by which OpenBLAS is told its kernels.
+KERNELS = "OPENBLAS_CORETYPE"
+#: What Linux tells of the processors.
+TOLD = Path("/proc/cpuinfo")
+#: The first family of AMD's processors whose units for AVX-512 are 512 bits wide. Those of family 25 work through it in
+#: halves, and gain nothing by it.
+WIDE = 26
+
+
+def processor() -> tuple[str, int]:
+    """Tell who made the processor and of which family it is, as it says itself; "" and 0 where the system does not tell."""
+    says = told()
+    if not says:
+        said = platform.processor()  # says it on Windows
+        family = re.search(r"Family (\d+)", said)
+        return said.split(",")[-1].strip(), int(family[1]) if family else 0
+    return says.get("vendor_id", ""), int(says.get("cpu family", 0))
+
+
+def has(instructions: str) -> bool:
+    """Return whether the processor has these instructions, such as `avx512_bf16`."""
+    return instructions in told().get("flags", "").split()
+
+
+def tell_openblas() -> None:
+    """Tell the library of numpy's products to use one thread and the kernels that suit, where nobody has.
+
+    It reads this once, when numpy is imported. On more threads small products take ten times as long.
+    """
+    if "numpy" in sys.modules:
+        return
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if suiting := kernels():
+        os.environ.setdefault(KERNELS, suiting)
+
+
+def kernels() -> str:
+    """The kernels of OpenBLAS for this processor where it would choose slower ones by itself; else nothing.
+
+    It takes those for AVX-512 where there is AVX-512. With those for AVX2 a product of 64 x 256 by 256 x 256 turned
+    takes 84 microseconds in place of 110 on AMD's family 25, and no other takes longer.
+    """
+    return "Haswell" if processor() == ("AuthenticAMD", WIDE - 1) and has("avx512f") else ""
+
+
+@cache
+def told() -> dict[str, str]:
+    """Read what Linux tells of the first processor; elsewhere there is nothing."""
+    if not TOLD.exists():
+        return {}
+    found: dict[str, str] = {}
+    with TOLD.open(encoding="utf-8") as lines:
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon and found:
+                break  # the next ones are alike, and there may be hundreds
+            found[name.strip()] = value.strip()
+    return found
