@@ -49,6 +49,10 @@ def named(value: Any) -> str | None:
     return value.name if isinstance(value, Option) else None
 
 
+def test_every_class_is_there_once() -> None:
+    assert {*CLASSES.values()} == {*ALGORITHMS.values()}
+
+
 @pytest.mark.parametrize(
     "record", [one for one in records() if one.distribution == "rlplug-algos"], ids=lambda record: str(record.id)
 )
@@ -163,6 +167,11 @@ def norms(learner: Any) -> dict[str, float]:
         ),
         ("ppo", {"batch_size": 1}, r"alone in its batch .* --no-normalize-advantage"),
         ("trpo", {"n_steps": 1}, r"alone in its batch .* --n-steps"),
+        (
+            "ppo",
+            {"recurrent_cell": "gru", "n_steps": 8, "batch_size": 7},
+            r"has no room for a row of 8 steps; give --batch-size 8 or more, or --n-steps 7 or fewer",
+        ),
         *(
             (
                 one,

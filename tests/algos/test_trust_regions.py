@@ -189,5 +189,7 @@ def test_acktr_sees_only_rows_that_count(learner: Callable[..., Any]) -> None:
         batch = samples(made, obs, torch.tensor([0, 1, 1]), torch.zeros(3), weight)
         made.observe(batch)
         states.append({name: tensor.clone() for name, tensor in made.optimizers[0].state.items()})
+    unseen = learner("acktr", "Chain").optimizers[0].state
+    assert not all(torch.equal(tensor, unseen[name]) for name, tensor in states[0].items())
     for name, tensor in states[0].items():
         assert torch.equal(tensor, states[1][name])

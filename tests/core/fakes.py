@@ -137,6 +137,15 @@ class TinySync(Tiny):
     runners: ClassVar[tuple[str, ...]] = ("sync",)
 
 
+class Forgetful(Tiny):
+    """Turns its policy round when training ends."""
+
+    def finish(self, clock: Clock) -> None:
+        with torch.no_grad():
+            for parameter in self.policy.parameters():
+                parameter.neg_()
+
+
 class Slow(Running):
     """Counts batches, and takes its time between reading and writing."""
 

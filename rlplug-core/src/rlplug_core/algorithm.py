@@ -128,7 +128,7 @@ class Algorithm(nn.Module, Generic[B]):
         #: How losses that go through `in_numpy` are differentiated, and why.
         self.gradients = ""
         self._check_spaces()
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             self._seed(context.seeds.child("networks").integer())
             self.build()
         self.running = [module for module in self.modules() if isinstance(module, Running)]

@@ -108,6 +108,8 @@ class AgentClock(Clock):
 class Steering:
     """A clock in the hands of a controller: everything can be read, `scale` and `stop` can be set.
 
+    Setting `stop` to False takes nothing back: a signal, a limit or another controller may have asked for it.
+
     Attributes:
         stopped: whether `stop` was set here, and not by a signal or a limit.
     """
@@ -153,7 +155,8 @@ class Steering:
 
     @stop.setter
     def stop(self, value: bool) -> None:
-        self._clock.stop = self.stopped = bool(value)
+        self.stopped = self.stopped or bool(value)
+        self._clock.stop = self._clock.stop or self.stopped
 
 
 class Signals(Protocol):

@@ -5,7 +5,8 @@ Data flows one way, `Env -> Actor -> Buffer -> Learner -> Agent`; only actions, 
     env = provider.make("CartPole-v1", num_envs=8)
     learner = A2C(env.spec, A2CConfig(), context)
     agent, buffer = learner.agent(), learner.buffer()
-    actor = Actor(env, [Lane(learner, agent, buffer)], clock)
+    actor = Actor(env, Lane(learner, agent, buffer), clock)
+    actor.reset(seed)
     while not clock.done:
         for lane, step in actor.step():
             lane.buffer.add(step)

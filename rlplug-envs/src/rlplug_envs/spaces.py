@@ -15,12 +15,10 @@ import numpy as np
 from gymnasium import spaces
 
 from rlplug_core.errors import BadEnv, plain
-from rlplug_core.nets.actions import dtype_of, shape_of
+from rlplug_core.nets.actions import dtype_of, scale_and_shift, shape_of
 from rlplug_core.types import MASK, Array, Obs, Space
 from rlplug_envs.casts import ERRORS, WHOLE, fit, misfit, part
 
-#: A bound beyond this is "no bound", written as the largest float.
-UNBOUNDED = 1e30
 INT64 = np.dtype(np.int64)
 
 
@@ -179,16 +177,13 @@ class Rescale:
     """Canonical Box actions [N, ...] to the environment's own: scaled where both bounds are finite, always clipped."""
 
     def __init__(self, space: spaces.Box) -> None:
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        bounded = (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED)
         self.dtype, self.low, self.high = space.low.dtype, space.low, space.high
-        with np.errstate(invalid="ignore", over="ignore"):
-            self.scale = np.where(bounded, (high - low) / 2, 1.0).astype(self.dtype)
-            self.shift = np.where(bounded, (high + low) / 2, 0.0).astype(self.dtype)
+        bounded, *factors = scale_and_shift(space)
+        self.scale, self.shift = (one.astype(self.dtype) for one in factors)
         self.shifted = bool(self.shift.any())
         self.identity = bool((self.scale == 1).all()) and not self.shifted
         self.bounds = self.low[None], self.high[None]
-        bottom, top = np.where(bounded, -1, low), np.where(bounded, 1, high)
+        bottom, top = np.where(bounded, -1, space.low), np.where(bounded, 1, space.high)
         self.canonical = spaces.Box(bottom.astype(self.dtype), top.astype(self.dtype), dtype=self.dtype.type)
 
     def __call__(self, action: Array) -> Array:

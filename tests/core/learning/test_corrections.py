@@ -54,15 +54,13 @@ def of(function: Callable[[Array], Array], rollout: Rollout) -> Array:
 @settings(max_examples=100, deadline=None)
 @given(stories(st.integers(1, 15)), st.integers(1, 6), SHARES, SHARES, CLIPS, CLIPS)
 def test_vtrace_is_the_definition(
-    story: Story, steps: int, gamma: float, lam: float, clip_delta: float, clip_trace: float
+    story: Story, steps: int, gamma: float, lam: float, clip_rho: float, clip_c: float
 ) -> None:
     for rollout, rows in windows(story, steps):
-        advantage, target = vtrace(
-            rollout, *rollout.values(critic), of(ratio, rollout), gamma, lam, clip_delta, clip_trace
-        )
+        advantage, target = vtrace(rollout, *rollout.values(critic), of(ratio, rollout), gamma, lam, clip_rho, clip_c)
         assert advantage.dtype == target.dtype == np.float32
         for row, moments in enumerate(rows):
-            wanted = returns.vtrace(moments, value, ratio, gamma, lam, clip_delta, clip_trace)
+            wanted = returns.vtrace(moments, value, ratio, gamma, lam, clip_rho, clip_c)
             assert np.flatnonzero(~rollout.weight[:, row].astype(bool)).tolist() == [
                 time for time in range(steps) if time not in wanted[0]
             ]

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from multiprocessing.forkserver import _forkserver
 from pathlib import Path
 from typing import Any
@@ -193,11 +192,9 @@ def test_a_fault_in_a_worker_ends_the_run_with_one_sentence_and_nobody_left(tmp_
     env = f"{HARMFUL}{fault}" if fault not in ("CrashingWorker", "Exiting", "Hanging") else f"{ENVS}:{fault}"
     before = children()
     options = {"runner": "async", "workers": 2, "total_timesteps": 10**6, "worker_timeout": 2.0, "eval_episodes": 2}
-    began = time.monotonic()
     sentence, details = FAULTS[fault]
     with pytest.raises(WorkerFailed, match=sentence) as caught:
         train(TINY, env, options, out=tmp_path, hooks=False)
-    assert time.monotonic() - began < PATIENCE
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 1
     (path,) = tmp_path.iterdir()

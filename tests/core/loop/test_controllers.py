@@ -242,6 +242,8 @@ def test_a_controller_can_set_nothing_but_scale_and_stop() -> None:
     held: Any = Steering(clock)
     held.scale, held.stop = 0.5, True
     assert (clock.scale, clock.stop, held.total, held.progress) == (0.5, True, 100, 0.0)
+    held.stop = False  # another one, a signal or a limit may have asked for it
+    assert clock.stop
     for name in ("steps", "total", "limit", "updates", "progress"):
         with pytest.raises(AttributeError):
             setattr(held, name, 1)

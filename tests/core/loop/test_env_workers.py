@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +85,12 @@ FAULTS = {
 
 @pytest.mark.parametrize("env", FAULTS, ids=lambda env: env.rpartition(":")[2])
 def test_a_fault_is_told_with_environment_and_step_and_nobody_is_left(env: str) -> None:
-    vector, began = env_of(env), time.monotonic()
+    vector = env_of(env)
     vector.reset(0)
     for _ in range(20):
         vector.step(np.zeros(3, np.int64))
     with pytest.raises(WorkerFailed, match=FAULTS[env]):
         vector.step(np.zeros(3, np.int64))
-    assert time.monotonic() - began < 60
     assert not multiprocessing.active_children()
 
 

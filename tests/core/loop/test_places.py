@@ -33,7 +33,8 @@ def test_places_that_cannot_be_are_refused(options: dict[str, Any], sentence: st
 def test_where_a_run_is_changes_nothing_about_what_it_is() -> None:
     here = Plan.make(TINY, f"{ENVS}:Chain", {"runner": "decoupled"}).flat
     there = Plan.make(TINY, f"{ENVS}:Chain", {"runner": "decoupled", "on": "ray", "cpus_per_actor": 0.5}).flat
-    assert {name for name in here if here[name] != there[name]} < PLACES
+    assert {name for name in here if here[name] != there[name]} == {"on", "cpus_per_actor"}
+    assert {"on", "cpus_per_actor"} <= PLACES
     assert group_of("a", "b", here) == group_of("a", "b", there)
     assert group_of("a", "b", here) != group_of("a", "b", {**here, "actors": 3})
 

@@ -430,6 +430,7 @@ def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return(
     wanted = 1 / np.sqrt(np.var(returns or [1.0]) + 1e-8)  # where nothing was absorbed, of the batch itself
     assert scaled.reward[0, 0] == pytest.approx(min(10, wanted), rel=1e-5)
     assert batch.reward[0, 0] == 1
+    assert scaled.views is batch.views is not None  # made once for the buffer's memory
 
 
 def test_the_first_rollout_is_scaled_by_its_own_returns_and_leaves_them_to_the_update() -> None:

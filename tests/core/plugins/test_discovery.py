@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 
 import rlplug_core
 from rlplug_core import plugins
-from rlplug_core.errors import PluginError, UsageError, plain
+from rlplug_core.errors import MissingPackage, PluginError, UsageError, plain
 from rlplug_core.plugins import discovery, names
 from rlplug_core.plugins.records import GROUPS, Record
 from rlplug_core.plugins.switches import Switches
@@ -358,6 +358,17 @@ def test_a_file_is_an_algorithm_without_packaging(tmp_path: Path) -> None:
 def test_a_target_that_is_not_there_is_a_usage_error(name: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         plugins.algorithm(name)
+
+
+def test_a_module_whose_requirement_begins_like_its_own_name_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "absents_learner.py").write_text("import absents")
+    with pytest.raises(
+        MissingPackage, match=r"'absents_learner:Mine' needs the module 'absents', which is not installed"
+    ):
+        plugins.algorithm("absents_learner:Mine")
 
 
 def test_a_file_that_raises_is_executed_again_after_it_was_mended(tmp_path: Path) -> None:

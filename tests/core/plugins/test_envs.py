@@ -10,9 +10,11 @@ import pytest
 
 from rlplug_core import plugins
 from rlplug_core.errors import MissingPackage, PluginError, UnknownEnv, UsageError
+from rlplug_core.plugins import envs
 from rlplug_core.plugins.envs import names_code
 from rlplug_core.plugins.names import env_parts
 from rlplug_core.plugins.presets import preset
+from rlplug_core.plugins.shown_envs import make_shown
 from rlplug_core.testing.distributions import write_distribution
 
 PROVIDER = """
@@ -60,6 +62,27 @@ def test_a_provider_s_name_before_a_colon_is_no_module_s(site: Path) -> None:
     assert names_code("grids:Grid")
 
 
+def test_what_another_provider_lists_is_made_and_shown_by_it(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an id without a namespace, which the default provider does not know."""
+    monkeypatch.delenv("RLPLUG_DISABLED_PLUGINS")
+    default = PROVIDER.replace('"Grid" not in id', "True")
+    shown = "    def make_shown(self, id, mode): return Env(f'{id} as {mode}', 1)\n"
+    for package, code in (("rlplug_envs", default), ("rlplug_grid", PROVIDER)):
+        (site / package).mkdir(exist_ok=True)
+        (site / package / "__init__.py").write_text(code + shown)
+    (site / "rlplug_envs" / "__init__.py").write_text(
+        default + "    def make_shown(self, id, mode): raise UnknownEnv(id)\n"
+    )
+    (points,) = site.glob("rlplug_envs-*/entry_points.txt")
+    points.write_text(points.read_text().replace("rlplug_envs.x:X", "rlplug_envs:Provider"))
+    plugins.refresh()
+    (record,) = (one for one in plugins.records() if one.distribution == "rlplug-grid")
+    monkeypatch.setattr(envs.index, "env_ids", lambda one: ("Grid-v*",) if one == record else ())
+    monkeypatch.delitem(sys.modules, "rlplug_envs", raising=False)
+    assert spec("Grid-v0", 2) == ("Grid-v0", 2)
+    assert make_shown("Grid-v0", "human", {}).spec == ("Grid-v0 as human", 1)  # type: ignore[comparison-overlap]
+
+
 def other(site: Path) -> None:
     """Another distribution with the same namespace, whose environments say so."""
     points = {"rlplug.envs": {"grid": "rlplug_other:Provider"}}
@@ -91,7 +114,7 @@ def test_presets_know_a_full_name(site: Path) -> None:
 
 def test_an_unknown_id_of_a_known_namespace(site: Path) -> None:
     with pytest.raises(UnknownEnv, match="no environment"):
-        plugins.provider("grid/x").make("grid/Other-v0", 1)
+        plugins.make_env("grid/Other-v0", 1)
 
 
 def test_a_disabled_default_provider_says_so(site: Path) -> None:
@@ -116,7 +139,16 @@ def test_a_provider_that_cannot_be_built(site: Path) -> None:
 
 
 def test_a_provider_whose_package_is_absent(site: Path) -> None:
+    """A requirement whose name only begins alike is another package."""
     (site / "rlplug_grid" / "__init__.py").write_text("import absent_simulator")
-    with pytest.raises(MissingPackage, match="needs the package 'absent_simulator'") as caught:
-        plugins.make_env("grid/x", 1)
-    assert caught.value.exit_code == 3
+    (metadata,) = site.glob("rlplug_grid-*/METADATA")
+    plain = metadata.read_text()
+    wanted = "needs the package 'absent_simulator', which is not installed"
+    for line, remedy in (
+        ("absent-simulator-extras>=1", ", and rlplug-grid does not declare it; ask its author"),
+        ("Absent.Simulator[all]>=1", r": python -m pip install 'Absent.Simulator\[all\]>=1'"),
+    ):
+        metadata.write_text(plain.rstrip("\n") + f"\nRequires-Dist: {line}\n")
+        with pytest.raises(MissingPackage, match=wanted + remedy) as caught:
+            plugins.make_env("grid/x", 1)
+        assert caught.value.exit_code == 3

@@ -17,6 +17,7 @@ from rlplug_core.config.schema import schema
 from rlplug_core.errors import BadConfig, Interrupted, PluginError, UsageError
 from rlplug_core.loop.plan import Plan
 from rlplug_core.plugins import index, indexing
+from rlplug_core.plugins.closing import closed_if_it_fails
 from rlplug_core.plugins.transform import Transform
 from rlplug_core.plugins.wrapping import Wrapping, wrapped
 from rlplug_core.protocols import Env, SupportsLimit, SupportsObserve, SupportsTranslate
@@ -119,6 +120,17 @@ def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, sai
     env = Closing(2)
     with pytest.raises(PluginError, match=said):
         wrapped(env, [Wrapping.parse(TENFOLD), Wrapping.parse(f"{HERE}:{name}")])
+    assert env.closed
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_an_environment_is_closed_where_what_is_made_of_it_fails(error: type[BaseException]) -> None:
+    env = Closing(2)
+    with closed_if_it_fails(env):
+        pass
+    assert not env.closed
+    with pytest.raises(error), closed_if_it_fails(env):
+        raise error
     assert env.closed
 
 

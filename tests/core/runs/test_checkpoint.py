@@ -306,20 +306,22 @@ def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
     (saved,) = save(tmp_path / "run", 1).kept()
     (tmp_path / "run" / "secret.json").write_text('{"$dict": [["stolen", 1]]}')
     forged(saved.path, lambda manifest: manifest["components"].append(name))
-    with pytest.raises(BadCheckpoint):
+    with pytest.raises(BadCheckpoint, match="cannot be a component's name"):
         read(saved.path)
-    forged(saved.path, lambda manifest: manifest.update(components=[name], files={f"{name}.json": "0"}))
-    with pytest.raises(BadCheckpoint):
+    digest = hashlib.sha256((tmp_path / "run" / "secret.json").read_bytes()).hexdigest()
+    files = {Path(f"{name}.json").name: digest}
+    forged(saved.path, lambda manifest: manifest.update(components=[name], files=files))
+    with pytest.raises(BadCheckpoint, match="cannot be a component's name"):
         read(saved.path)
 
 
 def test_a_file_that_the_manifest_does_not_vouch_for_is_not_read(tmp_path: Path) -> None:
     (saved,) = save(tmp_path, 1).kept()
     forged(saved.path, lambda manifest: manifest["files"].pop("learner.json"))
-    with pytest.raises(BadCheckpoint):
+    with pytest.raises(BadCheckpoint, match=r"KeyError: 'learner\.json'"):
         read(saved.path)
     forged(saved.path, lambda manifest: manifest.update(files={}))
-    with pytest.raises(BadCheckpoint):
+    with pytest.raises(BadCheckpoint, match="KeyError: "):
         read(saved.path)
 
 

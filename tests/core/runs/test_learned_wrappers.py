@@ -12,7 +12,7 @@ from rlplug_core.errors import UsageError
 from rlplug_core.runs.checkpoint import read
 from rlplug_core.runs.run import Run, load, resume, train
 from tests.core import wraps
-from tests.core.fakes import ENVS, TINY
+from tests.core.fakes import ENVS, TINY, assert_same
 
 CENTERED = f"{wraps.HERE}:Centered"
 OPTIONS: dict[str, Any] = {
@@ -57,11 +57,14 @@ def test_evaluating_learns_nothing(run: Run) -> None:
 
 
 def test_a_resumed_run_goes_on_learning_to_the_same_bits(run: Run, tmp_path: Path) -> None:
-    longer = train(TINY, f"{ENVS}:Chain", {**OPTIONS, "total_timesteps": 800}, out=tmp_path / "a", hooks=False)
-    shorter = train(TINY, f"{ENVS}:Chain", {**OPTIONS, "total_timesteps": 400}, out=tmp_path / "b", hooks=False)
-    resume(shorter, total_timesteps=800, rescale=True, hooks=False)
-    one, other = of(longer, "final")["wrappers"], of(shorter, "final")["wrappers"]
-    assert one["count"] == other["count"]
+    options = {**OPTIONS, "total_timesteps": 800}
+    whole = train(TINY, f"{ENVS}:Chain", options, out=tmp_path / "a", hooks=False)
+    parted = train(TINY, f"{ENVS}:Chain", {**options, "max_episodes": 30}, out=tmp_path / "b", hooks=False)
+    assert 0 < of(parted, "final")["wrappers"]["count"] < of(whole, "final")["wrappers"]["count"]
+    resume(parted, total_timesteps=800, hooks=False)
+    one, other = of(whole, "final"), of(parted, "final")
+    assert_same(one["wrappers"], other["wrappers"])
+    assert_same(one["learner"], other["learner"])
 
 
 def test_an_export_and_workers_refuse_what_they_cannot_carry(run: Run, tmp_path: Path) -> None:

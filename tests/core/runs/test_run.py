@@ -18,6 +18,7 @@ import torch
 import rlplug_core
 from rlplug_core.errors import BadCheckpoint, BadConfig, Interrupted, PluginError, RlplugError, UsageError
 from rlplug_core.nets.loops import made_by
+from rlplug_core.runs import opened
 from rlplug_core.runs.checkpoint import Checkpoints, read, sealed
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.journal import Record
@@ -244,6 +245,34 @@ def test_evaluation_repeats_and_depends_on_its_seed(done: Run) -> None:
     assert done.evaluate(3, checkpoint="final").episodes == done.evaluate(3, checkpoint="latest").episodes == 3
     with pytest.raises(UsageError, match=r"no checkpoint 'worst' \(there is best, final, latest, "):
         done.evaluate(3, checkpoint="worst")
+
+
+def test_checkpoints_of_one_step_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[str] = []
+    real = opened.evaluate_checkpoint
+
+    def spy(plan: Any, directory: Any, episodes: int, seed: Any, conditions: Any) -> Any:
+        played.append(conditions.checkpoint)
+        return real(plan, directory, episodes, seed, conditions)
+
+    monkeypatch.setattr(opened, "evaluate_checkpoint", spy)
+    run = trained(tmp_path, eval_every=200)
+    found = run.evaluate_all(2, seed=1)
+    kept = Checkpoints(run.directory.checkpoints_path).kept()
+    assert list(found) == sorted({saved.step for saved in kept})
+    assert len(played) == len(found) == len(kept) - 1
+    assert played[-1] == f"final-{200:012d}"
+
+
+def test_weights_that_change_at_the_end_are_evaluated_as_the_last_ones(tmp_path: Path) -> None:
+    """Those of the last evaluation were the best, at the same step."""
+    run = trained(tmp_path, algorithm=f"{HERE}:Forgetful", eval_every=200)
+    told = records(run, "final_eval")[0].data
+    assert (told["checkpoint"], told["last_checkpoint"]) == (f"best-{200:012d}", f"final-{200:012d}")
+    for name, prefix in (("best", ""), ("final", "last_")):
+        again = run.evaluate(10, checkpoint=name)
+        assert (again.mean, again.std) == (told[f"{prefix}return_mean"], told[f"{prefix}return_std"])
+    assert told["return_mean"] != told["last_return_mean"]
 
 
 def test_a_policy_takes_one_observation_or_many(done: Run) -> None:

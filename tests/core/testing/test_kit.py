@@ -15,7 +15,7 @@ from rlplug_core.testing import Check, ProvisionalFailure, checks
 from rlplug_core.testing.envs import Chain
 from rlplug_core.testing.kit.outcome import Failed
 from rlplug_core.testing.kit.probe import Probe, Story
-from rlplug_core.testing.kit.rules import RULES
+from rlplug_core.testing.kit.rules import RULES, Rule
 from tests.core import wrong_algorithms
 from tests.core.testing import test_kit_close
 
@@ -118,10 +118,8 @@ def test_every_check_has_a_wrong_algorithm() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: str(rule.name))
-def test_every_check_says_what_it_asks_for(rule: object) -> None:
-    assert rule in RULES
-    summary = next(one for one in RULES if one == rule).summary
-    assert summary.endswith(".")
+def test_every_check_says_what_it_asks_for(rule: Rule) -> None:
+    assert rule.summary.endswith(".")
 
 
 def test_the_documentation_lists_every_check() -> None:

@@ -58,7 +58,7 @@ class SelfPlay:
 
     def finish(self, clock: rl.Clock) -> None:
         if isinstance(self.learner, SupportsFinish):
-            self.learner.finish(clock)
+            self.learner.finish(clock.with_updates(clock.updates, self.share))
 
     def state_dict(self) -> rl.State:
         return {"learner": self.learner.state_dict(), "league": self.league.state_dict()}

@@ -39,7 +39,7 @@ class CrossQConfig(rl.Config):
     learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the policy and of the entropy's weight
     critic_learning_rate: rl.Scheduled[rl.Positive] = 1e-3  # learning rate of the critics
     anneal_lr: bool = False  # let the learning rates fall to 0 over the run
-    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm; none leaves them
+    max_grad_norm: rl.Scheduled[rl.Positive] | None = None  # clip gradients to this norm, policy and temperature as one
     optimizer: rl.OptimizerName = "adam"  # optimizer of policy and critics
     optimizer_kwargs: rl.OptimizerOptions = rl.OptimizerOptions()
 

@@ -92,7 +92,7 @@ class APPO(rl.Algorithm[rl.Rollout]):
         value, next_value = rollout.values(self.predict_value)
         advantage, value_target = rl.vtrace(
             rollout, value, next_value, np.exp(log_prob - rollout.extras["log_prob"]), now.gamma,
-            lam=now.vtrace_lambda, clip_delta=now.vtrace_clip_rho, clip_trace=now.vtrace_clip_c,
+            lam=now.vtrace_lambda, clip_rho=now.vtrace_clip_rho, clip_c=now.vtrace_clip_c,
             center=now.normalize_advantage,
         )  # fmt: skip
         samples = self.policy.with_noise(rollout.samples(advantage, value_target, self.device))

@@ -72,8 +72,8 @@ class IMPALA(rl.Algorithm[rl.Rollout]):
         ratio = np.exp(rl.log_probs(batch, self.policy, self.predict_outputs) - batch.extras["log_prob"])
         value, next_value = batch.values(self.predict_value)
         advantage, value_target = rl.vtrace(
-            batch, value, next_value, ratio, now.gamma, lam=now.vtrace_lambda, clip_delta=now.vtrace_clip_rho,
-            clip_trace=now.vtrace_clip_c, center=now.normalize_advantage,
+            batch, value, next_value, ratio, now.gamma, lam=now.vtrace_lambda, clip_rho=now.vtrace_clip_rho,
+            clip_c=now.vtrace_clip_c, center=now.normalize_advantage,
         )  # fmt: skip
         samples = self.policy.with_noise(batch.samples(advantage, value_target, self.device))
         loss, metrics = self.loss(self.in_numpy(samples, self.networks), now)

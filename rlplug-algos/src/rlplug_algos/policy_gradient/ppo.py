@@ -23,7 +23,7 @@ class PPOConfig(rl.Config):
     normalize_advantage: bool = True  # scale the advantages of a minibatch to mean 0 and deviation 1
     clip_range: rl.Scheduled[rl.Positive] = 0.2  # how far the probability ratio may move from 1
     clip_range_vf: rl.Scheduled[rl.Positive] | None = None  # how far a value may move from the rollout's
-    target_kl: rl.Scheduled[rl.Positive] | None = None  # end a rollout's epochs beyond this mean KL divergence
+    target_kl: rl.Scheduled[rl.Positive] | None = None  # end a rollout's epochs once the last minibatch's KL is above
     ent_coef: rl.Scheduled[rl.NonNegative] = 0.0  # weight of the entropy bonus in the loss
     vf_coef: rl.Scheduled[rl.NonNegative] = 0.5  # weight of the value loss
     popart: bool = False  # learn values in units of their running deviation (van Hasselt et al., 2016)

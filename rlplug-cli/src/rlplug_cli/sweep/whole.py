@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlplug_cli.lookup import shortened
 from rlplug_cli.output import echo, echo_json
@@ -14,7 +14,10 @@ from rlplug_cli.sweep.crew import Crew, Entry
 from rlplug_cli.sweep.display import display, outcome, tally
 from rlplug_cli.sweep.manifest import Task, kept, locked
 from rlplug_cli.sweep.places import Here, Place, cores
-from rlplug_core.errors import Interrupted, RlplugError
+from rlplug_core.errors import Interrupted, RlplugError, UsageError
+
+if TYPE_CHECKING:
+    from rlplug_cli.compare.report import Report
 
 #: What a sweep writes of its comparison.
 PAGE = "compare.html"
@@ -48,11 +51,11 @@ def swept(
             for task in sweep.tasks:
                 crew.add(task, resolved(task), 1 if jobs else costs(task))
             interrupted = _carried_out(crew, f"{directory.name}", None if quiet else stream)
-        _conclude(directory, interrupted is None)
+        found = _conclude(directory, interrupted is None)
         if as_json:
             echo_json(result(crew))
         else:
-            echo(conclusion(crew))
+            echo(conclusion(directory, found))
         if interrupted is not None:
             raise interrupted
         if failed := [entry for entry in crew.entries.values() if entry.standing.status != "finished"]:
@@ -74,35 +77,29 @@ def _carried_out(crew: Crew, title: str, stream: Any) -> Interrupted | None:
     return None
 
 
-def _conclude(directory: Path, whole: bool) -> None:
-    """Write the comparison's page, and tell MLflow's parent, where there is one."""
+def _conclude(directory: Path, whole: bool) -> Report | None:
+    """Write the comparison's page and tell MLflow's parent, where there is one; None if no run has an evaluation."""
     from rlplug_cli.compare.lines import Settings
     from rlplug_cli.compare.page import page
     from rlplug_cli.compare.report import report
     from rlplug_cli.mlflow.conclusion import conclude
-    from rlplug_core.errors import UsageError
 
-    files = []
+    found, path = None, directory / PAGE
     try:
         found = report([str(directory)], directory.parent, ("eval/return_mean",), (), Settings())
-        (directory / PAGE).write_text(page(found, directory.name), encoding="utf-8")
-        files = [directory / PAGE]
-    except UsageError:
-        pass  # no run got as far as an evaluation
-    conclude(directory, files, "FINISHED" if whole else "KILLED")
+        path.write_text(page(found, directory.name), encoding="utf-8")
+    except UsageError:  # no run got as far as an evaluation
+        path.unlink(missing_ok=True)
+    conclude(directory, [path] if found else [], "FINISHED" if whole else "KILLED")
+    return found
 
 
-def conclusion(crew: Crew) -> str:
+def conclusion(directory: Path, found: Report | None) -> str:
     """The last lines on a terminal: final scores and where everything is."""
-    from rlplug_cli.compare.lines import Settings
-    from rlplug_cli.compare.report import report
     from rlplug_cli.compare.tables import text
 
-    lines = []
-    if (crew.directory / PAGE).exists():
-        found = report([str(crew.directory)], crew.directory.parent, ("eval/return_mean",), (), Settings())
-        lines = [text(found), "", f"page     {shortened(crew.directory / PAGE)}"]
-    return "\n".join([*lines, f"runs     {shortened(crew.directory)}"])
+    lines = [] if found is None else [text(found), "", f"page     {shortened(directory / PAGE)}"]
+    return "\n".join([*lines, f"runs     {shortened(directory)}"])
 
 
 def result(crew: Crew) -> dict[str, object]:

@@ -12,7 +12,7 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.errors import UsageError
-from rlplug_core.nets.actions import dtype_of
+from rlplug_core.nets.actions import dtype_of, scale_and_shift
 from rlplug_core.nets.one_hot import Counted, altered, stray
 from rlplug_core.types import Array, Space, Spec, Step, tree_map
 
@@ -221,13 +221,10 @@ def _canonical(actions: Array, space: Space) -> Array | None:
 
 
 def _unscaled(actions: Array, space: spaces.Box) -> Array | None:
-    """The inverse of what `rlplug_envs` does to actions: from finite bounds to [-1, 1]."""
+    """The inverse of `scale_and_shift`: from finite bounds to [-1, 1]."""
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    bounded = (np.abs(low) < 1e30) & (np.abs(high) < 1e30)
-    with np.errstate(invalid="ignore", over="ignore"):
-        half = np.where(bounded, (high - low) / 2, 1.0)
-        middle = np.where(bounded, (high + low) / 2, 0.0)
-    found = (actions - middle) / np.where(half == 0, 1.0, half)
+    bounded, scale, shift = scale_and_shift(space)
+    found = (actions - shift) / np.where(scale == 0, 1.0, scale)
     outside = (actions < low - OUTSIDE) | (actions > high + OUTSIDE)  # where one side has a bound
     if np.where(bounded, np.abs(found) > 1 + OUTSIDE, outside).any():
         return None

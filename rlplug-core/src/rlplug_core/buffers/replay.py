@@ -262,8 +262,8 @@ class ReplayBuffer:
             )
         if self.pace.learning_starts < (self.span + 1) * num_envs:
             raise UsageError(
-                f"learning must start after more than {(self.span + 1) * num_envs} steps, not "
-                f"{self.pace.learning_starts}"
+                f"learning_starts is {self.pace.learning_starts}, and {self._needs()} of {num_envs} environments need "
+                f"{(self.span + 1) * num_envs} steps or more; give as many, or a smaller num_envs"
             )
         return slots
 

@@ -64,7 +64,7 @@ def _from_module(module: str, target: str) -> ModuleType:
     try:
         return import_quietly(module)
     except ModuleNotFoundError as error:
-        if error.name and module.startswith(error.name):
+        if error.name and f"{module}.".startswith(f"{error.name}."):
             sentence = f"'{target}': there is no module '{error.name}'{nowhere()}, or give a path: ./file.py:Name"
             raise UsageError(sentence) from error
         sentence = f"'{target}' needs the module '{error.name}', which is not installed{nowhere()}"
@@ -131,15 +131,6 @@ def has_guard(path: Path) -> bool:
         return False
     tests = [node.test for node in tree.body if isinstance(node, ast.If)]
     return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))
-
-
-def classes_in(path: Path) -> list[str]:
-    """The names of the classes at the top of a file, found without executing it; empty where it cannot be parsed."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
 def place_of(error: BaseException) -> str:

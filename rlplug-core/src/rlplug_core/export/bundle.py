@@ -105,11 +105,6 @@ def _write_into(
     (directory / JSON).write_text(json.dumps(said, indent=1), encoding="utf-8")
 
 
-def is_export(path: Path) -> bool:
-    """Return whether an exported policy lies there."""
-    return (path / JSON).is_file()
-
-
 @dataclass(frozen=True)
 class Exported:
     """An exported policy that was read: what its JSON says, and what it computes."""

@@ -9,10 +9,8 @@ import gymnasium.spaces as spaces
 import numpy as np
 
 from rlplug_core.errors import UsageError
+from rlplug_core.nets.actions import scale_and_shift
 from rlplug_core.types import Array, Space
-
-#: A bound beyond this is none.
-UNBOUNDED = 1e30
 
 
 def described(space: Space) -> dict[str, object]:
@@ -97,11 +95,7 @@ def _width(space: Space) -> int:
 
 def _rescaled(space: spaces.Box[Any], action: Array) -> Array:
     """From [-1, 1] to the bounds where both are finite; clipped in any case."""
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    bounded = (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED)
-    with np.errstate(invalid="ignore", over="ignore"):
-        scale = np.where(bounded, (high - low) / 2, 1.0).astype(space.dtype)
-        shift = np.where(bounded, (high + low) / 2, 0.0).astype(space.dtype)
+    scale, shift = (one.astype(space.dtype) for one in scale_and_shift(space)[1:])
     clipped: Array = np.clip(action.astype(space.dtype) * scale + shift, space.low, space.high)
     return clipped
 

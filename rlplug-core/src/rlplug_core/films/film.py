@@ -5,6 +5,7 @@ An `.mp4` is H.264 in yuv420p with even sides, which browsers and MLflow play.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,7 +84,11 @@ class Mp4:
     def close(self) -> None:
         if self.container is None:
             return
-        self.container.mux(self.stream.encode())
+        try:
+            self.container.mux(self.stream.encode())
+        except BaseException:
+            self.discard()
+            raise
         self.container.close()
         self.temporary.rename(self.path)
 
@@ -131,5 +136,6 @@ class Films:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in self.films:
-            one.close() if error is None else one.discard()
+        with ExitStack() as ending:  # the others end too where one fails
+            for one in self.films:
+                ending.callback(one.close if error is None else one.discard)

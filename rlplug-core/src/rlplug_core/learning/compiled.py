@@ -44,7 +44,7 @@ def toward(own: Array, followed: Array, share: float) -> None:
 
 @loop
 def gae(
-    reward: Array, terminated: Array, truncated: Array, value: Array, successor: Array, gamma: float, lam: float,
+    reward: Array, terminated: Array, truncated: Array, value: Array, next_value: Array, gamma: float, lam: float,
     advantage: Array, target: Array,
 ) -> None:  # fmt: skip
     """Write advantages and value targets [T, N] of rollouts all of whose rows count."""
@@ -52,7 +52,7 @@ def gae(
     for n in range(reward.shape[1]):
         running = ZERO
         for t in range(reward.shape[0] - 1, -1, -1):
-            ahead = ZERO if terminated[t, n] else share * successor[t, n]
+            ahead = ZERO if terminated[t, n] else share * next_value[t, n]
             running = ZERO if terminated[t, n] or truncated[t, n] else decay * running
             running += reward[t, n] + ahead - value[t, n]
             advantage[t, n], target[t, n] = running, running + value[t, n]

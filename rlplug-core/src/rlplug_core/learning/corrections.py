@@ -33,8 +33,8 @@ def log_probs(rollout: Rollout, policy: PolicyNetwork, outputs: Callable[[Obs, A
 
 
 def vtrace(
-    rollout: Rollout, value: Array, successor: Array, ratio: Array, gamma: float, lam: float = 1.0,
-    clip_delta: float = 1.0, clip_trace: float = 1.0, center: bool = False,
+    rollout: Rollout, value: Array, next_value: Array, ratio: Array, gamma: float, lam: float = 1.0,
+    clip_rho: float = 1.0, clip_c: float = 1.0, center: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
     """V-trace: advantages of the policy gradient and value targets (Espeholt et al., 2018, arXiv:1802.01561, eq. 1).
 
@@ -42,10 +42,12 @@ def vtrace(
     successor. Rows of weight 0 are passed through; their advantage is 0.
 
     Args:
-        value, successor: [T, N] V of each observation and of each step's true successor.
+        rollout: T steps of N environments.
+        value, next_value: [T, N] V of each observation and of each step's true successor.
         ratio: [T, N] pi(a|s) / mu(a|s), how much likelier the action is now than when it was chosen.
+        gamma: discount per step.
         lam: what each trace coefficient is multiplied by (remark 2).
-        clip_delta, clip_trace: where the weights of the TD errors and of the traces are cut (rho and c with a bar).
+        clip_rho, clip_c: where the weights of the TD errors and of the traces are cut (rho and c with a bar).
         center: subtract a baseline m, the mean of the advantages weighted by rho, so that they add up to 0. Losses that
             standardize want it: the plain mean of rho A is no baseline, and biases the gradient off policy.
 
@@ -55,11 +57,11 @@ def vtrace(
     """
     valid = rollout.weight > 0
     ended = (rollout.terminated | rollout.truncated) & valid
-    successor = next_valid(value, successor, ended, valid)
-    weight = np.where(valid, np.minimum(ratio, clip_delta), 0)
-    trace = np.where(valid, lam * np.minimum(ratio, clip_trace), 1)
+    next_value = next_valid(value, next_value, ended, valid)
+    weight = np.where(valid, np.minimum(ratio, clip_rho), 0)
+    trace = np.where(valid, lam * np.minimum(ratio, clip_c), 1)
     going, discount = ~ended, gamma * ~rollout.terminated
-    delta = weight * np.where(valid, rollout.reward + discount * successor - value, 0)
+    delta = weight * np.where(valid, rollout.reward + discount * next_value - value, 0)
     advantage, target = np.empty_like(delta, dtype=np.float32), np.empty_like(delta, dtype=np.float32)
     beyond = np.zeros(delta.shape[1], dtype=np.float32)  # v - V of the next valid row
     for t in range(len(delta) - 1, -1, -1):
@@ -73,28 +75,31 @@ def vtrace(
 
 
 def retrace(
-    rollout: Rollout, value: Array, successor: Array, chosen: Array, ratio: Array, gamma: float, lam: float = 1.0
+    rollout: Rollout, value: Array, next_value: Array, chosen: Array, ratio: Array, gamma: float, lam: float = 1.0
 ) -> Array:
     """Retrace targets of Q(s, a) (Munos et al., 2016, arXiv:1606.02647, eq. 3 and 4).
 
     Ends and rows of weight 0 as in `vtrace`; the target of such a row means nothing.
 
     Args:
-        value, successor: [T, N] the present policy's mean of Q in each observation and in each step's true successor.
+        rollout: T steps of N environments.
+        value, next_value: [T, N] the present policy's mean of Q in each observation and in each step's true successor.
         chosen: [T, N] Q of the actions that were taken.
         ratio: [T, N] pi(a|s) / mu(a|s); cut at 1.
+        gamma: discount per step.
+        lam: what each trace coefficient is multiplied by.
 
     Returns:
         target: [T, N] float32.
     """
     valid = rollout.weight > 0
     ended = (rollout.terminated | rollout.truncated) & valid
-    successor = next_valid(value, successor, ended, valid)
+    next_value = next_valid(value, next_value, ended, valid)
     trace = lam * np.minimum(ratio, 1)
     target = np.empty(value.shape, dtype=np.float32)
     beyond = np.zeros(value.shape[1], dtype=np.float32)  # c (target - Q) of the next valid row
     for t in range(len(target) - 1, -1, -1):
         beyond = np.where(ended[t], 0, beyond)
-        target[t] = rollout.reward[t] + gamma * ~rollout.terminated[t] * (successor[t] + beyond)
+        target[t] = rollout.reward[t] + gamma * ~rollout.terminated[t] * (next_value[t] + beyond)
         beyond = np.where(valid[t], trace[t] * (target[t] - chosen[t]), beyond)
     return target

@@ -13,7 +13,7 @@ from rlplug_core.types import Array
 FEW = 8
 
 
-def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: float) -> tuple[Array, Array]:
+def gae(rollout: Rollout, value: Array, next_value: Array, gamma: float, lam: float) -> tuple[Array, Array]:
     """Generalized advantage estimation: advantages and value targets (Schulman et al., 2016, arXiv:1506.02438, eq. 16).
 
     The targets are λ-returns: n-step returns with `lam` = 1, one-step ones with 0. `terminated` zeroes the bootstrap,
@@ -22,7 +22,9 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
     Args:
         rollout: T steps of N environments.
         value: [T, N] V(obs).
-        successor: [T, N] V of the true successor of each step.
+        next_value: [T, N] V of the true successor of each step.
+        gamma: discount per step.
+        lam: lambda, in [0, 1].
 
     Returns:
         advantage and target = advantage + value, both [T, N] float32.
@@ -31,14 +33,14 @@ def gae(rollout: Rollout, value: Array, successor: Array, gamma: float, lam: flo
         advantage, target = np.empty(value.shape, value.dtype), np.empty(value.shape, value.dtype)
         loops.gae(
             reward=rollout.reward, terminated=rollout.terminated, truncated=rollout.truncated, value=value,
-            successor=successor, gamma=gamma, lam=lam, advantage=advantage, target=target,
+            next_value=next_value, gamma=gamma, lam=lam, advantage=advantage, target=target,
         )  # fmt: skip
         return advantage, target
     ended = rollout.terminated | rollout.truncated
     if not rollout.whole:
         valid = rollout.weight > 0
-        successor = next_valid(value, successor, ended, valid)
-    delta = rollout.reward + gamma * successor * ~rollout.terminated - value
+        next_value = next_valid(value, next_value, ended, valid)
+    delta = rollout.reward + gamma * next_value * ~rollout.terminated - value
     decay = (gamma * lam) * ~ended
     if not rollout.whole:
         delta, decay = np.where(valid, delta, 0), np.where(valid, decay, 1)
@@ -69,15 +71,15 @@ def _backwards(delta: Array, decay: Array) -> Array:
     return found
 
 
-def next_valid(value: Array, successor: Array, ended: Array, valid: Array) -> Array:
+def next_valid(value: Array, next_value: Array, ended: Array, valid: Array) -> Array:
     """Successor values that skip rows of weight 0, whatever these hold: V of the next valid row of the same chain."""
-    successor = successor.copy()
-    upcoming = successor[-1]
+    next_value = next_value.copy()
+    upcoming = next_value[-1]
     for t in range(len(value) - 1, -1, -1):
         if t < len(value) - 1:
-            successor[t] = np.where(ended[t] | valid[t + 1], successor[t], upcoming)
+            next_value[t] = np.where(ended[t] | valid[t + 1], next_value[t], upcoming)
         upcoming = np.where(valid[t], value[t], upcoming)
-    return successor
+    return next_value
 
 
 def standardize(value: Tensor, weight: Tensor, epsilon: float = 1e-8) -> Tensor:

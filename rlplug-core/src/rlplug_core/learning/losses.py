@@ -91,7 +91,7 @@ def expectile_loss(value: Tensor, target: Tensor, expectile: float) -> Tensor:
     Args:
         value: [B] as a tensor, or as a node.
         target: [B] as a tensor, or as an array beside a node.
-        expectile: in (0, 1).
+        expectile: in (0, 1]; 1 takes the largest alone.
 
     Returns:
         Losses [B], with a gradient in `value`.

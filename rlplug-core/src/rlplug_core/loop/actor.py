@@ -15,7 +15,7 @@ from rlplug_core.types import Act, Episode, State, Step, tree_map
 
 @dataclass(slots=True)
 class Lane:
-    """A learner with its agent and its buffer; runs with several learners have several lanes."""
+    """A learner with its agent and its buffer."""
 
     learner: Learner[Any]
     agent: Agent
@@ -43,7 +43,7 @@ class Actor:
         self.recurrent_state = self.agent.initial(self.env.spec.num_envs)
 
     def step(self) -> Sequence[tuple[Lane, Step]]:
-        """Act in every environment once; return one transition of each, per lane."""
+        """Act in every environment once; return one transition of each, per lane, of which this actor has one."""
         obs, first, recurrent_state = self.obs, self.is_first, self.recurrent_state
         act = self.agent.act(obs, first, recurrent_state, self.clock)
         if self.turn is not None:

@@ -1,8 +1,8 @@
 """The asynchronous runner: the synchronous loop once per worker, over shared parameters (Mnih et al., 2016).
 
 The seam is `Optimizer.minimize`: a worker's gradients are applied to the shared parameters without a lock, and the
-result is pulled back. `Inline` runs the workers in turn in one process, deterministically; `processes.Processes` runs
-them at once.
+result is pulled back. `Inline` runs the workers in turn in one process, deterministically;
+`async_processes.Processes` runs them at once.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from rlplug_core.loop.offline import Offline
 from rlplug_core.loop.places import LOCAL, before_import
 from rlplug_core.loop.plan import Plan
 from rlplug_core.loop.sync import Sync
+from rlplug_core.plugins.closing import closed_if_it_fails
 from rlplug_core.plugins.wrapping import wrapped
 from rlplug_core.protocols import Buffer, Env, Learner, SupportsActionSpace, SupportsReward
 
@@ -36,11 +37,12 @@ def build(plan: Plan, clock: Clock) -> Trainable:
 
         return Learners(plan, clock)
     env = training_env(plan)
-    learner = plan.make_learner(env.spec)
-    if plan.runner == "decoupled":
-        return _decoupled(plan, clock, env, learner)
-    actor = Actor(env, Lane(learner, learner.agent(), _buffer(plan, learner, env)), clock)
-    actor.reset(plan.seeds().child("env").integer())
+    with closed_if_it_fails(env):
+        learner = plan.make_learner(env.spec)
+        if plan.runner == "decoupled":
+            return _decoupled(plan, clock, env, learner)
+        actor = Actor(env, Lane(learner, learner.agent(), _buffer(plan, learner, env)), clock)
+        actor.reset(plan.seeds().child("env").integer())
     anew = plan.options.resume_exact and env.spec.inexact
     return Sync(actor, clock, (lambda: training_env(plan)) if anew else None)
 

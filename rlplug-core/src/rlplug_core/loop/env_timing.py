@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 
 from rlplug_core.loop.plan import Plan
@@ -44,8 +45,8 @@ def settled(plan: Plan) -> tuple[Plan, str]:
         said = f"{plan.env} is stepped by threads of its own: --env-workers 1"
         return replace(plan, options=replace(plan.options, env_workers=1)), said
     env = plan.make_env(1)
-    seconds = seconds_per_step(env)
-    env.close()
+    with closing(env):
+        seconds = seconds_per_step(env)
     count = worthwhile(seconds, plan.options.num_envs, cores())
     said = f"a step of {plan.env} takes {seconds * 1e6:,.0f} µs: --env-workers {count}"
     return replace(plan, options=replace(plan.options, env_workers=count)), said

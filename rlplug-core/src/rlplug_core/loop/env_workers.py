@@ -47,7 +47,11 @@ class EnvWorkers:
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
         self._remotes = [Remote(part.rank, serve, part) for part in parts]
         self._startup = max(STARTUP, self._timeout)
-        self._adopt(self._ask("make", limit=self._startup))
+        try:
+            self._adopt(self._ask("make", limit=self._startup))
+        except BaseException:
+            self._end()
+            raise
 
     def _adopt(self, told: list[Told]) -> None:
         """Take the spaces that the workers tell, and memory for them."""

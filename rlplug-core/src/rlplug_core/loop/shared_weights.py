@@ -22,7 +22,8 @@ class SharedWeights:
     """A copy of weights, and which version of them it is; travels to other processes, which see the same memory.
 
     A lock would stay locked if its owner were killed. A reader looks at the versions instead: it has one version whole
-    if none was begun since the one that was done when it began to read, and otherwise it reads again.
+    if none was begun since the one that was done when it began to read, and otherwise it reads again. That rests on
+    stores being seen in the order in which they were made, as on x86.
     """
 
     places: State

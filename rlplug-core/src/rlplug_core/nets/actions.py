@@ -18,6 +18,9 @@ import numpy as np
 
 from rlplug_core.types import Array, Space, tree_map
 
+#: A bound beyond this is none, written as the largest float.
+UNBOUNDED = 1e30
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -26,6 +29,18 @@ class Part:
     keys: tuple[str, ...]
     space: Space
     columns: slice
+
+
+def scale_and_shift(space: spaces.Box) -> tuple[Array, Array, Array]:
+    """Find what makes a Box's own actions of those in [-1, 1].
+
+    Returns:
+        Where both bounds are finite, and the scale and the shift, in float64; 1 and 0 elsewhere.
+    """
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return bounded, np.where(bounded, (high - low) / 2, 1.0), np.where(bounded, (high + low) / 2, 0.0)
 
 
 def parts(space: Space) -> list[Part]:

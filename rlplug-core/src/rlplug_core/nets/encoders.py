@@ -262,7 +262,7 @@ def encoder(
     if net.shared:
         raise UsageError(
             "net.shared puts policy and critic on one trunk, and this algorithm keeps its networks apart; leave it at "
-            "false, or use a2c, a3c, ppo, vac or vpg"
+            "false, or use a2c, a3c, ppo, impala, appo, vac or vpg"
         )
     norm = norm or observation_norm(space, net)
     module, features = _encoder(space, replace(net, normalize_obs=False), norm)

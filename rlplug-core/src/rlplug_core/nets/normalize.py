@@ -160,6 +160,7 @@ class RewardScale(Running):
             scale = RewardScale(self.gamma)
             scale.absorb(rollout, Clock(1))
         reward = (rollout.reward * scale.norm.scale.numpy()).clip(-self.clip, self.clip)
+        rollout.flattened()  # once for the buffer's memory, of which no reward is part
         return replace(rollout, reward=reward)
 
     def absorb(self, batch: Rollout, clock: Clock) -> None:

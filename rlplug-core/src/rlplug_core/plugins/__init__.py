@@ -11,7 +11,7 @@ from rlplug_core.config.targets import absolute, source_file
 from rlplug_core.plugins.algorithms import algorithm
 from rlplug_core.plugins.controllers import controller
 from rlplug_core.plugins.discovery import records, refresh, scan
-from rlplug_core.plugins.envs import env_ids, make_env, provider
+from rlplug_core.plugins.envs import env_ids, make_env
 from rlplug_core.plugins.names import find, ids
 from rlplug_core.plugins.records import Record
 from rlplug_core.plugins.wrappers import wrapper
@@ -29,7 +29,6 @@ __all__ = [
     "find",
     "ids",
     "make_env",
-    "provider",
     "records",
     "refresh",
     "scan",

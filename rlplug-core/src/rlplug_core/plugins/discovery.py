@@ -41,7 +41,7 @@ def refresh() -> None:
 
 
 def scan(switches: Switches) -> tuple[Record, ...]:
-    """One scan of the path, judged by a switches."""
+    """One scan of the path, judged by switches."""
     found = [record for distribution in contributing() for record in _records(distribution, switches)]
     found.sort(key=lambda record: (not record.first_party, record.distribution, record.group, record.id))
     return tuple(_shadow(found))

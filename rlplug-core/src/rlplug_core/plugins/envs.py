@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -35,31 +35,33 @@ def make_env(env_id: str, num_envs: int, arguments: Mapping[str, object] | None 
     arguments = arguments or {}
     if names_code(env_id):
         return made(load_target(env_id, "environment"), env_id, num_envs, arguments)
+    return by_provider(env_id, arguments, lambda maker, known: maker.make(known, num_envs))
+
+
+def by_provider(env_id: str, arguments: Mapping[str, object], make: Callable[[Provider, str], Env]) -> Env:
+    """Let the provider that knows an id make what `make` asks it for, by the id as it knows it.
+
+    It is that of the id's namespace, or without one the default one; where that does not know the id, another one whose
+    index lists it.
+
+    Raises:
+        UnknownEnv: no provider knows the id. PluginError: one raised as it made it, or cannot be used.
+    """
     record, (full, short) = record_of(env_id), env_parts(env_id)
+
+    def asked(record: Record, known: str) -> Env:
+        maker = built(record, arguments)
+        return called(lambda: make(maker, known), env_id)
+
     if record is None:
-        return _elsewhere(env_id, num_envs, arguments)
+        return _elsewhere(env_id, asked)
     try:
-        return _made(record, short, num_envs, arguments)
+        return asked(record, short)
     except UnknownEnv:
         others = [] if full else _listing(env_id, but=record)
         if not others:
             raise
-        return _made(others[0], env_id, num_envs, arguments)
-
-
-def _made(record: Record, env_id: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
-    """Let a provider make environments; raises PluginError for what they raise as they are made."""
-    maker = built(record, arguments)
-    return called(lambda: maker.make(env_id, num_envs), env_id)
-
-
-def provider(env_id: str, arguments: Mapping[str, object] | None = None) -> Provider:
-    """The provider that answers for an id's namespace; its environments get these keyword arguments.
-
-    Raises:
-        UnknownEnv: no provider has this namespace. PluginError: it cannot be used.
-    """
-    return built(record_of(env_id) or usable("envs", DEFAULT), arguments or {})
+        return asked(others[0], env_id)
 
 
 def env_ids() -> tuple[str, ...]:
@@ -96,7 +98,7 @@ def _listing(env_id: str, but: Record) -> list[Record]:
     return [r for r in _ok() if r != but and any(fnmatchcase(env_id, pattern) for pattern in index.env_ids(r))]
 
 
-def _elsewhere(env_id: str, num_envs: int, arguments: Mapping[str, object]) -> Env:
+def _elsewhere(env_id: str, asked: Callable[[Record, str], Env]) -> Env:
     """An id whose namespace no plugin has may still be in the default provider's registry."""
     namespace = env_id.rpartition("/")[0]
     known = {name.lower(): distribution for name, distribution in KNOWN["envs"].items()}
@@ -104,7 +106,7 @@ def _elsewhere(env_id: str, num_envs: int, arguments: Mapping[str, object]) -> E
         line = install_line(known[namespace.lower()])
         raise UnknownEnv(f"no environment '{env_id}': '{namespace}/…' comes with: {line}")
     try:
-        return _made(usable("envs", DEFAULT), env_id, num_envs, arguments)
+        return asked(usable("envs", DEFAULT), env_id)
     except UnknownEnv as error:
         from gymnasium import registry  # heavy, and the provider has imported it
 

@@ -175,8 +175,9 @@ def checked(env: Any, name: str, num_envs: int | None) -> Env:
     found = getattr(env.spec, ROWS, num_envs)
     found = found // agents if found else found
     if num_envs is not None and found != num_envs:
+        env.close()
         raise UsageError(
-            f"'{name}' made {found} environments where {num_envs} were asked for; give the function a parameter "
+            f"'{name}' made {found} environments where it was called for {num_envs}; give the function a parameter "
             f"'{ROWS}', and return that many"
         )
     made: Env = env

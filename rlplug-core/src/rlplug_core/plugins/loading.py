@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,8 @@ def _missing(record: Record, module: str) -> str:
     sentence = f"{record} needs the package '{module.partition('.')[0]}', which is not installed"
     for line in metadata.distribution(record.distribution).requires or ():
         name, _, marker = line.partition(";")
-        bare = canonical(name.strip()).replace("-", "_")
-        if bare.startswith(module.partition(".")[0].lower().replace("-", "_")):
+        bare = re.match(r"[\w.-]*", name.strip())
+        if bare and canonical(bare[0]).replace("-", "_") == module.partition(".")[0].lower():
             extra = marker.partition("extra ==")[2].strip(" '\"()")
             wanted = f"'{record.distribution}[{extra}]'" if extra else f"'{name.strip()}'"
             return f"{sentence}: python -m pip install {wanted}"

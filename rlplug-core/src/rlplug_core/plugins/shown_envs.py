@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from rlplug_core.config.targets import load_target
 from rlplug_core.errors import UsageError
-from rlplug_core.plugins.envs import names_code, provider
-from rlplug_core.plugins.foreign import called, made, takes
-from rlplug_core.plugins.names import env_parts
+from rlplug_core.plugins.envs import by_provider, names_code
+from rlplug_core.plugins.foreign import made, takes
 
 if TYPE_CHECKING:
-    from rlplug_core.protocols import Env
+    from rlplug_core.protocols import Env, Provider
 
 #: Gymnasium's argument that says how an environment is drawn.
 RENDER_MODE = "render_mode"
@@ -36,7 +35,10 @@ def make_shown(name: str, render_mode: str, arguments: Mapping[str, object], giv
     if code is not None:
         shown = {RENDER_MODE: render_mode} if takes(code, RENDER_MODE) else {}
         return made(code, name, 1, {**arguments, **shown})
-    maker = provider(name, arguments)
-    if not isinstance(maker, SupportsRender):
-        raise UsageError(f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'")
-    return called(lambda: maker.make_shown(env_parts(name)[1], render_mode), name)
+
+    def make(maker: Provider, known: str) -> Env:
+        if not isinstance(maker, SupportsRender):
+            raise UsageError(f"{name} cannot be watched: its provider, {type(maker).__name__}, has no 'make_shown'")
+        return maker.make_shown(known, render_mode)
+
+    return by_provider(name, arguments, make)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlplug_core.config.targets import load_target
 from rlplug_core.errors import BadConfig, UsageError, did_you_mean
 from rlplug_core.protocols import Env, SupportsInside
 from rlplug_core.types import GymEnv, GymWrapper
-
-if TYPE_CHECKING:
-    pass
 
 #: Stands for `gymnasium.wrappers`, as in `gymnasium:ClipAction`.
 SHORT = "gymnasium:"

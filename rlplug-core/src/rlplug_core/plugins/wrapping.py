@@ -13,6 +13,7 @@ from rlplug_core.config.parse import convert, parse
 from rlplug_core.config.schema import schema
 from rlplug_core.config.targets import absolute, describe
 from rlplug_core.errors import BadConfig, PluginError, RlplugError, did_you_mean
+from rlplug_core.plugins.closing import closed_if_it_fails
 from rlplug_core.plugins.foreign import wanting
 from rlplug_core.plugins.wrappers import wrapper
 
@@ -101,12 +102,9 @@ def joined(name: str, options: str) -> str:
 
 def wrapped(env: Env, wrappings: Iterable[Wrapping], training: bool = True) -> Env:
     """`env` with the wrappers around it, the first one innermost; closed where one of them refuses it."""
-    try:
+    with closed_if_it_fails(env):
         for wrapping in wrappings:
             env = wrapping.around(env, training)
-    except RlplugError:
-        env.close()
-        raise
     return env
 
 

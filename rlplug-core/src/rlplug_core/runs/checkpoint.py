@@ -225,6 +225,19 @@ def read(path: Path, *only: str) -> tuple[dict[str, State], dict[str, Any]]:
         raise BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}") from error
 
 
+def digests(path: Path, component: str) -> dict[str, str]:
+    """The hashes of a component's files: where two checkpoints have the same, they hold the same.
+
+    Raises:
+        BadCheckpoint: the manifest cannot be read.
+    """
+    try:
+        files: dict[str, str] = _manifest(path)["files"]
+        return {name: digest for name, digest in files.items() if name.partition(".")[0] == component}
+    except UNREADABLE as error:
+        raise BadCheckpoint(f"checkpoint {path.name} is damaged: {type(error).__name__}: {error}") from error
+
+
 #: What reading anything but a checkpoint may raise.
 UNREADABLE = (
     BadFile, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError,

@@ -17,7 +17,7 @@ from rlplug_core.plugins.env_source import source_of
 from rlplug_core.plugins.transform import freeze
 from rlplug_core.plugins.wrapping import Wrapping
 from rlplug_core.protocols import Agent, Env, Learner
-from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, read
+from rlplug_core.runs.checkpoint import UNFIT, Checkpoints, Saved, digests, read
 from rlplug_core.runs.directory import RunDirectory
 from rlplug_core.runs.survey import apart
 from rlplug_core.seeds import Seeds
@@ -87,7 +87,7 @@ def evaluate_checkpoint(
 def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict[str, object]:
     """The best checkpoint's returns, and under `last_…` those of the last weights, over greedy episodes of new seeds.
 
-    Where both are of the same step they have the same weights, which play once.
+    Where both are the same weights they play once.
 
     Raises:
         BadCheckpoint: one of them is gone or cannot be read.
@@ -96,7 +96,7 @@ def final_evaluation(plan: Plan, directory: RunDirectory, episodes: int) -> dict
     result = evaluate_checkpoint(plan, directory, episodes)
     best_returns = _returns(result)
     best, final = (checkpoints.kept(kind)[0] for kind in ("best", "final"))
-    same = best.step == final.step
+    same = best.step == final.step and digests(best.path, "learner") == digests(final.path, "learner")
     last = best_returns if same else _returns(evaluate_checkpoint(plan, directory, episodes, None, Conditions("final")))
     return {
         "checkpoint": best.path.name, "episodes": result.episodes, **best_returns,

@@ -97,11 +97,6 @@ def _made(path: Path) -> int:
         return 0
 
 
-def summaries(paths: Iterable[Path]) -> list[Summary]:
-    """Each run in a few words."""
-    return [summary(path) for path in paths]
-
-
 def summary(path: Path) -> Summary:
     """A run in a few words, from its configuration and its journal."""
     try:

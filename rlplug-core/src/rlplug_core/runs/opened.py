@@ -121,8 +121,9 @@ class Run:
     @noted()
     def evaluate_all(self, episodes: int = 100, seed: int | None = None) -> dict[int, Evaluation]:
         """Greedy episodes with every checkpoint that is left, by env step: a curve after the fact."""
-        kept = reversed(Checkpoints(self.directory.checkpoints_path).kept())
-        return {saved.step: self.evaluate(episodes, seed, saved.path.name) for saved in kept}
+        kept = reversed(Checkpoints(self.directory.checkpoints_path).kept("final", "step", "best"))
+        names = {saved.step: saved.path.name for saved in kept}  # of one step the final one
+        return {step: self.evaluate(episodes, seed, name) for step, name in names.items()}
 
     @noted()
     def record(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from rlplug_core.plugins.hooks import hooks_for
 from rlplug_core.plugins.kinds import kind_for
 from rlplug_core.plugins.presets import resolve
 from rlplug_core.plugins.transform import learned
-from rlplug_core.protocols import Learner
+from rlplug_core.protocols import Env, Learner
 from rlplug_core.runs.checkpoint import Checkpoints, Saved
 from rlplug_core.runs.data import unlike, with_dataset
 from rlplug_core.runs.directory import RunDirectory, group_of
@@ -79,7 +80,8 @@ def train(
             like a mistake.
 
     Raises:
-        UsageError, PluginError: it cannot be started; nothing was written.
+        UsageError, PluginError: it cannot be started; nothing was written, except where only the environments all
+            together showed it, as of a replay too small for so many.
         Interrupted, RlplugError: it stopped or failed; what was recorded stays.
     """
     word, source = absolute(_word(algorithm)), source_of(env)
@@ -142,7 +144,22 @@ def _probe(plan: Plan) -> Learner[Any]:
     Raises:
         UsageError: the environment for evaluations has other spaces, or the runner would not train all parameters.
     """
-    env = plan.make_env(1)
+    with closing(plan.make_env(1)) as env:
+        learner = _fitting_learner(plan, env)
+    if plan.eval_source is plan.source and plan.eval_wrappings is None and not plan.source.is_object:
+        return learner
+    other = plan.make_eval_env(1)
+    other.close()
+    if found := apart(other.spec, env.spec):
+        raise UsageError(
+            f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
+            "spaces"
+        )
+    return learner
+
+
+def _fitting_learner(plan: Plan, env: Env) -> Learner[Any]:
+    """A learner for the environment, where runner, wrappers and data fit both."""
     if plan.options.offline and learned(env):
         raise UsageError("a wrapper learns from environment steps, which an offline run has none of; leave it out")
     if plan.runner != "sync" and learned(env):
@@ -156,16 +173,6 @@ def _probe(plan: Plan) -> Learner[Any]:
         fitted(plan.dataset, env)
         for sentence in unlike(plan.dataset, plan.env):
             warn(sentence)
-    env.close()
-    if plan.eval_source is plan.source and plan.eval_wrappings is None and not plan.source.is_object:
-        return learner
-    other = plan.make_eval_env(1)
-    other.close()
-    if found := apart(other.spec, env.spec):
-        raise UsageError(
-            f"evaluations in {other.spec.id} do not fit training in {env.spec.id}: {found}; name one with the same "
-            "spaces"
-        )
     return learner
 
 
