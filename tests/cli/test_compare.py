@@ -242,6 +242,16 @@ def test_final_scores_are_of_the_last_weights_and_of_the_best_checkpoint(
     ]
 
 
+def test_what_is_asked_of_a_comparison_is_what_it_does(runs: Path, rlplug: Callable[..., Any]) -> None:
+    words = ("--confidence", "0.5", "--points", "2", "--bootstrap", "100", "--center", "mean", "--checkpoint", "best")
+    found, plain = compared(rlplug, "runs", *words), compared(rlplug, "runs")
+    asked = {"confidence": 0.5, "points": 2, "reps": 100, "center": "mean", "checkpoint": "best"}
+    assert {name: found["settings"][name] for name in asked} == asked
+    assert {len(one["x"]) for one in found["curves"]} == {2}
+    for narrow, wide in zip(found["scores"], plain["scores"], strict=True):
+        assert narrow["mean"]["high"] - narrow["mean"]["low"] < wide["mean"]["high"] - wide["mean"]["low"]
+
+
 def test_the_line_that_is_more_likely_above_comes_first(runs: Path, rlplug: Callable[..., Any]) -> None:
     (found,) = compared(rlplug, "runs")["improvements"]
     assert (found["better"], found["worse"]) == ("ppo learning_rate=0.0003", "ppo learning_rate=0.001")

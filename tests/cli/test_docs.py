@@ -42,6 +42,8 @@ FAMILIES = sorted((ROOT / "docs" / "environments").glob("*.md"))
 AUTHORS = [ROOT / "docs" / "plugins" / f"{name}.md" for name in ("off-policy", "state", "controllers")]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ALGORITHMS, *FAMILIES, *AUTHORS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+#: Pages of which only the links are looked at here.
+LINKED = [*DECISIONS, ROOT / "CONTRIBUTING.md", *sorted({*(ROOT / "docs" / "plugins").glob("*.md")} - {*AUTHORS})]
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.[ps][nv]g"))
 EXAMPLE = ROOT / "examples" / "my_algo.py"
 
@@ -286,11 +288,20 @@ def test_the_readme_shows_the_command_that_continuous_integration_runs() -> None
     assert command in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("page", [*PAGES, *DECISIONS, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, *LINKED], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
+    """To a file that is there, and to a heading in it."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if not target.startswith(("https://", "#")):
-            assert (page.parent / target.partition("#")[0]).exists(), target
+        name, _, heading = target.partition("#")
+        if not target.startswith("https://"):
+            assert (page.parent / name).exists(), target
+            assert not heading or heading in headings(page.parent / name if name else page), target
+
+
+def headings(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_option_that_is_named_exists() -> None:

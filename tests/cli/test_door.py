@@ -177,7 +177,7 @@ def test_what_is_missing_is_said_as_it_is_typed(name: str, message: str, place: 
         ("CartPole-v1", {"env": {"gravity": 1}}, r"'CartPole-v1' takes no argument 'gravity' \(it takes sutton_barto"),
         ("./mine.py:Count", {"env": {"table": {1}}}, r"'table' is a set, which a run cannot record; write a function"),
         ("./mine.py:many", {"env.num_envs": 3}, "is said by the option num_envs"),
-        ("./mine.py:eight", {}, "made 8 environments where 1 were asked for; give the function a parameter 'num_envs'"),
+        ("./mine.py:eight", {}, "made 8 environments where it was called for 1; give the function a parameter"),
         ("./mine.py:Count", {"eval_env": "Pendulum-v1"}, "name one with the same spaces"),
         ("./mine.py:Count", {"eval_env": lambda: Count()}, "eval_env is a lambda"),
         (Count(), {"env.length": 3}, "Count is an object, which takes no arguments any more"),

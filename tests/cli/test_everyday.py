@@ -6,12 +6,14 @@ import json
 import shutil
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rlplug_cli.commands.runs import KEYS, ordered
 from rlplug_cli.render import tables
 from rlplug_cli.render.tables import cut, facts, fitted, table
 from rlplug_core import load, open_run
@@ -19,6 +21,7 @@ from rlplug_core.config.numbers import figures, plain, whole
 from rlplug_core.config.parse import convert
 from rlplug_core.config.run_options import RunOptions
 from rlplug_core.errors import BadConfig, UsageError
+from rlplug_core.runs.listing import Summary
 from rlplug_core.runs.run import train
 from tests.cli.conftest import Done, Written
 
@@ -148,9 +151,24 @@ def test_runs_are_listed_sorted_and_filtered_and_none_hides_the_others(
     assert names("--env", "*Chain", "--sort", "seed")[-1] == "two"
     group = open_run("one").config["group"]
     assert names("--group", group) == names("--group", group[:4]) == ["one", "two"]
-    best = names("--sort", "final", "--reverse", "--algorithm", "*2*")
-    assert {*best} == {"one", "two"}
+    assert {*names("--sort", "final", "--algorithm", "*2*")} == {"one", "two"}
     assert "no such runs" in rlplug("runs", "--env", "Pong").out
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_runs_are_sorted_by_each_key_and_those_without_it_come_last(key: str) -> None:
+    runs = [
+        Summary(
+            name=f"{number}", path="", status="fkr"[number], created=number, algorithm=f"a{number}", env=f"e{number}",
+            seed=number, steps=number, last=number, best=number, final_eval={"return_mean": number}, seconds=number,
+        )
+        for number in (2, 0, 1)
+    ]  # fmt: skip
+    unread = replace(runs[0], **{"final_eval" if key == "final" else key: None})
+    names = [KEYS[key](run) for run in ordered([unread, *runs], key, reverse=False)]
+    assert names == [*sorted(KEYS[key](run) for run in runs), None]
+    turned = [KEYS[key](run) for run in ordered([unread, *runs], key, reverse=True)]
+    assert turned == [*sorted((KEYS[key](run) for run in runs), reverse=True), None]
 
 
 def test_runs_are_removed_and_reaped(runs: Path, rlplug: Callable[..., Done]) -> None:
@@ -184,9 +202,12 @@ def test_one_episode_has_no_standard_error(runs: Path, rlplug: Callable[..., Don
 
 
 def test_an_export_by_the_command_line(runs: Path, rlplug: Callable[..., Done]) -> None:
-    done = rlplug("export", "one", "--out", "policy")
+    done = rlplug("export", "one", "--out", "policy", "--onnx", "--torchscript")
     assert done.code == 0
-    assert {path.name for path in Path("policy").iterdir()} == {"README.md", "policy.json", "policy.safetensors"}
+    plain = {"README.md", "policy.json", "policy.safetensors"}
+    assert {path.name for path in Path("policy").iterdir()} == {*plain, "policy.onnx", "policy.pt"}
+    assert rlplug("export", "one").code == 0
+    assert {path.name for path in (runs / "one" / "export").iterdir()} == plain
     assert load("policy")(np.eye(5, dtype=np.float32)).shape == (5,)
     assert "policy exists already; name another place with --out" in rlplug("export", "one", "--out", "policy").err
 

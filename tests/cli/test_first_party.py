@@ -20,7 +20,7 @@ def ours(group: str) -> list[Record]:
     return [record for record in plugins.records() if record.first_party and record.group == group]
 
 
-@pytest.mark.parametrize("record", ours("wrappers"), ids=str)
+@pytest.mark.parametrize("record", [*ours("wrappers"), *ours("controllers")], ids=str)
 def test_an_index_is_current(record: Record) -> None:
     assert indexing.drift(record) == ""
 

@@ -24,7 +24,7 @@ from rlplug_core.loop.evaluate import Evaluation
 from rlplug_core.loop.events import Progress
 from rlplug_core.runs.card import card
 from rlplug_core.runs.checkpoint import Checkpoints, read
-from rlplug_core.runs.listing import remove, summaries, summary
+from rlplug_core.runs.listing import remove, summary
 from rlplug_core.runs.opened import Run, open_run
 from rlplug_core.runs.policy import Policy
 from rlplug_core.runs.reproduction import compared, reproduce
@@ -434,7 +434,7 @@ def test_one_bad_run_hides_no_other(run: Run, tmp_path: Path) -> None:
     for name, content in (("empty", ""), ("torn", '{"name": '), ("list", "[]"), ("lacking", "{}")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(content)
-    found = summaries([*sorted(tmp_path.iterdir()), run.path])
+    found = [*map(summary, [*sorted(tmp_path.iterdir()), run.path])]
     assert [one.status for one in found] == ["unreadable"] * 4 + ["finished"]
     assert all("config.json cannot be used" in one.problem for one in found[:4])
     assert (found[4].last, found[4].steps) == (run.curve()[1][-1], 120)

@@ -69,7 +69,7 @@ def test_what_is_written_is_what_the_schema_says(
 
 def test_an_outcome_of_a_check_is_what_its_schema_says() -> None:
     first = checks("a2c")[0]
-    for kind in ("algorithm", "env", "wrapper", "hooks"):
+    for kind in ("algorithm", "env", "wrapper", "controller", "hooks"):
         jsonschema.validate(_report(kind, "a2c", [(first, Outcome("passed", "fine", 0.5))]), schema("check"))
 
 

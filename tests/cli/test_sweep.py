@@ -19,6 +19,7 @@ from rlplug_cli.sweep.grid import alternatives, axis, seeds, tasks
 from rlplug_cli.sweep.manifest import Sweep, Task, kept, locked
 from rlplug_cli.sweep.seeds import complete, cost
 from rlplug_cli.sweep.task import words_of
+from rlplug_cli.sweep.whole import _conclude, conclusion
 from rlplug_core.errors import UsageError
 from rlplug_core.plugins.presets import resolve
 from tests.cli.histories import write_run
@@ -82,6 +83,17 @@ def test_seeds_of_one_run_are_below_one_parent_in_mlflow(
         assert run.info.status == "FINISHED"
         assert run.data.tags["mlflow.parentRunId"] == above.info.run_id
         assert run.data.params["gamma"] == "0.9"
+
+
+def test_a_page_of_runs_that_are_gone_is_gone_too(place: Path) -> None:
+    """And what is told at the end needs none."""
+    write_run(place / "swept" / "one", [1.0, 2.0])
+    found = _conclude(place / "swept", whole=True)
+    assert conclusion(place / "swept", found).splitlines()[-2:] == ["page     swept/compare.html", "runs     swept"]
+    shutil.rmtree(place / "swept" / "one")
+    found = _conclude(place / "swept", whole=False)
+    assert conclusion(place / "swept", found) == "runs     swept"
+    assert list((place / "swept").iterdir()) == []
 
 
 class Place:

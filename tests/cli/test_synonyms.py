@@ -61,7 +61,6 @@ def test_every_line_is_of_an_option_that_exists() -> None:
 
 
 def test_no_name_means_an_option_that_has_it() -> None:
-    """What rlplug has under a name of its own is never offered for another's."""
     for option, names in table().items():
         assert option not in names["others"]
 

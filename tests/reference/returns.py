@@ -92,7 +92,7 @@ def lambda_return(
 
 def vtrace(
     moments: Sequence[Moment], value: Callable[[int], float], ratio: Callable[[int], float], gamma: float, lam: float,
-    clip_delta: float, clip_trace: float,
+    clip_rho: float, clip_c: float,
 ) -> tuple[dict[int, float], dict[int, float]]:  # fmt: skip
     """Espeholt et al. (2018), equation 1 with remark 2, and the advantages of section 4.2."""
     advantages, targets = {}, {}
@@ -101,8 +101,8 @@ def vtrace(
         if moments[chain[-1]].terminated:
             following[-1] = 0.0
         now = [moments[position] for position in chain]
-        rho = [min(clip_delta, ratio(moment.obs)) for moment in now]
-        c = [lam * min(clip_trace, ratio(moment.obs)) for moment in now]
+        rho = [min(clip_rho, ratio(moment.obs)) for moment in now]
+        c = [lam * min(clip_c, ratio(moment.obs)) for moment in now]
         deltas = [rho[t] * (moment.reward + gamma * following[t] - value(moment.obs)) for t, moment in enumerate(now)]
         v = [
             value(moment.obs) + sum(gamma ** (t - s) * math.prod(c[s:t]) * deltas[t] for t in range(s, len(now)))
