@@ -19,7 +19,7 @@ WIDE = 26
 
 
 def processor() -> tuple[str, int]:
-    """Tell who made the processor and of which family it is, as it says itself; "" and 0 where the system does not tell."""
+    """Tell who made the processor and of which family it is, as it says itself; "" and 0 where nothing is told."""
     says = told()
     if not says:
         said = platform.processor()  # says it on Windows
