@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[variable] = "1"  # before numpy is imported
+from rlplug_core.processor import tell_openblas
+
+os.environ["OMP_NUM_THREADS"] = "1"
+tell_openblas()
 
 import argparse
 import ctypes

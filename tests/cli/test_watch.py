@@ -214,6 +214,19 @@ def test_without_a_display_play_writes_a_film(run: Run, rlplug: Callable[..., Do
         run.play()
 
 
+def test_play_writes_pictures_and_a_sheet(run: Run, rlplug: Callable[..., Done], tmp_path: Path) -> None:
+    frames, page = tmp_path / "frames", tmp_path / "sheet.png"
+    words = ("--episodes", "2", "--frames", str(frames), "--every", "3", "--sheet", str(page))
+    done = rlplug("play", str(run.path), *words)
+    assert (done.code, done.err) == (0, "")
+    played = run.play(2, frames=tmp_path / "again", every=3)
+    names = [sorted(path.name for path in place.iterdir()) for place in (frames, tmp_path / "again")]
+    assert names[0] == names[1]
+    assert len(names[0]) < sum(played.lengths)
+    with Image.open(page) as picture:
+        assert picture.size[0] > picture.size[1]
+
+
 def test_play_says_which_episodes_did_not_end(
     run: Run, rlplug: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +264,7 @@ def test_a_run_that_films_itself_trains_the_same(run: Run, tmp_path: Path) -> No
         "a2c", f"{FILE}:Walker", {**OPTIONS, "record_every": 50}, out=tmp_path, name="filmed", hooks=False
     )  # fmt: skip
     told = [record for record in records(filmed.path) if record.kind == "film"]
-    assert [record.step for record in told] == [30, 90]  # the first evaluation, and the first one 50 steps later
+    assert [record.step for record in told] == [32, 96]  # the first evaluation, and the first one 50 steps later
     for record in told:
         assert len(decoded(filmed.path / record.data["path"])) == record.data["length"] + 1
     assert compared(run.directory, filmed.directory) == []

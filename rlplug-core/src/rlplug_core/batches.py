@@ -215,16 +215,12 @@ class Rollout:
     whole: bool = True
     views: Views | None = None
 
-    def flattened(self) -> Views:
-        """Return `views`, made at the first call."""
-        if self.views is None:
-            self.views = Views(self)
-        return self.views
-
     def values(self, critic: Callable[[Obs], Array]) -> tuple[Array, Array]:
         """V of every observation and of every step's true successor, both [T, N]; `critic` maps [B, ...] to [B]."""
         steps, num_envs = self.reward.shape
-        value = critic(self.flattened().all_obs).reshape(steps + 1, num_envs)
+        if self.views is None:
+            self.views = Views(self)
+        value = critic(self.views.all_obs).reshape(steps + 1, num_envs)
         successor = value[1:]
         if self.cuts.count:
             successor = successor.copy()
@@ -233,7 +229,9 @@ class Rollout:
 
     def samples(self, advantage: Array, target: Array, device: torch.device) -> Samples:
         """The rows flattened to [T * N] tensors on `device`, which share this rollout's memory on the CPU."""
-        views, tensor = self.flattened(), torch.from_numpy
+        if self.views is None:
+            self.views = Views(self)
+        views, tensor = self.views, torch.from_numpy
         share = views.equal if self.whole else None
         estimates: Any = advantage.reshape(-1), target.reshape(-1)
         by_value = tensor(estimates[0]), tensor(estimates[1])

@@ -160,7 +160,8 @@ class RewardScale(Running):
             scale = RewardScale(self.gamma)
             scale.absorb(rollout, Clock(1))
         reward = (rollout.reward * scale.norm.scale.numpy()).clip(-self.clip, self.clip)
-        rollout.flattened()  # once for the buffer's memory, of which no reward is part
+        if rollout.views is None:  # they are of the buffer's memory, which stays, and of no reward
+            rollout.views = Views(rollout)
         return replace(rollout, reward=reward)
 
     def absorb(self, batch: Rollout, clock: Clock) -> None:
