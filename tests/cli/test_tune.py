@@ -82,7 +82,8 @@ class Machine:
     def __init__(
         self, directory: Path, leave: Callable[[int], bool] = lambda number: False, shape: Sequence[float] = (1.0,) * 4
     ) -> None:  # fmt: skip
-        self.directory, self.leave, self.shape, self.started = directory, leave, shape, list[str]()
+        self.directory, self.leave, self.shape = directory, leave, shape
+        self.started, self.stopped = list[str](), list[str]()
 
     def start(self, words: Any, log: Path, cores: int) -> Machine:
         name = words[words.index("--name") + 1] if words[0] == "run" else Path(words[1]).name
@@ -99,6 +100,7 @@ class Machine:
         return 0 if self.ended else None
 
     def stop(self) -> None:
+        self.stopped.append(self.started[-1])
         self.ended = True
 
     def kill(self) -> None: ...
@@ -286,22 +288,22 @@ def test_trials_below_the_median_are_pruned_and_stopped(place: Path) -> None:
     one = search(directory, Machine(directory), trials=8)
     carried_on(one)  # enough whole trials for a median
     open_ones = Machine(directory, leave=lambda number: True)
-    more = search(directory, open_ones, trials=9)
-    more.study.enqueue_trial({"learning_rate": 0.0})
+    more = search(directory, open_ones, trials=10)
+    more.study.enqueue_trial({"learning_rate": 0.0})  # counts as begun until it is
     for _ in range(3):
         more.step()
-    assert [trial["state"] for trial in studies.summary(more.study)] == ["complete"] * 8 + ["pruned"]
-    assert open_ones.ended
+    assert studies.summary(more.study)[8]["state"] == "pruned"
+    assert open_ones.stopped == ["trial-0008-s1"]
 
 
 def test_a_trial_above_the_median_goes_on(place: Path) -> None:
     directory = place / "study"
     carried_on(search(directory, Machine(directory), trials=8))
-    more = search(directory, Machine(directory, leave=lambda number: True), trials=9)
+    more = search(directory, Machine(directory, leave=lambda number: True), trials=10)
     more.study.enqueue_trial({"learning_rate": 1.0})
-    for _ in range(3):
+    for _ in range(2):
         more.step()
-    assert studies.summary(more.study)[-1]["state"] == "running"
+    assert studies.summary(more.study)[8]["state"] == "running"
 
 
 @pytest.mark.parametrize(("objective", "of_first"), [("last", 1.0), ("best", 3.0), ("mean", 1.5)])
