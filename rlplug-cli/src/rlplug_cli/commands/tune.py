@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from rlplug_cli.output import echo, echo_json
 from rlplug_cli.parameters import SchemaOption
 from rlplug_cli.parameters import flag as flag_of
 from rlplug_cli.sweep.grid import refuse_seed, seeds
+from rlplug_cli.tune.asked import Asked
 from rlplug_core.config.numbers import figures
 from rlplug_core.config.options import Range
 from rlplug_core.errors import RlplugError, UsageError
@@ -52,8 +53,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--json", is_flag=True, help="Write the result as JSON to stdout, progress to stderr.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION RANGE]…")
 def command(
-    algorithm: str, env: str, words: tuple[str, ...], name: str | None, out: Path, storage: str | None, json: bool,
-    export: Path | None, export_preset: Path | None, **chosen: object,
+    algorithm: str, env: str, words: tuple[str, ...], trials: int, numbers: str, space: Path | None, objective: str,
+    prune: bool, warmup: float, storage: str | None, jobs: int | None, sampler_seed: int, name: str | None, out: Path,
+    export: Path | None, export_preset: Path | None, json: bool,
 ) -> None:  # fmt: skip
     """Search for the best options of ALGORITHM on ENV; typed again, the same command goes on.
 
@@ -66,11 +68,15 @@ def command(
     if algorithm.startswith("-") or env.startswith("-"):
         raise UsageError("options belong behind the environment: rlplug tune ALGORITHM ENV --trials 30")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    goal, options = _goal(algorithm, env, words, chosen)
+    asked = Asked(
+        trials=trials, seeds=numbers, space=space, objective=objective, prune=prune, warmup=warmup, jobs=jobs,
+        sampler_seed=sampler_seed,
+    )  # fmt: skip
+    goal, options = _goal(algorithm, env, words, asked)
     directory = out / name if name else _usual(goal, out)
     from rlplug_cli.tune.outcome import tuned
 
-    found = tuned(directory, goal, fixed=options, storage=storage, chosen=chosen, as_json=json)
+    found = tuned(directory, goal, fixed=options, storage=storage, asked=asked, as_json=json)
     _write(found, env, export, export_preset)
     if json:
         echo_json(found.as_json())
@@ -87,7 +93,7 @@ def _usual(goal: Goal, out: Path) -> Path:
     return former if former.exists() and not usual.exists() else usual
 
 
-def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, Any]) -> tuple[Goal, dict[str, object]]:
+def _goal(algorithm: str, env: str, words: tuple[str, ...], asked: Asked) -> tuple[Goal, dict[str, object]]:
     """Return what to search, and the options that someone fixed."""
     from rlplug_cli.sweep.seeds import complete, cost
     from rlplug_cli.tune.goal import Goal
@@ -96,7 +102,7 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
     command = algorithm_command(algorithm)
     known = (*command.own, *command.run_options)
     ranges, typed = _typed(command, words)
-    more, pairs = ({}, []) if chosen["space"] is None else from_file(chosen["space"], known, algorithm)
+    more, pairs = ({}, []) if asked.space is None else from_file(asked.space, known, algorithm)
     fixed = [*(word for pair in pairs for word in ("--set", pair)), *typed]
     with command.make_context(algorithm, [env, *fixed]) as context:
         values, origins = command.resolved(context)
@@ -110,8 +116,8 @@ def _goal(algorithm: str, env: str, words: tuple[str, ...], chosen: dict[str, An
     command.probe(env, whole)
     goal = Goal(
         algorithm, env, options=known, words=tuple(fixed), fixed=options, values=whole, space=space,
-        seeds=tuple(seeds(chosen["numbers"])), trials=chosen["trials"], objective=chosen["objective"],
-        cores=1 if chosen["jobs"] else cost(algorithm, whole),
+        seeds=tuple(seeds(asked.seeds)), trials=asked.trials, objective=asked.objective,
+        cores=1 if asked.jobs else cost(algorithm, whole),
     )  # fmt: skip
     return goal, options
 

@@ -18,6 +18,7 @@ from rlplug_cli.sweep.manifest import kept, locked
 from rlplug_cli.sweep.places import Here, cores
 from rlplug_cli.tune import pictures
 from rlplug_cli.tune import study as studies
+from rlplug_cli.tune.asked import Asked
 from rlplug_cli.tune.goal import Goal
 from rlplug_cli.tune.search import Search, titles
 from rlplug_core.errors import Interrupted
@@ -70,13 +71,12 @@ class Outcome:
 
 
 def tuned(
-    directory: Path, goal: Goal, fixed: Mapping[str, Any], storage: str | None, chosen: Mapping[str, Any], as_json: bool
+    directory: Path, goal: Goal, fixed: Mapping[str, Any], storage: str | None, asked: Asked, as_json: bool
 ) -> Outcome:
     """Carry a study on until it has all its trials.
 
     Args:
         fixed: options that someone set, to be written beside the best ones.
-        chosen: `prune`, `warmup`, `sampler_seed` and `jobs`, as they were typed.
 
     Raises:
         MissingPackage: Optuna is not installed. UsageError: the directory is at work, another's or of another search.
@@ -84,12 +84,13 @@ def tuned(
     """
     with locked(directory) as lock:
         kept(directory, "tune", ())
-        warmup = int(chosen["warmup"] * goal.values["total_timesteps"])
+        total: Any = goal.values["total_timesteps"]
+        warmup = int(asked.warmup * total)
         study = studies.opened(
-            directory, goal.digest, storage, seed=chosen["sampler_seed"], pruned=chosen["prune"], warmup=warmup,
+            directory, goal.digest, storage, seed=asked.sampler_seed, pruned=asked.prune, warmup=warmup,
             former=goal.former,
         )  # fmt: skip
-        crew = Crew(directory, Here(lock), chosen["jobs"] or cores())
+        crew = Crew(directory, Here(lock), asked.jobs or cores())
         search = Search(goal, study, crew)
         interrupted = _carried_on(search, crew, directory.name, sys.stderr if as_json else sys.stdout)
         found = _outcome(directory, goal, fixed, search)
