@@ -48,10 +48,9 @@ NOTE = """The least of 60 turns on one thread. The floor is one minibatch in C b
 products: networks of 64 units are near it, those of 256 units are faster than it. By hand is the same minibatch in
 numpy, written for its two networks alone (`by_hand.py`): rules without numba stay above it. By libraries are the
 update's products and Adam alone, each product by the fastest of three libraries (`by_libraries.py`): the floor of
-networks of 256 units. The table is of a processor without AVX-512, with numba. The bar for PPO's minibatch is 1.8;
-18 turns of `--only ppo` gave 1.73 to 1.95, in the median 1.77. Another processor, with AVX-512 and without numba, took
-388 for it, by hand 295, in C 221: seven turns gave 1.76 to 1.88, in the median 1.82. There DQN's update took 687, by
-libraries 389, and SAC's 9,249 and 5,801."""
+networks of 256 units. The table is of a processor with AVX-512, with numba. The bar for PPO's minibatch is 1.8; without
+numba it took 388 there, 1.82 of the floor. On a processor without AVX-512 the last column was 1.83, 1.33 and 1.18, and
+18 turns of `--only ppo` gave 1.73 to 1.95."""
 
 
 class Net:
@@ -262,8 +261,8 @@ the updates' in C or by libraries that fall on it; acting, storing, targets and 
 those for discrete actions, PPO's for A2C and A3C too. The last columns are from the table of the peers, where that was
 measured on the same processor: the speed of rlplug beside the floor's, and the floor's and that of rlplug beside the
 peer's; floors are the least of many turns, the peers' medians of a machine that others use too. The pairs of SAC and
-TD3 have two threads, and so have the libraries in their floor. On a processor with AVX-512 SAC's floor on one thread
-was 173 env steps/s, 1.5 times the peer's on two."""
+TD3 have two threads, and so have the libraries in their floor. Without AVX-512 rlplug had 0.23 to 0.51 of the floor's
+speed, and the floor of DQN 6.1 times the peer's, in place of 4.5."""
 
 
 def stepping(id: str) -> Callable[[], object]:
