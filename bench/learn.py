@@ -82,8 +82,8 @@ fourth seed in Breakout, which learned nothing without them (0.4), and for Seaqu
 
 MuJoCo's, evaluated over 10 episodes and at the end over 20: 100,000 env steps of `ppo`; of those who make a gradient
 step for each 30,000, and 10,000 on Reacher and InvertedPendulum. Rows of `-long` are the same runs gone on with until
-100,000, and the seconds of all of it. The row of `td3-long` on Swimmer is older than its initial weights, which
-are torch's now and were orthogonal: with those one seed had 2,789 on Hopper, 1,566 on Walker2d, 550 on Ant.
+100,000, and the seconds of all of it. TD3's initial weights are torch's, and were orthogonal: with those one seed had
+2,789 on Hopper, 1,566 on Walker2d, 550 on Ant and 67 on Swimmer.
 
 {robots}
 
