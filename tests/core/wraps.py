@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -74,6 +74,16 @@ class Tenfold(Transform):
     def step(self, action: Array) -> Timestep:
         now = self.env.step(action)
         return with_reward(now, now.reward * np.float32(10))
+
+
+class Lasting(Tenfold):
+    """Notes when it is closed."""
+
+    closed: ClassVar[list[str]] = []
+
+    def close(self) -> None:
+        self.closed.append(self.env.spec.id)
+        super().close()
 
 
 class Raising(Tenfold):

@@ -117,10 +117,13 @@ class Closing(Chain):
     ],
 )
 def test_a_wrapper_that_fails_is_named_and_the_environment_closed(name: str, said: str) -> None:
-    env = Closing(2)
+    env, inner = Closing(2), Wrapping.parse(f"{HERE}:Lasting")
+    lasting: Any = inner.wrapper
+    lasting.closed.clear()
     with pytest.raises(PluginError, match=said):
-        wrapped(env, [Wrapping.parse(TENFOLD), Wrapping.parse(f"{HERE}:{name}")])
+        wrapped(env, [inner, Wrapping.parse(f"{HERE}:{name}")])
     assert env.closed
+    assert lasting.closed == [env.spec.id]
 
 
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])

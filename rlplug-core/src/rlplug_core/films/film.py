@@ -84,11 +84,10 @@ class Mp4:
     def close(self) -> None:
         if self.container is None:
             return
-        try:
+        with ExitStack() as failing:
+            failing.callback(self.discard)
             self.container.mux(self.stream.encode())
-        except BaseException:
-            self.discard()
-            raise
+            failing.pop_all()
         self.container.close()
         self.temporary.rename(self.path)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -47,11 +47,10 @@ class EnvWorkers:
         self.spec = Spec(None, None, num_envs, plan.env)  # type: ignore[arg-type]  # until a worker has told
         self._remotes = [Remote(part.rank, serve, part) for part in parts]
         self._startup = max(STARTUP, self._timeout)
-        try:
+        with ExitStack() as failing:
+            failing.callback(self._end)
             self._adopt(self._ask("make", limit=self._startup))
-        except BaseException:
-            self._end()
-            raise
+            failing.pop_all()
 
     def _adopt(self, told: list[Told]) -> None:
         """Take the spaces that the workers tell, and memory for them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 @contextmanager
 def closed_if_it_fails(env: Env) -> Iterator[None]:
     """Close `env` where the body of the `with` raises; else it stays open."""
-    try:
+    with ExitStack() as failing:
+        failing.callback(env.close)
         yield
-    except BaseException:
-        env.close()
-        raise
+        failing.pop_all()

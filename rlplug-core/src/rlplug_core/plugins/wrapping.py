@@ -102,8 +102,8 @@ def joined(name: str, options: str) -> str:
 
 def wrapped(env: Env, wrappings: Iterable[Wrapping], training: bool = True) -> Env:
     """`env` with the wrappers around it, the first one innermost; closed where one of them refuses it."""
-    with closed_if_it_fails(env):
-        for wrapping in wrappings:
+    for wrapping in wrappings:
+        with closed_if_it_fails(env):  # with the wrappers that are around it already
             env = wrapping.around(env, training)
     return env
 
