@@ -62,9 +62,6 @@ ROBOTS = ("Hopper", "Walker2d", "Ant", "HalfCheetah", "Reacher", "InvertedPendul
 SHORT: tuple[tuple[str, Any], ...] = (("eval_episodes", 10), ("final_eval_episodes", 20))
 #: How long those learn them that make a gradient step at every env step; two robots are learned sooner.
 EACH_STEP = {**dict.fromkeys(ROBOTS, 30_000), "Reacher": 10_000, "InvertedPendulum": 10_000}
-#: And what the same runs come to where they go on, evaluated as often as before.
-GO_ON: tuple[tuple[str, Any], ...] = (*SHORT, ("eval_every", 1_500))
-LONGER = tuple(robot for robot in ROBOTS if EACH_STEP[robot] == 30_000)
 #: Those that learn on Acrobot with what suits CartPole, and how long.
 ACROBATS = ("a3c", "impala", "appo", "trpo", "acer", "acktr", "vpg", "vac", "nstep-q")
 LONG: tuple[tuple[str, Any], ...] = (("total_timesteps", 300_000), ("eval_episodes", 20))
@@ -164,6 +161,12 @@ def measured(
     return Goal(name, env, steps, bar, "interquartile mean", options=options, part=part, variant=variant)
 
 
+def gone_on(goal: Goal, before: int) -> Goal:
+    """Make a goal of runs that had ended after `before` steps, evaluated on as often as until there."""
+    options = (*goal.options, ("eval_every", before // 20))
+    return replace(goal, options=options, variant="long", goes_on=True)
+
+
 GOALS = (
     Goal("a2c", "CartPole-v1", 200_000, 475),
     Goal(
@@ -227,9 +230,9 @@ GOALS = (
         for robot, steps in EACH_STEP.items()
     ),
     *(
-        replace(measured(name, f"{robot}-v5", 100_000, part="robots", options=GO_ON, variant="long"), goes_on=True)
+        gone_on(measured(name, f"{robot}-v5", 100_000, part="robots", options=SHORT), steps)
         for name in ("sac", "td3", "tqc")
-        for robot in LONGER
+        for robot, steps in EACH_STEP.items()
     ),
     measured("ppo", "ALE/Pong-v5", 1_500_000, part="atari", options=GAMES),
     *(
