@@ -94,9 +94,10 @@ class Dyna(rl.Algorithm[rl.Transitions]):
     @rl.pure
     def loss(self, batch: rl.Transitions) -> Tensor:
         """Huber losses of r + discount * max Q_target(s', a') - Q(s, a)."""
-        q = self.q_network(batch.obs).gather(1, batch.action.unsqueeze(1)).squeeze(1)
+        q = rl.of_action(self.q_network(batch.obs), batch.action)
         with torch.no_grad():
-            target = batch.reward + batch.discount * self.target_network(batch.next_obs).amax(1)
+            next_q = self.target_network(batch.next_obs)
+            target = batch.reward + batch.discount * rl.of_action(next_q, next_q.argmax(1))
         return batch.mean(rl.regression(q, target, "huber"))
 
     @rl.pure

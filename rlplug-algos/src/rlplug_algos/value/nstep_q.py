@@ -113,6 +113,6 @@ class NStepQ(rl.Algorithm[rl.Rollout]):
     @rl.pure
     def loss(self, batch: rl.Samples, noise: Tensor | None, now: NStepQConfig) -> tuple[Tensor, dict[str, Tensor]]:
         """The squared (or Huber) error of Q(s, a); no gradient reaches the target."""
-        q = self.q_network(batch.obs, noise).gather(1, batch.action.unsqueeze(1)).squeeze(1)
+        q = rl.of_action(self.q_network(batch.obs, noise), batch.action)
         loss = batch.mean(rl.regression(q, batch.target, now.loss))
         return loss, {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}

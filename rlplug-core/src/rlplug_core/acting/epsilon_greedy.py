@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from rlplug_core.acting.policy_agent import NetworkAgent
 from rlplug_core.batches import rows_of
 from rlplug_core.clock import Clock
 from rlplug_core.config.schedules import Schedule, constant, throughout
 from rlplug_core.nets.heads import ILLEGAL
+from rlplug_core.nets.node import Node
 from rlplug_core.nets.torch_forward import TorchForward
 from rlplug_core.seeds import Seeds
 from rlplug_core.types import MASK, NO_EXTRAS, Act, Array, Obs, RecurrentState, State
+
+#: A tensor, an array or a node.
+T = TypeVar("T")
 
 
 class EpsilonGreedy(NetworkAgent):
@@ -218,15 +223,21 @@ class NoisyGreedy(EpsilonGreedy):
         self.generator.bit_generator.state = state["generator"]
 
 
-def of_action(values: Array, action: Array) -> Array:
+def of_action(values: T, action: Any) -> T:
     """Take the values of the actions that were chosen.
 
     Args:
-        values: [B, A] action values.
+        values: [B, A] action values, as a tensor, an array or a node.
         action: [B] their numbers.
 
     Returns:
-        Values [B].
+        Values [B], of the same kind.
     """
-    value: Array = np.take_along_axis(values, action[:, None], -1)[:, 0]
-    return value
+    found: Any
+    if isinstance(values, Node):
+        found = values.chosen(action)
+    elif isinstance(values, Tensor):
+        found = values.gather(1, action.unsqueeze(1)).squeeze(1)
+    else:
+        found = np.take_along_axis(np.asarray(values), action[:, None], -1)[:, 0]
+    return found  # type: ignore[no-any-return]  # it is of the kind of values

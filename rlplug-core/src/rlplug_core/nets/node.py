@@ -113,6 +113,18 @@ class Node:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __pow__(self, exponent: float) -> Node:
+        return self._one(self.value**exponent, exponent * self.value ** (exponent - 1))
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Callable[..., Any], types: object, args: Sequence[Any] = (), named: Mapping[str, Any] = {}
+    ) -> Any:
+        """Do what torch's function does, by the method of the same name."""
+        if function not in FUNCTIONS:
+            raise TypeError(f"{function.__name__} has no rule")
+        return FUNCTIONS[function](*args, **named)
+
     def exp(self) -> Node:
         value = np.exp(self.value)
         return self._one(value, value)
@@ -159,8 +171,10 @@ class Node:
         value = np.tanh(self.value)
         return self._one(value, 1 - value * value)
 
-    def sum(self, axis: int) -> Node:
-        """The sums along one axis."""
+    def sum(self, axis: int | None = None) -> Node:
+        """The sums along one axis, or that of all."""
+        if axis is None:
+            return self.reshape(-1).sum(0)
         before = self.shape
 
         def back(slopes: Array, into: Into) -> tuple[Array]:
@@ -170,9 +184,9 @@ class Node:
 
         return Node(np.add.reduce(self.value, axis), (self,), back)
 
-    def mean(self, axis: int) -> Node:
-        """The means along one axis."""
-        return self.sum(axis) / self.shape[axis]
+    def mean(self, axis: int | None = None) -> Node:
+        """The means along one axis, or that of all."""
+        return self.sum(axis) / (self.value.size if axis is None else self.shape[axis])
 
     def amin(self, axis: int) -> Node:
         """The smallest along one axis; equal ones share the slope."""
@@ -202,6 +216,14 @@ class Node:
     def dot(self, weights: Array) -> Node:
         """The sum of the values [B] times weights [B], a number."""
         return Node(np.asarray(self.value.dot(weights)), (self,), lambda slopes, into: (slopes * weights,))
+
+
+#: What a loss may call by torch's name, too.
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.exp: Node.exp, torch.square: Node.square, torch.pow: Node.__pow__, torch.abs: Node.abs,
+    torch.tanh: Node.tanh, torch.clamp: Node.clamp, torch.min: Node.minimum, torch.minimum: Node.minimum,
+    torch.max: Node.maximum, torch.maximum: Node.maximum, torch.sum: Node.sum, torch.mean: Node.mean,
+}  # fmt: skip
 
 
 def beside(parts: Sequence[Node | Array]) -> Node | Array:
