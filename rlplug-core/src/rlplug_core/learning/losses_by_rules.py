@@ -177,7 +177,7 @@ THROUGH: type[Any] = Through._backward_cls
 
 
 def taken(loss: Tensor) -> Node:
-    """Return the node behind a loss of `Through`'s: an optimizer goes down from it by rules, without tensors between."""
+    """Return the node behind a loss of `Through`'s: an optimizer goes down from it by rules, without tensors."""
     made: Any = loss.grad_fn
     root: Node = made.way.roots[loss.output_nr]
     return root
