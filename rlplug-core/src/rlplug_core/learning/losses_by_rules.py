@@ -55,6 +55,8 @@ class LossesByRules:
     def call(self, loss: Loss, learner: Any, *args: Any, **named: Any) -> Any:
         """Return what `loss` does for a learner and further arguments."""
         known = self.reasons.get(loss.__qualname__)
+        if known is not None and not learner.gradients:  # it was loaded
+            self._tell(learner)
         if known or not args or not isinstance(args[0], Samples | Transitions) or not torch.is_grad_enabled():
             return loss(learner, *args, **named)
         if self.gradient is None or not self.gradient.fits():
@@ -76,8 +78,11 @@ class LossesByRules:
         except UNFIT as error:
             reason = f"needs tensors: {' '.join(str(error).split()) or type(error).__name__}"
         self.reasons[loss.__qualname__] = f"{loss.__qualname__} {reason}" if reason else ""
-        learner.tell_gradients("; ".join(dict.fromkeys(filter(None, self.reasons.values()))))
+        self._tell(learner)
         return plain
+
+    def _tell(self, learner: Any) -> None:
+        learner.tell_gradients("; ".join(filter(None, self.reasons.values())))
 
     def _on_arrays(self, loss: Loss, learner: Any, args: Any, named: Any) -> Any:
         """Compute it on arrays; return tensors that autograd can differentiate."""
