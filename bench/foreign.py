@@ -1,4 +1,4 @@
-"""What does an update take whose loss somebody wrote for torch? By autograd, by rules unasked, and by rules asked for.
+"""What does an update take whose loss somebody wrote for torch? By autograd, and by rules where its author asks.
 
     python bench/foreign.py             # --write puts the table into RESULTS.md
 
@@ -35,7 +35,7 @@ ROWS, FEATURES, ACTIONS = 256, 4, 2
 @dataclass(frozen=True)
 class ForeignConfig(rl.Config):
     clip_range: float = 0.2
-    asked: bool = False  # whether its author says `in_numpy`
+    by_rules: bool = False  # whether its author says `in_numpy`
 
 
 class Foreign(rl.Algorithm[rl.Samples]):
@@ -50,7 +50,7 @@ class Foreign(rl.Algorithm[rl.Samples]):
         self.adam = self.optimizer("adam", [self.policy, self.critic], learning_rate=3e-4, max_grad_norm=0.5)
 
     def learn(self, batch: rl.Samples, now: ForeignConfig, clock: rl.Clock) -> rl.Result:
-        loss, metrics = self.loss(self.in_numpy(batch, self.networks) if now.asked else batch, now)
+        loss, metrics = self.loss(self.in_numpy(batch, self.networks) if now.by_rules else batch, now)
         return rl.Result({**metrics, "loss/gradient_norm": self.adam.minimize(loss, clock)})
 
     @rl.pure
@@ -75,11 +75,9 @@ def samples() -> rl.Samples:
     return rl.Samples(torch.ones(ROWS), None, obs, action, *numbers[:2], {"log_prob": 0.1 * numbers[2] - 0.7})
 
 
-def learner(config: ForeignConfig, rules: bool = True) -> Any:
+def learner(config: ForeignConfig) -> Any:
     box = spaces.Box(-np.inf, np.inf, (FEATURES,), np.float32)
-    made = Foreign(Spec(box, spaces.Discrete(ACTIONS), 8, "Any-v0"), config, Context(Seeds(1)))
-    made._by_rules.off = not rules
-    return made
+    return Foreign(Spec(box, spaces.Discrete(ACTIONS), 8, "Any-v0"), config, Context(Seeds(1)))
 
 
 def main() -> None:
@@ -88,10 +86,7 @@ def main() -> None:
     given = parser.parse_args()
     set_torch(1)
     batch, clock = samples(), rl.Clock(10**6)
-    learners = {
-        "autograd": learner(ForeignConfig(), rules=False), "rules, unasked": learner(ForeignConfig()),
-        "rules, by `in_numpy`": learner(ForeignConfig(asked=True)),
-    }  # fmt: skip
+    learners = {name: learner(ForeignConfig(by_rules=name != "autograd")) for name in ("autograd", "rules")}
     found = least({name: lambda made=made: made.update(batch, clock) for name, made in learners.items()})  # type: ignore[misc]
     rows = [[name, f"{found[name]:,.0f}", f"**{found['autograd'] / found[name]:.2f}**"] for name in learners]
     text = f"""## A loss written for torch

@@ -35,7 +35,6 @@ class MyAlgo(rl.Algorithm):
         self.adam.minimize(loss, clock)
         return rl.Result(metrics)
 
-    @rl.pure
     def loss(self, batch, now):
         log_prob, entropy = self.policy.head.log_prob_and_entropy(self.policy(batch.obs), batch.action)
         policy_loss = -log_prob * batch.advantage

@@ -17,11 +17,15 @@ from rlplug_algos.off_policy.sac_discrete import SACDiscrete, SACDiscreteConfig
 from rlplug_algos.off_policy.td3 import TD3, TD3Config
 from rlplug_algos.off_policy.tqc import TQC, TQCConfig
 from rlplug_algos.policy_gradient.a2c import A2C, A2CConfig
+from rlplug_algos.policy_gradient.acktr import ACKTR, ACKTRConfig
 from rlplug_algos.policy_gradient.ppo import PPO, PPOConfig
 from rlplug_algos.policy_gradient.vpg import VPG, VPGConfig
 from rlplug_algos.value.c51 import C51, C51Config
 from rlplug_algos.value.dqn import DQN, DQNConfig
+from rlplug_algos.value.nstep_q import NStepQ, NStepQConfig
 from rlplug_algos.value.qrdqn import QRDQN, QRDQNConfig
+from rlplug_algos.value.vqn import VQN, VQNConfig
+from rlplug_algos.value.vsarsa import VSarsa, VSarsaConfig
 from rlplug_core.algorithm import Context
 from rlplug_core.batches import Cuts, Rollout, Samples, Transitions
 from rlplug_core.clock import Clock
@@ -108,6 +112,7 @@ POLICIES = [
         for cls, config in ((A2C, A2CConfig), (VPG, VPGConfig))
         for net in NETS[1:]
     ),
+    (ACKTR, ACKTRConfig(n_steps=STEPS, net=NETS[0])),
     (A2C, A2CConfig(n_steps=STEPS, normalize_advantage=True, optimizer="adam")),
     *((cls, config(n_steps=STEPS, popart=True)) for cls, config in ((A2C, A2CConfig), (VPG, VPGConfig))),
     (PPO, PPOConfig(n_steps=STEPS, batch_size=6, popart=True, clip_range_vf=0.3, normalize_advantage=False)),
@@ -160,6 +165,15 @@ def test_losses_of_action_values_have_the_same_value_slopes_and_metrics(cls: Any
     noise = made.q_network.noise(made.generator, 3)
     compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), (noise,))
     compare(made, made.q_optimizer, transitions(), (made.q_network, made.target_network), ([None] * 3,))
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(("cls", "config"), [(NStepQ, NStepQConfig), (VQN, VQNConfig), (VSarsa, VSarsaConfig)])
+def test_losses_of_values_that_remember_nothing_do_too(cls: Any, config: Any, net: Net) -> None:
+    made, noisy = (learner(cls, "discrete", config(net=net, noisy=noisy)) for noisy in (None, "factorized"))
+    compare(made, made.q_optimizer, samples("discrete"), (made.q_network,), (None,))
+    (noise,) = noisy.q_network.noise(noisy.generator, 1)
+    compare(noisy, noisy.q_optimizer, samples("discrete"), (noisy.q_network,), (noise,))
 
 
 @pytest.mark.parametrize(("cls", "config"), CONTINUOUS)

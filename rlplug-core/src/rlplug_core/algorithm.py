@@ -26,7 +26,6 @@ from rlplug_core.config.schedules import Schedule, constant, linear
 from rlplug_core.config.schema import flatten
 from rlplug_core.errors import PluginError, UsageError, did_you_mean
 from rlplug_core.learning.cudagraphs import Graphs
-from rlplug_core.learning.losses_by_rules import LossesByRules
 from rlplug_core.learning.optimizer import Optimizer, OptimizerFactory
 from rlplug_core.learning.temperature import Temperature
 from rlplug_core.learning.update_rules import Adam, UpdateRule, decays
@@ -126,9 +125,8 @@ class Algorithm(nn.Module, Generic[B]):
         self.generator = context.seeds.child("learner", context.rank).generator()
         self.optimizers: list[Optimizer] = []
         self._recorded_steps = Graphs(context.device) if context.cudagraphs else None
-        #: How losses are differentiated that go through `in_numpy` or are marked `pure`, and why.
+        #: How losses that go through `in_numpy` are differentiated, and why.
         self.gradients = ""
-        self._by_rules = LossesByRules(off=context.compile or context.cudagraphs or context.device.type != "cpu")
         self._check_spaces()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             self._seed(context.seeds.child("networks").integer())
@@ -169,13 +167,9 @@ class Algorithm(nn.Module, Generic[B]):
 
     def update(self, batch: B, clock: Clock) -> Result:
         """Learn from one batch, then move running statistics by it; runners call it, authors write `learn`."""
-        now, by_rules = self.config.at(clock) if self.config.schedules else self.config, self._by_rules
-        by_rules.open = not by_rules.off
-        try:
-            with np.errstate(over="ignore"):  # the optimizer ends a run where a loss or a gradient is infinite
-                result = self.learn(batch, now, clock)
-        finally:
-            by_rules.open = False
+        now = self.config.at(clock) if self.config.schedules else self.config
+        with np.errstate(over="ignore"):  # the optimizer ends a run where a loss or a gradient is infinite
+            result = self.learn(batch, now, clock)
         if not isinstance(result, Result):
             raise PluginError(f"{type(self).__name__}.learn returned {result!r}; return rl.Result(metrics)")
         if self.running:
@@ -221,25 +215,16 @@ class Algorithm(nn.Module, Generic[B]):
     def in_numpy(self, batch: D, *networks: object) -> D:
         """Return a batch for a loss of `networks`: as arrays, on which it goes by rules, or as it is where it cannot.
 
-        `gradients` says which, and why not. Networks that are not `SupportsRules` have no rule. Losses marked `pure`
-        find out by themselves; who calls this saves them the way back to tensors.
+        `gradients` says which, and why not. Networks that are not `SupportsRules` have no rule.
         """
-        self._by_rules.off, self._by_rules.open = True, False
-        reason = self.why_not_rules(batch, *networks)
-        self.tell_gradients(reason)
-        return batch if reason else batch.in_numpy()
-
-    def tell_gradients(self, reason: str) -> None:
-        """Write into `gradients` what keeps losses from going by rules, if anything does."""
+        reason = self._no_rules(batch) or next(filter(None, map(why_not, networks)), "")
         told = f"autograd: {reason}" if reason else by_rules() if small_in_numpy() else SLOW
         if told != self.gradients:  # a module takes its time to set anything
             self.gradients = told
-
-    def why_not_rules(self, batch: Samples | Transitions, *networks: object) -> str:
-        """Return what keeps losses of these networks from going by rules, or nothing."""
-        return self._no_rules(batch) or next(filter(None, map(why_not, networks)), "")
+        return batch if reason else batch.in_numpy()
 
     def _no_rules(self, batch: Samples | Transitions) -> str:
+        """Return what keeps losses of any network from going by rules, or nothing."""
         if self.context.compile:
             return "losses are compiled"
         if self.device.type != "cpu":
@@ -282,14 +267,12 @@ class Algorithm(nn.Module, Generic[B]):
         return {
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "generator": self.generator.bit_generator.state,
-            **({"by_rules": dict(self._by_rules.reasons)} if self._by_rules.reasons else {}),
         }
 
     def set_extra_state(self, state: State) -> None:
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.generator.bit_generator.state = state["generator"]
-        self._by_rules.reasons = dict(state.get("by_rules", {}))
 
     def _check_norms(self) -> None:
         for module in self.running:
@@ -327,8 +310,6 @@ class pure(Generic[A, P, R]):  # a decorator
         function = self._compiled() if learner.context.compile else self.function
         if learner._recorded_steps is not None:
             return partial(learner._recorded_steps.call, function, self.function, learner)
-        if learner._by_rules.open:
-            return partial(learner._by_rules.call, self.function, learner)
         return MethodType(function, learner)
 
     def _compiled(self) -> Callable[Concatenate[A, P], R]:

@@ -184,6 +184,11 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "nothing of one": lambda a, b, c, w: (a + c - 0.0 * b.exp()).dot(w),
     "lowest": lambda a, b, c, w: (both(a, b).amin(0) + both(a - c, a - c).amin(0)).dot(w),
     "sum of both": lambda a, b, c, w: (both(a, b).square().sum(0) + both(b, a).mean(0)).dot(w),
+    "torch's exp and square": lambda a, b, c, w: (torch.exp(a - c) + torch.square(b) - torch.tanh(a)).dot(w),
+    "torch's surrogate": lambda a, b, c, w: torch.max(-c * a, -c * torch.clamp(a, -0.2, 0.4)).dot(w),
+    "torch's smaller": lambda a, b, c, w: (torch.min(a, b) + torch.minimum(b, a * a) - torch.maximum(a, b)).dot(w),
+    "powers": lambda a, b, c, w: ((a - c) ** 2 + torch.pow(b, 3) + torch.abs(b)).dot(w),
+    "means of all": lambda a, b, c, w: (a * c).mean() + torch.mean(b) - 2 * (a + b).sum() + torch.sum(both(a, b)),
     "larger": lambda a, b, c, w: (b - c).square().maximum(((b - a).clamp(-0.1, 0.1) + c).square()).dot(w),
 }
 
@@ -288,6 +293,11 @@ def test_what_would_be_broadcast_or_wants_a_gradient_of_its_own_is_refused() -> 
     with pytest.raises(RuntimeError, match="grad"):
         node * torch.ones(3, requires_grad=True)
     assert (torch.tensor([2.0]) * node).value.tolist() == [2, 2, 2]
+    with pytest.raises(TypeError, match="softplus has no rule"):
+        torch.nn.functional.softplus(node)
+    for compared in (lambda: node == 1, lambda: node != np.ones(3)):  # which would be whether it is the same object
+        with pytest.raises(TypeError, match="compare its values"):
+            compared()
 
 
 def test_functions_of_encoders_are_those_of_torch() -> None:

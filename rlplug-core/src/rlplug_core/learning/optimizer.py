@@ -16,7 +16,6 @@ from rlplug_core.errors import NonFinite
 from rlplug_core.learning.cudagraphs import Graphs
 from rlplug_core.learning.device_step import DeviceStep
 from rlplug_core.learning.late_check import Check, CheckLate
-from rlplug_core.learning.losses_by_rules import THROUGH, taken
 from rlplug_core.learning.mean_gradient import Mean
 from rlplug_core.learning.update_rules import UpdateRule, takes_tensors
 from rlplug_core.nets.node import Into, Node
@@ -93,8 +92,6 @@ class Optimizer:
             NonFinite: the loss or the gradient is; on the CPU before the parameters change, elsewhere an update
                 later, or when its state is asked for.
         """
-        if isinstance(loss, Tensor) and type(loss.grad_fn) is THROUGH:  # as if its author had asked for rules
-            return torch.from_numpy(np.asarray(self.minimize(taken(loss), clock, age)))
         if self.moving:
             progress = clock.progress_before(age if self.mean is None else age * self.mean.ranks)  # it counts all
             self.rate = self.learning_rate(progress)

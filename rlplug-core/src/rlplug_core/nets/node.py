@@ -116,6 +116,11 @@ class Node:
     def __pow__(self, exponent: float) -> Node:
         return self._one(self.value**exponent, exponent * self.value ** (exponent - 1))
 
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("a node is not compared; compare its values, node.detach()")
+
+    __hash__ = object.__hash__
+
     @classmethod
     def __torch_function__(
         cls, function: Callable[..., Any], types: object, args: Sequence[Any] = (), named: Mapping[str, Any] = {}
