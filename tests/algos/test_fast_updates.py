@@ -112,7 +112,7 @@ POLICIES = [
         for cls, config in ((A2C, A2CConfig), (VPG, VPGConfig))
         for net in NETS[1:]
     ),
-    (ACKTR, ACKTRConfig(n_steps=STEPS, net=NETS[0])),
+    *((ACKTR, ACKTRConfig(n_steps=STEPS, net=NETS[0], popart=popart)) for popart in (False, True)),
     (A2C, A2CConfig(n_steps=STEPS, normalize_advantage=True, optimizer="adam")),
     *((cls, config(n_steps=STEPS, popart=True)) for cls, config in ((A2C, A2CConfig), (VPG, VPGConfig))),
     (PPO, PPOConfig(n_steps=STEPS, batch_size=6, popart=True, clip_range_vf=0.3, normalize_advantage=False)),

@@ -114,7 +114,7 @@ class ACKTR(rl.Algorithm[rl.Rollout]):
         """Policy gradient, squared value error and entropy bonus, as in A2C."""
         outputs, value = self.networks(batch.obs)
         log_prob, entropy = self.policy.head.log_prob_and_entropy(outputs, batch.action)
-        unit = self.critic.unit
+        unit = self.critic.unit_beside(value)
         advantage = rl.standardize(batch.advantage, batch.weight) if now.normalize_advantage else batch.advantage / unit
         policy_loss = -log_prob * advantage
         value_loss = (value - batch.target).square()
