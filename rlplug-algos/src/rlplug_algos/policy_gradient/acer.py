@@ -104,7 +104,7 @@ class ACER(rl.Algorithm[rl.Rollout]):
         probs = log_probs.exp()
         ascent = self.ascent(batch, probs.detach(), q.detach(), now)
         policy_loss, entropy = -(ascent * probs).sum(-1), -(probs * log_probs).sum(-1)
-        value_loss = (q.gather(1, batch.action.unsqueeze(1)).squeeze(1) - batch.target).square()
+        value_loss = (rl.of_action(q, batch.action) - batch.target).square()
         loss = batch.mean(policy_loss + now.vf_coef * value_loss - now.ent_coef * entropy)
         metrics = {"loss/policy": policy_loss, "loss/value": value_loss, "loss/entropy": entropy}
         return loss, {name: batch.mean(term.detach()) for name, term in metrics.items()}

@@ -111,8 +111,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
     def td_target(self, batch: rl.Transitions, now: R2D2Config) -> Tensor:
         """h(r + discount * h^-1(Q_target(s', a'))) [T * B], where a' is the best action of the online network."""
         values = [network.after(batch, network.along(batch, 0)) for network in (self.q_network, self.target_network)]
-        best = values[0 if now.double else 1].argmax(1, keepdim=True)
-        next_q = values[1].gather(1, best).squeeze(1)
+        next_q = rl.of_action(values[1], values[0 if now.double else 1].argmax(1))
         if not now.rescale_values:
             return batch.reward + batch.discount * next_q
         return rl.rescaled(batch.reward + batch.discount * rl.unscaled(next_q))
@@ -123,7 +122,7 @@ class R2D2(rl.Algorithm[rl.Transitions]):
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:  # fmt: skip
         """Half the squared error of Q(s, a) with the memory of each step; no gradient goes through the burn-in."""
         q = self.q_network.on(self.q_network.along(batch, now.burn_in), batch.obs)
-        error = target - q.gather(1, batch.action.unsqueeze(1)).squeeze(1)
+        error = target - rl.of_action(q, batch.action)
         loss = batch.mean(0.5 * error.square())
         metrics = {"loss/value": loss.detach(), "loss/q_mean": batch.mean((target - error).detach())}
         return loss, metrics, error.detach()
