@@ -158,7 +158,7 @@ is a draw, and in connect four 0.8 is 90 % won; hold'em is counted in chips. Ste
 
 {agents}
 
-Seconds are of a whole run with its evaluations, the median of the seeds, beside other work on the same machine:
+Seconds are of a whole run with its evaluations, the median of the seeds, beside other work, on machines like this one:
 {machine}. The last column says which commits trained the seeds
 (`learning.jsonl` has it for each).
 """
