@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+
+from rlplug_core.plugins.index import digest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rlplug-core", "rlplug-algos", "rlplug-envs", "rlplug-cli")
@@ -246,6 +249,19 @@ def test_what_is_imported_is_declared(package: str) -> None:
     used = {IMPORTED_AS.get(name, name) for name in names}
     own = {package.replace("-", "_")}
     assert used - sys.stdlib_module_names - own <= declared | {"__future__"}
+
+
+INDICES = [path for place in ("", "examples/") for path in sorted(ROOT.glob(f"{place}rlplug-*/src/*/index/*.json"))]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=lambda path: path.stem)
+def test_an_index_is_of_the_sources_beside_it(index: Path) -> None:
+    """`rlplug index PLUGIN` was called after the last change; the examples are installed by none of these suites."""
+    folders = [*(path.parent for path in SOURCES.values()), index.parents[2]]
+    for module, wanted in json.loads(index.read_text(encoding="utf-8"))["modules"].items():
+        paths = [folder.joinpath(*module.split(".")).with_suffix(".py") for folder in folders]
+        (source,) = {path for path in paths if path.exists()}
+        assert digest(source) == wanted, f"{module} is newer than {index.relative_to(ROOT)}"
 
 
 def test_nothing_names_a_path_of_one_machine() -> None:
