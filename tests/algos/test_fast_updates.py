@@ -145,7 +145,9 @@ CONTINUOUS = [
 
 
 def slopes(made: Any, optimizer: Any, loss: Any) -> torch.Tensor:
+    """The flat gradient, as `minimize` finds it: from zero, of which rules know."""
     optimizer.gradient.zero_()
+    optimizer.on_host()[1].are_zero()
     loss.backward(optimizer.on_host()[1]) if not isinstance(loss, torch.Tensor) else loss.backward()
     found: torch.Tensor = optimizer.gradient.clone()
     optimizer.gradient.zero_()

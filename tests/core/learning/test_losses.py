@@ -19,7 +19,7 @@ from rlplug_core.learning.losses import (
     quantile_huber,
 )
 from rlplug_core.learning.temperature import expected_of
-from rlplug_core.nets.node import Node, log_softmax
+from rlplug_core.nets.node import Into, Node, log_softmax
 from tests.reference import distributional
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -93,7 +93,7 @@ def test_cross_entropy_of_nodes_is_that_of_tensors(dtype: Any) -> None:
     np.testing.assert_allclose(other[0].value, loss.detach(), rtol=1e-5)
     np.testing.assert_allclose(other[1], divergence, rtol=1e-4, atol=1e-6)
     seed = Node(np.asarray((other[0].value * slopes).sum()), (other[0],), lambda one, into: (one * slopes,))
-    seed.backward({})
+    seed.backward(Into({}))
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-6)
     one = Node(outputs, (), lambda slopes, into: ())
     same: Any = cross_entropy(log_softmax(one), np.exp(log_softmax(outputs)))  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def test_what_is_expected_of_a_policy_is_the_sum_over_its_actions() -> None:
         np.testing.assert_allclose(arrays, sums, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(nodes.value, sums, rtol=1e-5, atol=1e-6)
     (slopes,) = torch.autograd.grad((of_tensor[0] - 2 * of_tensor[1]).sum(), logits)
-    (of_node[0] - of_node[1] * 2.0).dot(np.ones(3, np.float32)).backward({})
+    (of_node[0] - of_node[1] * 2.0).dot(np.ones(3, np.float32)).backward(Into({}))
     np.testing.assert_allclose(seen[0], slopes, rtol=1e-4, atol=1e-5)
 
 
@@ -233,6 +233,6 @@ def test_expectile_losses_have_the_same_slopes_by_rules(expectile: float) -> Non
     node: Any = expectile_loss(source, target.numpy(), expectile)  # type: ignore[arg-type]  # by rules
     loss = expectile_loss(value, target, expectile)
     np.testing.assert_allclose(node.value, loss.detach(), rtol=1e-6)
-    node.dot(np.ones(4, np.float32)).backward({})
+    node.dot(np.ones(4, np.float32)).backward(Into({}))
     (slopes,) = torch.autograd.grad(loss.sum(), value)
     np.testing.assert_allclose(seen[0], slopes, rtol=1e-6)

@@ -18,7 +18,7 @@ from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.bfloat16_rules import HiddenInBfloat16
 from rlplug_core.nets.by_rules import ByRules, rules_of
 from rlplug_core.nets.encoders import encoder
-from rlplug_core.nets.layer_rules import Affine
+from rlplug_core.nets.layer_rules import Affine, Own
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.q_networks import QNetwork
 from rlplug_core.nets.tape import Tape
@@ -58,11 +58,11 @@ def test_numbers_and_slopes_are_those_of_tensors(function: Any, sizes: list[int]
         {"rtol": 1e-6, "atol": 1e-6} if function is torch.relu else WITHIN
     )  # others round elsewhere now and then
     torch.testing.assert_close(torch.from_numpy(found), expected.detach(), **near)
-    below, own = rule.down(slopes.numpy(), kept, inputs=True, weights=True)
+    own, rest = ([np.zeros(one.shape, np.float32) for one in rule.parameters] for _ in range(2))
+    below = rule.down(slopes.numpy(), kept, True, Own(own, fresh=True))
     for slope, one in zip((below, *own), true, strict=True):
         torch.testing.assert_close(torch.from_numpy(np.array(slope)), one, **WITHIN)
-    nothing, rest = rule.down(slopes.numpy(), kept, inputs=False, weights=True)
-    assert nothing is None
+    assert rule.down(slopes.numpy(), kept, False, Own(rest, fresh=False)) is None
     assert all(np.array_equal(one, other) for one, other in zip(own, rest, strict=True))
 
 
@@ -81,7 +81,9 @@ def test_small_products_and_doubles_are_those_of_plain_layers(function: Any, mon
         (outputs, kept), (exact, others) = low.up(many), plain.up(many)
         assert not np.array_equal(outputs, exact)
         np.testing.assert_allclose(outputs, exact, rtol=0.02, atol=0.02)
-        (below, own), (expected, slow) = low.down(slopes, kept, True, True), plain.down(slopes, others, True, True)
+        own, slow = ([np.zeros(one.shape, np.float32) for one in rule.parameters] for rule in (low, plain))
+        below = low.down(slopes, kept, True, Own(own, fresh=True))
+        expected = plain.down(slopes, others, True, Own(slow, fresh=True))
         assert below is not None
         assert expected is not None
         one, other = (np.concatenate([part.ravel() for part in parts]) for parts in ((below, *own), (expected, *slow)))

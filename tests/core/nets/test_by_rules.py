@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from rlplug_core.batches import clipped_surrogate
+from rlplug_core.clock import Clock
+from rlplug_core.learning.optimizer import Optimizer
+from rlplug_core.learning.update_rules import SGD
 from rlplug_core.nets.activation_rules import FUNCTIONS
 from rlplug_core.nets.by_rules import ByRules, NoRule, rules_of
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.heads import ILLEGAL, Categorical, Gaussian, LogStd, SquashedGaussian
-from rlplug_core.nets.layer_rules import Rule
+from rlplug_core.nets.layer_rules import Own, Rule
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import Node, beside, stacked
+from rlplug_core.nets.node import Into, Node, beside, stacked
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.noisy_rules import NoisyAffine
 from rlplug_core.nets.policies import Critic, PolicyAndCritic, PolicyNetwork
@@ -82,12 +85,14 @@ def check(rules: list[Rule], function: Callable[[Tensor], Tensor], obs: Tensor, 
     slopes = torch.randn(outputs.shape, dtype=outputs.dtype, generator=torch.Generator().manual_seed(seed))
     expected = torch.autograd.grad(outputs, [obs, *tape.parameters], slopes, materialize_grads=True)
     found, kept = tape.up(obs.detach().numpy())
-    inputs, own = tape.slopes(slopes.numpy(), kept, True, [True] * len(tape.parameters))
     within = WITHIN[obs.dtype]
     torch.testing.assert_close(torch.from_numpy(found), outputs.detach(), **within)
     torch.testing.assert_close(torch.from_numpy(tape.forward(obs.detach().numpy())), outputs.detach(), **within)
-    for one, other in zip((inputs, *own), expected, strict=True):
-        torch.testing.assert_close(torch.from_numpy(np.array(one)), other, **within)
+    for before in (0, 1):
+        own = [np.full(one.shape, before, slopes.numpy().dtype) for one in tape.parameters]
+        inputs = tape.down(slopes.numpy(), kept, True, Own(own, fresh=not before))
+        for one, other in zip((inputs, *(array - before for array in own)), expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(np.array(one)), other, **within)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -149,12 +154,11 @@ def test_a_parameter_that_occurs_twice_has_both_slopes_and_one_that_nobody_wants
     net(obs).sum().backward()
     tape = Tape(rules_of(net))
     outputs, kept = tape.up(obs.numpy())
-    inputs, own = tape.slopes(np.ones_like(outputs), kept, False, [True, True, True, True, False, False])
-    assert inputs is None
-    assert own[4] is own[5] is None
+    own = [np.zeros(parameter.shape) for parameter in tape.parameters]
+    way = tape.way(False, [*own[:4], None, None])
+    assert tape.along(way, np.ones_like(outputs), kept, False, True) is None
+    assert not own[4].any()
     assert layer.weight.grad is not None
-    assert own[0] is not None
-    assert own[2] is not None
     np.testing.assert_allclose(own[0] + own[2], layer.weight.grad.numpy())
 
 
@@ -205,7 +209,7 @@ def test_losses_of_nodes_have_autograds_slopes(loss: str, rows: int, seed: int) 
     found: list[Any] = [np.zeros(rows), np.zeros(rows)]
     nodes = [Node(leaf.detach().numpy(), (), noting(found, number)) for number, leaf in enumerate(leaves)]
     result = LOSSES[loss](*nodes, c.numpy(), w.numpy())
-    result.backward({})
+    result.backward(Into({}))
     assert result.item() == pytest.approx(expected.item())
     for one, other in zip(found, slopes, strict=True):
         np.testing.assert_allclose(one, other.numpy(), atol=1e-12)
@@ -218,7 +222,7 @@ def test_a_surrogate_is_cut_at_its_bounds_as_by_autograd(advantage: float) -> No
     terms = clipped_surrogate(ratio, advantages, 0.25)
     (expected,) = torch.autograd.grad(terms.sum(), ratio)
     node: Any = clipped_surrogate(Node(ratio.detach().numpy(), (), noting(found, 0)), advantages.numpy(), 0.25)  # type: ignore[arg-type]
-    node.dot(np.ones(7)).backward({})
+    node.dot(np.ones(7)).backward(Into({}))
     np.testing.assert_array_equal(node.value, terms.detach().numpy())
     np.testing.assert_array_equal(found[0], expected.numpy())
 
@@ -238,7 +242,7 @@ def test_heads_have_autograds_slopes(rows: int, actions: int, seed: int, discret
     one, two = head.log_prob_and_entropy(node, action.numpy())
     np.testing.assert_allclose(one.value, log_prob.detach().numpy())
     np.testing.assert_allclose(two.value, entropy.detach().numpy(), atol=1e-12)
-    (one.dot(w[0].numpy()) + two.dot(w[1].numpy())).backward({})
+    (one.dot(w[0].numpy()) + two.dot(w[1].numpy())).backward(Into({}))
     np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-12)
 
 
@@ -280,7 +284,7 @@ def test_actions_through_a_tanh_have_autograds_slopes(rows: int, dims: int, seed
     np.testing.assert_allclose(told.value, log_prob.detach().numpy(), **within)
     slopes = np.concatenate([np.zeros((rows, 2), noise.numpy().dtype), by_action.numpy()], 1)
     flat = (wide * slopes).reshape(rows * (dims + 2)).dot(np.ones(rows * (dims + 2), slopes.dtype))
-    (told.dot(w.numpy()) + flat).backward({})
+    (told.dot(w.numpy()) + flat).backward(Into({}))
     np.testing.assert_allclose(found[0], expected.numpy(), **within)
     for one, two in zip(head.draw(node.value, noise.numpy()), (drawn.value, told.value), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -306,8 +310,24 @@ def test_functions_of_encoders_are_those_of_torch() -> None:
         outputs, kept = rule.up(values.detach().numpy())
         (expected,) = torch.autograd.grad(function(values).sum(), values)
         np.testing.assert_allclose(outputs, function(values).detach().numpy(), atol=1e-12)
-        slopes = rule.down(np.ones(601), kept, True, True)[0]
+        slopes = rule.down(np.ones(601), kept, True, None)
         np.testing.assert_allclose(np.array(slopes), expected.numpy(), atol=1e-12)
+
+
+def test_slopes_add_up_where_a_network_is_called_twice_or_a_layer_stands_in_two_places() -> None:
+    """The first slopes of an update are written, and what comes later is added; the next update begins anew."""
+    twice, other = nn.Linear(3, 3), nn.Linear(3, 1)
+    net = nn.Sequential(twice, nn.Tanh(), twice, nn.Tanh(), other)
+    through, alone = ByRules(net), ByRules(other)
+    assert through.why_not() == alone.why_not() == ""
+    optimizer = Optimizer(net.parameters(), name="all", rule=SGD(), learning_rate=0.0)
+    tensor = torch.from_numpy(OBS)
+    for _ in range(3):
+        node = alone(OBS) + through(OBS) + through(2 * OBS)  # slopes come to the last one first
+        norm = optimizer.minimize(node.reshape(4).mean(), Clock(10))
+        expected = torch.autograd.grad((net(tensor) + net(2 * tensor) + other(tensor)).mean(), [*net.parameters()])
+        assert float(norm) == pytest.approx(float(torch.cat([one.ravel() for one in expected]).norm()), rel=1e-5)
+        assert not optimizer.gradient.any()
 
 
 def test_networks_say_why_they_do_not_go_by_rules() -> None:
@@ -346,7 +366,7 @@ def test_slopes_reach_only_what_is_trained_and_add_up() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     through, first = ByRules(net), next(net.parameters())
     assert through.why_not() == ""
-    into = {first: np.ones((4, 3), np.float32)}
+    into = Into({first: np.ones((4, 3), np.float32)})
     through(OBS).squeeze(-1).dot(np.ones(4, np.float32)).backward(into)
     net(torch.from_numpy(OBS)).sum().backward()
     assert first.grad is not None

@@ -26,7 +26,7 @@ from rlplug_core.nets.by_rules import ByRules
 from rlplug_core.nets.encoders import encoder
 from rlplug_core.nets.loops import has_scipy, made_by
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import Node
+from rlplug_core.nets.node import Into, Node
 from rlplug_core.nets.passes import Passes
 
 ROWS, INPUTS, OUTPUTS = 150, 5, 3
@@ -117,7 +117,7 @@ def test_only_what_is_wanted_has_slopes() -> None:
     assert through(obs).back(slopes, {}) == []
     assert not gradient.any()
     first, *others = optimizer.parameters
-    through(obs).back(slopes, {one: into[one] for one in others})
+    through(obs).back(slopes, Into({one: into[one] for one in others}))
     assert not into[first].any()
     assert all(into[one].any() for one in others)
 

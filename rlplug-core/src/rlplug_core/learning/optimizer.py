@@ -112,7 +112,9 @@ class Optimizer:
         else:
             self.rule.step(self.target, self.gradient, self.state, self.rate * clock.scale)
         if isinstance(loss, Node):
-            self.on_host()[0].fill(0)
+            array, into = self.on_host()
+            array.fill(0)
+            into.are_zero()
         else:
             self.gradient.zero_()
         if self.target is not self.flat:
@@ -148,7 +150,8 @@ class Optimizer:
         if self._host is None or self._host[0] is not self.gradient:
             array, ends = self.gradient.numpy(), np.cumsum([parameter.numel() for parameter in self.parameters])[:-1]
             parts = zip(self.parameters, np.split(array, ends), strict=True)
-            self._host = self.gradient, array, {parameter: part.reshape(parameter.shape) for parameter, part in parts}
+            into = Into({parameter: part.reshape(parameter.shape) for parameter, part in parts})
+            self._host = self.gradient, array, into
         return self._host[1:]
 
     def __getstate__(self) -> dict[str, object]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rlplug_core.nets import products
-from rlplug_core.nets.layer_rules import Affine, Elementwise, Slopes
+from rlplug_core.nets.layer_rules import Affine, Elementwise, Own
 from rlplug_core.types import Array
 
 #: What `down` needs of a layer: inputs and weights as they were multiplied, and what the slope of its function is made
@@ -47,14 +47,15 @@ class HiddenInBfloat16:
             kept.append(own)
         return array(passed), kept
 
-    def down(self, slopes: Array, kept: list[Kept], inputs: bool, weights: bool) -> Slopes:
-        found: list[Array] = []
+    def down(self, slopes: Array, kept: list[Kept], inputs: bool, own: Own | None) -> Array | None:
         passed: Numbers | None = slopes
+        end = len(self.parameters)
         for number in reversed(range(len(self.layers))):
+            begin = end - len(self.layers[number].parameters)
+            part = None if own is None else Own(own.arrays[begin:end], own.fresh)
             assert passed is not None
-            passed, own = self._down(number, passed, kept[number], inputs or number > 0, weights)
-            found = [*own, *found]
-        return None if passed is None else array(passed), found
+            passed, end = self._down(number, passed, kept[number], inputs or number > 0, part), begin
+        return None if passed is None else array(passed)
 
     def _up(self, layer: Affine, values: Numbers) -> tuple[Numbers, Kept]:
         if len(values) * layer.weight.size <= products.WORTH or values.dtype == np.float64:
@@ -68,22 +69,20 @@ class HiddenInBfloat16:
         plain = array(result)
         return self.function.over(plain), (factors, plain)
 
-    def _down(
-        self, number: int, slopes: Numbers, kept: Kept, inputs: bool, weights: bool
-    ) -> tuple[Numbers | None, list[Array]]:  # fmt: skip
+    def _down(self, number: int, slopes: Numbers, kept: Kept, inputs: bool, own: Own | None) -> Numbers | None:
         layer, (factors, told) = self.layers[number], kept
         if factors is None:
-            return layer.down(array(slopes), told, inputs, weights)
+            return layer.down(array(slopes), told, inputs, own)
         if self.relu:
             ahead = torch.ops.aten.threshold_backward(rounded(slopes), told, 0)
-            own = [array(ahead.sum(0))] if weights and layer.bias else []
+            if own is not None and layer.bias:
+                own.arrays[1][...] += array(ahead.sum(0))
         else:
-            plain, own = layer.ahead(array(slopes), told, weights)
-            ahead = rounded(plain)
+            ahead = rounded(layer.ahead(array(slopes), told, own))
         values, weight = factors
-        if weights:
-            own = [array(ahead.t().mm(values)), *own]
-        return ahead.mm(weight) if inputs else None, own
+        if own is not None:
+            own.add(array(ahead.t().mm(values)))
+        return ahead.mm(weight) if inputs else None
 
 
 def rounded(values: Numbers) -> Tensor:

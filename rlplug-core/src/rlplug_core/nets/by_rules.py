@@ -48,8 +48,8 @@ def why_not(networks: object) -> str:
 
 #: Whether a class is a kind of `SupportsRules`.
 _SUPPORT: dict[type[object], bool] = {}
-#: Where each parameter's slopes are added up, or None, and the rules that find them.
-Way: TypeAlias = tuple[list[Array | None], list[Stop]]
+#: The rules that find slopes, the parameters whose slopes they add up, by `id`, and whether each is of one rule alone.
+Way: TypeAlias = tuple[list[Stop], frozenset[int], bool]
 
 
 class NoRule(Exception):
@@ -146,20 +146,21 @@ class ByRules:
         sources = (values,) if isinstance(values, Node) else ()
 
         def back(slopes: Array, into: Into) -> list[Array]:
-            gradients, way = self.ways[bool(sources)](into)
-            passed, found = tape.along(way, slopes[:, None] if single else slopes, kept, bool(sources))
-            for gradient, own in zip(gradients, found, strict=True):
-                if gradient is not None:
-                    gradient += own
+            inputs = bool(sources)
+            way, trained, apart = self.ways[inputs](into)
+            fresh = into.first(trained) and apart
+            passed = tape.along(way, slopes[:, None] if single else slopes, kept, inputs, fresh)
             return [] if passed is None else [passed]
 
         return Node(outputs[:, 0] if single else outputs, sources, back)
 
     def _way(self, inputs: bool, into: Into) -> Way:
-        """Return where each parameter's slopes are added up, or None, and the way down, to the inputs too if wanted."""
+        """Return the way down, to the inputs too if wanted."""
         assert self.tape is not None
-        gradients = [into.get(one) for one in self.tape.parameters]
-        return gradients, self.tape.way(inputs, [one is not None for one in gradients])
+        parameters = self.tape.parameters
+        trained = frozenset(id(one) for one in parameters if one in into)
+        apart = len(set(map(id, parameters))) == len(parameters)
+        return self.tape.way(inputs, [into.get(one) for one in parameters]), trained, apart
 
     def why_not(self) -> str:
         """Return what keeps these modules from going by rules now; empty where nothing does.

@@ -1,14 +1,14 @@
 """Rules: what a known layer does to an array, and what becomes of slopes on their way back through it.
 
 A rule keeps nothing between two calls. `up` gives outputs and whatever `down` needs of this call; `down` turns the
-slopes of a scalar at the outputs into those at the inputs and at the layer's own parameters. Arrays that a rule is
-given stay as they are. Rows come first, [B, F]; float32 and float64 work alike.
+slopes of a scalar at the outputs into those at the inputs, and adds up those at the layer's own parameters. Other
+arrays that a rule is given stay as they are. Rows come first, [B, F]; float32 and float64 work alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torch import nn
@@ -19,8 +19,30 @@ from rlplug_core.nets.normalize import RunningNorm
 from rlplug_core.nets.products import product
 from rlplug_core.types import Array
 
-#: Slopes at a rule's inputs, None where nobody wants them, and at each of its parameters.
-Slopes: TypeAlias = tuple[Array | None, list[Array]]
+
+class Own(NamedTuple):
+    """Where the slopes of a rule's parameters are added up.
+
+    Attributes:
+        arrays: one for each parameter, of its shape.
+        fresh: whether all of them are zero, so that the first slopes may be written there.
+    """
+
+    arrays: Sequence[Array]
+    fresh: bool
+
+    def add(self, *slopes: Array) -> None:
+        """Add slopes, as many as there are, to the first arrays."""
+        for array, found in zip(self.arrays, slopes, strict=False):
+            array += found
+
+    def add_product(self, one: Array, other: Array) -> None:
+        """Add one [M, K] times other [K, N] to the first array; where that is fresh, without another one between."""
+        array = self.arrays[0]
+        if self.fresh and one.dtype == other.dtype == array.dtype:
+            product(one, other, array)
+        else:
+            array += product(one, other)
 
 
 class Rule(Protocol):
@@ -34,7 +56,10 @@ class Rule(Protocol):
         ...
 
     def up(self, values: Array) -> tuple[Array, object]: ...
-    def down(self, slopes: Array, kept: Any, inputs: bool, weights: bool) -> Slopes: ...
+
+    def down(self, slopes: Array, kept: Any, inputs: bool, own: Own | None) -> Array | None:
+        """Return slopes at the inputs, if they are wanted; those at the parameters are added to `own`, if they are."""
+        ...
 
 
 class Affine:
@@ -60,22 +85,25 @@ class Affine:
             outputs += bias
         return outputs if self.then is None else self.then.over(outputs), (values, outputs)
 
-    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
+    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None) -> Array | None:
         values, told = kept
-        slopes, own = self.ahead(slopes, told, weights)
-        if weights:
-            own = [product(slopes.T, values), *own]
-        return product(slopes, self.weight) if inputs else None, own
+        slopes = self.ahead(slopes, told, own)
+        if own is not None:
+            own.add_product(slopes.T, values)
+        return product(slopes, self.weight) if inputs else None
 
-    def ahead(self, slopes: Array, told: Array, weights: bool) -> tuple[Array, list[Array]]:
-        """Slopes at x Wᵀ + b of those behind the function, and if wanted those at b; `told` is what `up` keeps."""
+    def ahead(self, slopes: Array, told: Array, own: Own | None) -> Array:
+        """Slopes at x Wᵀ + b of those behind the function, which are added up at b too; `told` is what `up` keeps."""
         if self.loops is not None:
-            ahead, total = np.empty(told.shape, told.dtype), np.zeros(told.shape[1], told.dtype)
+            total = np.zeros(told.shape[1], told.dtype) if own is None else own.arrays[1]
+            ahead = np.empty(told.shape, told.dtype)
             self.loops[1](np.ascontiguousarray(slopes), told, ahead, total)
-            return ahead, [total] if weights else []
+            return ahead
         if self.then is not None:
             slopes = self.then.through(slopes, told)
-        return slopes, [summed(slopes)] if weights and self.bias else []
+        if own is not None and self.bias:
+            own.arrays[1][...] += summed(slopes)
+        return slopes
 
 
 class Normal:
@@ -96,14 +124,16 @@ class Normal:
             outputs = outputs + parameter if number else outputs * parameter
         return outputs, (scaled, scale)
 
-    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
+    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None) -> Array | None:
         scaled, scale = kept
-        own = [summed(slopes * scaled), summed(slopes)][: len(self.affine)] if weights else []
+        if own is not None:
+            own.add(summed(slopes * scaled), summed(slopes))
         if not inputs:
-            return None, own
+            return None
         slopes = slopes * self.affine[0] if self.affine else slopes
         along = (slopes * scaled).mean(1, keepdims=True)
-        return scale * (slopes - slopes.mean(1, keepdims=True) - scaled * along), own
+        below: Array = scale * (slopes - slopes.mean(1, keepdims=True) - scaled * along)
+        return below
 
 
 class Spread:
@@ -126,10 +156,11 @@ class Spread:
         outputs[:, :dims], outputs[:, dims:] = values, self.log_std
         return outputs
 
-    def down(self, slopes: Array, kept: None, inputs: bool, weights: bool) -> Slopes:
+    def down(self, slopes: Array, kept: None, inputs: bool, own: Own | None) -> Array | None:
         dims = len(self.log_std)
-        means, deviations = slopes[:, :dims], slopes[:, dims:]
-        return means if inputs else None, [summed(deviations)] if weights else []
+        if own is not None:
+            own.add(summed(slopes[:, dims:]))
+        return slopes[:, :dims] if inputs else None
 
 
 class Scaled:
@@ -150,9 +181,9 @@ class Scaled:
         outputs = np.minimum(np.maximum(scaled, -norm.clip), norm.clip)
         return outputs, ((outputs == scaled), scale)
 
-    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, weights: bool) -> Slopes:
+    def down(self, slopes: Array, kept: tuple[Array, Array], inputs: bool, own: Own | None) -> Array | None:
         inside, scale = kept
-        return slopes * inside * scale if inputs else None, []
+        return slopes * inside * scale if inputs else None
 
 
 class Elementwise:
@@ -189,8 +220,8 @@ class Elementwise:
         derivative = self.derivative(told)
         return np.multiply(slopes, derivative, out=derivative if derivative.dtype == slopes.dtype else None)
 
-    def down(self, slopes: Array, kept: Array, inputs: bool, weights: bool) -> Slopes:
-        return self.through(slopes, kept) if inputs else None, []
+    def down(self, slopes: Array, kept: Array, inputs: bool, own: Own | None) -> Array | None:
+        return self.through(slopes, kept) if inputs else None
 
 
 def summed(slopes: Array) -> Array:

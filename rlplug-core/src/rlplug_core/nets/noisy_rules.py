@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from torch import nn
 
-from rlplug_core.nets.layer_rules import Slopes, summed
+from rlplug_core.nets.layer_rules import Own, summed
 from rlplug_core.nets.noisy import NoisyLinear
 from rlplug_core.nets.products import product
 from rlplug_core.types import Array
@@ -37,13 +36,12 @@ class NoisyAffine:
         outputs += bias
         return outputs, (values, weight, noise)
 
-    def down(self, slopes: Array, kept: Kept, inputs: bool, weights: bool) -> Slopes:
+    def down(self, slopes: Array, kept: Kept, inputs: bool, own: Own | None) -> Array | None:
         values, weight, noise = kept
-        own = []
-        if weights:
-            means = [product(slopes.T, values), summed(slopes)]
-            own = [*means, *(mean * part for mean, part in zip(means, noise or (np.float32(0),) * 2, strict=True))]
-        return product(slopes, weight) if inputs else None, own
+        if own is not None:
+            means = product(slopes.T, values), summed(slopes)
+            own.add(*means, *(mean * part for mean, part in zip(means, noise or (), strict=False)))
+        return product(slopes, weight) if inputs else None
 
     def spread(self, noise: Array) -> tuple[Array, Array]:
         """Noise [size] as the layer draws it, as that on the weight [outputs, inputs] and on the bias [outputs]."""

@@ -53,11 +53,11 @@ class Member(Protocol):
 
 
 class Gradient(NamedTuple):
-    """A flat gradient, where each parameter [n, L, 2] begins there, -1 for those that are not wanted, and if any is."""
+    """A flat gradient, where each parameter [n, L, 2] begins there, -1 for those not wanted, and those that are."""
 
     array: Array
     places: Array
-    wanted: bool
+    wanted: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ class Passes:
             given = networks, (array, kept), blocks, _plain(slopes), (own, below)
             shared(loops.down, threads, *given)
             if gradient.wanted:
+                into.first(gradient.wanted)
                 apart = own.reshape(count, blocks, -1)
                 shared(loops.add, threads, networks, apart, *gradient[:2])
             return [np.add.reduce(below, 0)] if sources else []
@@ -156,9 +157,9 @@ def _gradient(parameters: list[list[nn.Parameter]], into: Into) -> Gradient:
     flat = wanted[0].base if wanted else np.empty(0, np.float32)
     assert flat is not None
     assert all(view.base is flat for view in wanted)  # `Into` says so
-    begin = flat.ctypes.data
+    begin, trained = flat.ctypes.data, frozenset(id(one) for each in parameters for one in each if one in into)
     places = [[-1 if view is None else (view.ctypes.data - begin) // flat.itemsize for view in each] for each in views]
-    return Gradient(flat, np.array(places).reshape(len(views), -1, 2), bool(wanted))
+    return Gradient(flat, np.array(places).reshape(len(views), -1, 2), trained)
 
 
 def _networks(form: Form) -> Networks | None:

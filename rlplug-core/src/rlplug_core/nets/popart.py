@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlplug_core.nets.by_rules import FORMS
 from rlplug_core.nets.encoders import linear
-from rlplug_core.nets.layer_rules import Affine, Slopes
+from rlplug_core.nets.layer_rules import Affine, Own
 from rlplug_core.nets.net import Net
 from rlplug_core.nets.normalize import TINY, mix, moments
 from rlplug_core.types import Array
@@ -82,8 +82,8 @@ class Rescaled:
         scale = self.layer.scale.numpy()
         return values * scale + self.layer.shift.numpy(), scale.copy()  # which may move before the way down
 
-    def down(self, slopes: Array, kept: Array, inputs: bool, weights: bool) -> Slopes:
-        return slopes * kept if inputs else None, []
+    def down(self, slopes: Array, kept: Array, inputs: bool, own: Own | None) -> Array | None:
+        return slopes * kept if inputs else None
 
 
 FORMS[PopArt] = lambda layer: [Affine(layer.linear), Rescaled(layer)]

@@ -153,8 +153,10 @@ def _slopes(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None]:
     )
 
 
-def product(one: Array, other: Array) -> Array:
+def product(one: Array, other: Array, into: Array | None = None) -> Array:
     """one [M, K] times other [K, N], by whoever is faster: numpy where torch's calls would cost more than the product.
+
+    The result is written to `into`, if that is given: an array of its shape and type, in order.
 
     Large ones go where torch's go, if that is faster: with its threads, or on a processor that oneDNN suits better. So
     do all if numpy's library was not told to use one thread: for small products more threads cost up to ten times as
@@ -162,12 +164,15 @@ def product(one: Array, other: Array) -> Array:
     """
     size = len(one) * other.size
     if small_in_numpy() and (size <= WORTH or _alone(size)):
-        here: Array = one.dot(other)
+        here: Array = one.dot(other, out=into)
         return here
     first, second = torch.from_numpy(one), torch.from_numpy(other)  # neither wants a gradient
     large = size > WORTH and _ours(first, second)
     result: Array = (_product(first, second.t()) if large else first.mm(second)).numpy()
-    return result
+    if into is None:
+        return result
+    into[...] = result
+    return into
 
 
 def _alone(size: int) -> bool:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from torch import nn
 
-from rlplug_core.nets.layer_rules import Affine, Elementwise, Rule, Slopes
+from rlplug_core.nets.layer_rules import Affine, Elementwise, Own, Rule
 from rlplug_core.types import Array
 
-#: A rule on the way down: its number, itself, the places of its parameters, and whether slopes are wanted at its
-#: inputs and at its parameters.
-Stop: TypeAlias = tuple[int, Rule, slice, bool, bool]
+#: A rule on the way down: its number, itself, whether slopes are wanted at its inputs, and, if they are wanted at its
+#: parameters, where they are added up: as what is not fresh, and as what is.
+Stop: TypeAlias = tuple[int, Rule, bool, tuple[Own | None, Own | None]]
 
 
 class Tape:
@@ -46,40 +47,44 @@ class Tape:
             all_kept.append(kept)
         return values, all_kept
 
-    def down(self, slopes: Array, kept: list[Any], inputs: bool, weights: bool) -> Slopes:
-        wanted = [weights] * len(self.parameters)
-        return self.slopes(slopes, kept, inputs, wanted)  # type: ignore[return-value] # none is missing where all are wanted
+    def down(self, slopes: Array, kept: list[Any], inputs: bool, own: Own | None) -> Array | None:
+        arrays = [None] * len(self.parameters) if own is None else own.arrays
+        return self.along(self.way(inputs, arrays), slopes, kept, inputs, own is not None and own.fresh)
 
-    def slopes(
-        self, slopes: Array, kept: list[object], inputs: bool, wanted: Sequence[bool]
-    ) -> tuple[Array | None, list[Array | None]]:
-        """Slopes at the outputs to those at the inputs, if wanted, and at the parameters for which `wanted` says so."""
-        return self.along(self.way(inputs, wanted), slopes, kept, inputs)
+    def way(self, inputs: bool, arrays: Sequence[Array | None]) -> list[Stop]:
+        """The rules that have something to find, last to first; nothing is worked out below them.
 
-    def way(self, inputs: bool, wanted: Sequence[bool]) -> list[Stop]:
-        """The rules that have something to find, last to first; nothing is worked out below them."""
+        Args:
+            inputs: whether slopes are wanted at the inputs.
+            arrays: where those of each parameter are added up, None where they are not wanted.
+        """
         way: list[Stop] = []
         begin, below = 0, inputs
         for number, rule in enumerate(self.rules):
             end = begin + len(rule.parameters)
-            weights = any(wanted[begin:end])
-            if below or weights:
-                way.append((number, rule, slice(begin, end), below, weights))
-            begin, below = end, below or weights
+            own = _own(rule, arrays[begin:end])
+            if below or own[0] is not None:
+                way.append((number, rule, below, own))
+            begin, below = end, below or own[0] is not None
         return way[::-1]
 
-    def along(
-        self, way: list[Stop], slopes: Array, kept: list[object], inputs: bool
-    ) -> tuple[Array | None, list[Array | None]]:
-        """Compute `slopes` along a way that was found before."""
-        found: list[Array | None] = [None] * len(self.parameters)
+    def along(self, way: list[Stop], slopes: Array, kept: list[object], inputs: bool, fresh: bool) -> Array | None:
+        """Take `slopes` along a way that was found before; `fresh` says whether its arrays are all zero."""
         passed: Array | None = slopes
-        for number, rule, place, below, weights in way:
+        for number, rule, below, own in way:
             assert passed is not None
-            passed, own = rule.down(passed, kept[number], below, weights)
-            if weights:
-                found[place] = own
-        return passed if inputs else None, found
+            passed = rule.down(passed, kept[number], below, own[fresh])
+        return passed if inputs else None
+
+
+def _own(rule: Rule, arrays: Sequence[Array | None]) -> tuple[Own | None, Own | None]:
+    """Where a rule adds to these arrays, not fresh and fresh; what nobody wants of it goes into arrays of its own."""
+    if all(one is None for one in arrays):
+        return None, None
+    known = zip(arrays, rule.parameters, strict=True)
+    (kind, *_) = (one.dtype for one in arrays if one is not None)
+    filled = [np.zeros(parameter.shape, kind) if one is None else one for one, parameter in known]
+    return Own(filled, fresh=False), Own(filled, fresh=True)
 
 
 def fused(rules: Sequence[Rule]) -> list[Rule]:
@@ -111,12 +116,10 @@ class Beside:
         widths = np.cumsum([each.shape[1] for each in outputs])[:-1].tolist()
         return np.concatenate(outputs, 1), (widths, list(kept))
 
-    def down(self, slopes: Array, kept: tuple[list[int], list[Any]], inputs: bool, weights: bool) -> Slopes:
-        parts = np.split(slopes, kept[0], 1)
-        found = [
-            tape.down(part, own, inputs, weights) for tape, part, own in zip(self.tapes, parts, kept[1], strict=True)
-        ]
-        return _total([own for own, _ in found]) if inputs else None, [one for _, own in found for one in own]
+    def down(self, slopes: Array, kept: tuple[list[int], list[Any]], inputs: bool, own: Own | None) -> Array | None:
+        parts = zip(self.tapes, np.split(slopes, kept[0], 1), kept[1], _parted(own, self.tapes), strict=True)
+        below = [tape.down(part, told, inputs, into) for tape, part, told, into in parts]
+        return _total(below) if inputs else None
 
 
 class Dueling:
@@ -142,12 +145,21 @@ class Dueling:
         outputs = value[:, None] + (apart - apart.mean(1, keepdims=True))
         return outputs.reshape(advantage.shape), (on_advantage, on_value)
 
-    def down(self, slopes: Array, kept: tuple[list[Any], list[Any]], inputs: bool, weights: bool) -> Slopes:
+    def down(self, slopes: Array, kept: tuple[list[Any], list[Any]], inputs: bool, own: Own | None) -> Array | None:
         apart = slopes.reshape(len(slopes), self.actions, -1)
         centred = (apart - apart.mean(1, keepdims=True)).reshape(slopes.shape)
-        by_advantage, own = self.advantage.down(centred, kept[0], inputs, weights)
-        by_value, further = self.value.down(apart.sum(1), kept[1], inputs, weights)
-        return _total([by_advantage, by_value]) if inputs else None, [*own, *further]
+        of_advantage, of_value = _parted(own, [self.advantage, self.value])
+        by_advantage = self.advantage.down(centred, kept[0], inputs, of_advantage)
+        by_value = self.value.down(apart.sum(1), kept[1], inputs, of_value)
+        return _total([by_advantage, by_value]) if inputs else None
+
+
+def _parted(own: Own | None, tapes: Sequence[Tape]) -> list[Own | None]:
+    """Part what is added up among tapes whose parameters follow one another."""
+    if own is None:
+        return [None] * len(tapes)
+    ends = list(accumulate(len(tape.parameters) for tape in tapes))
+    return [Own(own.arrays[begin:end], own.fresh) for begin, end in pairwise([0, *ends])]
 
 
 def _total(parts: Sequence[Array | None]) -> Array:
