@@ -147,8 +147,9 @@ CONTINUOUS = [
 def slopes(made: Any, optimizer: Any, loss: Any) -> torch.Tensor:
     """The flat gradient, as `minimize` finds it: from zero, of which rules know."""
     optimizer.gradient.zero_()
-    optimizer.on_host()[1].are_zero()
-    loss.backward(optimizer.on_host()[1]) if not isinstance(loss, torch.Tensor) else loss.backward()
+    into = optimizer.on_host()[1]
+    into.zero.update(map(id, into))
+    loss.backward(into) if not isinstance(loss, torch.Tensor) else loss.backward()
     found: torch.Tensor = optimizer.gradient.clone()
     optimizer.gradient.zero_()
     return found

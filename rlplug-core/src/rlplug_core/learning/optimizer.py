@@ -114,7 +114,7 @@ class Optimizer:
         if isinstance(loss, Node):
             array, into = self.on_host()
             array.fill(0)
-            into.are_zero()
+            into.zero.update(map(id, into))
         else:
             self.gradient.zero_()
         if self.target is not self.flat:

@@ -148,7 +148,8 @@ class ByRules:
         def back(slopes: Array, into: Into) -> list[Array]:
             inputs = bool(sources)
             way, trained, apart = self.ways[inputs](into)
-            fresh = into.first(trained) and apart
+            fresh = apart and trained <= into.zero
+            into.zero -= trained
             passed = tape.along(way, slopes[:, None] if single else slopes, kept, inputs, fresh)
             return [] if passed is None else [passed]
 

@@ -21,7 +21,7 @@ from rlplug_core.types import Array
 
 
 class Own(NamedTuple):
-    """Where the slopes of a rule's parameters are added up.
+    """Arrays to which the slopes of a rule's parameters are added.
 
     Attributes:
         arrays: one for each parameter, of its shape.
@@ -35,14 +35,6 @@ class Own(NamedTuple):
         """Add slopes, as many as there are, to the first arrays."""
         for array, found in zip(self.arrays, slopes, strict=False):
             array += found
-
-    def add_product(self, one: Array, other: Array) -> None:
-        """Add one [M, K] times other [K, N] to the first array; where that is fresh, without another one between."""
-        array = self.arrays[0]
-        if self.fresh and one.dtype == other.dtype == array.dtype:
-            product(one, other, array)
-        else:
-            array += product(one, other)
 
 
 class Rule(Protocol):
@@ -89,7 +81,11 @@ class Affine:
         values, told = kept
         slopes = self.ahead(slopes, told, own)
         if own is not None:
-            own.add_product(slopes.T, values)
+            weight = own.arrays[0]
+            if own.fresh and slopes.dtype == values.dtype == weight.dtype:
+                product(slopes.T, values, weight)
+            else:
+                weight += product(slopes.T, values)
         return product(slopes, self.weight) if inputs else None
 
     def ahead(self, slopes: Array, told: Array, own: Own | None) -> Array:

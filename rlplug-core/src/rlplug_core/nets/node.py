@@ -21,24 +21,16 @@ from rlplug_core.types import Array
 
 
 class Into(dict[nn.Parameter, Array]):
-    """Where the slopes of parameters are added up: by parameter, views of an optimizer's flat gradient.
+    """Arrays to which slopes are added, by parameter: views of an optimizer's flat gradient.
 
-    Whoever adds to an array says so to `first`: the first one may write there, which takes less time.
+    Attributes:
+        zero: the parameters, by `id`, whose arrays are zero: the first one may write there, which takes less time than
+            to add. Whoever adds to an array takes its parameter out.
     """
 
     def __init__(self, arrays: Mapping[nn.Parameter, Array]) -> None:
         super().__init__(arrays)
         self.zero: set[int] = set()
-
-    def are_zero(self) -> None:
-        """Take note that all arrays are zero."""
-        self.zero.update(map(id, self))
-
-    def first(self, parameters: frozenset[int]) -> bool:
-        """Return whether the arrays of these parameters, by `id`, are zero; from now on they are not."""
-        zero = parameters <= self.zero
-        self.zero -= parameters
-        return zero
 
 
 #: Slopes at a node to the slopes at each of its sources.

@@ -131,7 +131,7 @@ class Passes:
             given = networks, (array, kept), blocks, _plain(slopes), (own, below)
             shared(loops.down, threads, *given)
             if gradient.wanted:
-                into.first(gradient.wanted)
+                into.zero -= gradient.wanted
                 apart = own.reshape(count, blocks, -1)
                 shared(loops.add, threads, networks, apart, *gradient[:2])
             return [np.add.reduce(below, 0)] if sources else []

@@ -78,7 +78,7 @@ class Tape:
 
 
 def _own(rule: Rule, arrays: Sequence[Array | None]) -> tuple[Own | None, Own | None]:
-    """Where a rule adds to these arrays, not fresh and fresh; what nobody wants of it goes into arrays of its own."""
+    """Return what a rule adds to, not fresh and fresh; slopes that nobody wants go into arrays of their own."""
     if all(one is None for one in arrays):
         return None, None
     known = zip(arrays, rule.parameters, strict=True)
