@@ -161,7 +161,9 @@ def transitions(batch: int, obs: int, action: Array) -> rl.Transitions:
         index,
     )
     tensors: Any = [torch.from_numpy(array) for array in arrays]
-    return rl.Transitions(tensors[0], None, *tensors[1:], {})
+    made = rl.Transitions(tensors[0], None, *tensors[1:], {})
+    made.arrays = made.in_numpy()  # as a replay hands it out
+    return made
 
 
 def dqn() -> Calls:

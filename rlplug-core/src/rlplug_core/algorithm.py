@@ -230,9 +230,10 @@ class Algorithm(nn.Module, Generic[B]):
         if self.device.type != "cpu":
             return f"the device is {self.device}"
         obs = batch.obs
-        vectors = isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32
+        if isinstance(obs, Tensor) and obs.ndim == 2 and obs.dtype is torch.float32:
+            return ""
         discrete = isinstance(self.spec.obs, spaces.Discrete | spaces.MultiDiscrete)
-        return "" if vectors or discrete else "observations are neither vectors of float32 nor Discrete"
+        return "" if discrete else "observations are neither vectors of float32 nor Discrete"
 
     def how_gradients_came(self) -> str:
         """Return how losses were differentiated and why, and how many gradient steps are CUDA graphs."""

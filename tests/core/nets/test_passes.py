@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -154,6 +157,30 @@ def test_bits_are_the_same_whichever_threads_there_are(monkeypatch: pytest.Monke
         node.back(numbers(2, ROWS, OUTPUTS), optimizer.on_host()[1])
         found.append((node.value.tobytes(), optimizer.on_host()[0].tobytes()))
     assert found[0] == found[1]
+
+
+def test_torch_keeps_its_number_of_threads() -> None:
+    """Where numba begins its own, OpenMP is told how many cores there are."""
+    script = """
+import numpy as np, torch
+from torch import nn
+from rlplug_core.nets import loops, passes
+from rlplug_core.nets.by_rules import ByRules
+from rlplug_core.learning.optimizer import flatten
+
+passes.WORTH = 0
+torch.set_num_threads(2)
+network = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+flatten(list(network.parameters()))
+rules = ByRules(network)
+assert not rules.why_not()
+rules(np.ones((150, 5), np.float32))
+assert rules.passes.networks is not None
+print(torch.get_num_threads())
+"""
+    told = os.environ | {"NUMBA_NUM_THREADS": "3", "NUMBA_DISABLE_JIT": "0", "OPENBLAS_NUM_THREADS": "1"}
+    said = subprocess.run([sys.executable, "-c", script], env=told, capture_output=True, text=True, check=False)
+    assert said.stdout == "2\n", said.stderr
 
 
 def test_networks_that_moved_and_copies_are_taken_as_they_are_now() -> None:

@@ -114,4 +114,4 @@ class DQN(rl.Algorithm[rl.Transitions]):
         target = batch.reward + batch.discount * next_q
         loss = batch.mean(rl.regression(q, target, now.loss))
         metrics = {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
-        return loss, metrics, (target - q).abs().detach()
+        return loss, metrics, abs(target - q.detach())

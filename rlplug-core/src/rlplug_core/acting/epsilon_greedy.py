@@ -65,7 +65,7 @@ class EpsilonGreedy(NetworkAgent):
         noise = self.draws.next(len(values))
         action = self.choose(values, noise[:, 1], clock) if explore else values.argmax(-1)
         exploring = noise[:, 0] < (self.chance(clock) if explore else self.evaluation)
-        if exploring.any():
+        if np.count_nonzero(exploring):  # `any` takes four times as long
             action = np.where(exploring, self.any_legal(obs, noise[:, 1], values.shape[1]), action)
         return action
 

@@ -96,7 +96,7 @@ class ReplayBuffer:
             self.data = Ring.like(step, self._slots(rows_of(step.obs)), self.store)
         self.data.write(step)
         before, pace = self.added, self.pace
-        self.added += len(step.valid) if step.valid.all() else int(step.valid.sum())
+        self.added += int(np.count_nonzero(step.valid))
         if self.added >= pace.learning_starts:
             self.owed += pace.gradient_steps * (self.added // pace.train_freq - before // pace.train_freq)
 

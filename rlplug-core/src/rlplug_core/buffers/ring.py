@@ -68,7 +68,8 @@ class Ring:
         self.terminated[slot] = step.terminated & step.valid if step.ended else False
         self.ended[slot] = (step.terminated | step.truncated) & step.valid if step.ended else False
         self.valid[slot] = step.valid
-        self.all_valid = self.all_valid and bool(step.valid.all())
+        # `all` and `any` take four times as long as to count.
+        self.all_valid = self.all_valid and np.count_nonzero(step.valid) == self.num_envs
         for name, array in step.extras.items():
             self.extras[name][slot] = array
         if step.ended:
@@ -95,7 +96,7 @@ class Ring:
 
     def _forget(self, slot: int) -> None:
         """The episodes' ends among the steps that are about to be overwritten."""
-        for row in np.flatnonzero(self.ended[slot]).tolist() if self.ended[slot].any() else ():
+        for row in np.flatnonzero(self.ended[slot]).tolist() if np.count_nonzero(self.ended[slot]) else ():
             number = (self.count - self.slots) * self.num_envs + row
             tree_map(lambda store, n=number: store.forget(n), self.obs)
 

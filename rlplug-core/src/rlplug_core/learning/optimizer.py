@@ -114,7 +114,7 @@ class Optimizer:
         if isinstance(loss, Node):
             array, into = self.on_host()
             array.fill(0)
-            into.zero.update(map(id, into))
+            into.zero |= into.every
         else:
             self.gradient.zero_()
         if self.target is not self.flat:

@@ -155,3 +155,12 @@ def clipped_product(ratio: Array, factor: Array, low: float, high: float, smalle
         full = ratio[b] * factor[b]
         slope[b] = factor[b] if full <= cut else ZERO
         smaller[b] = cut if full > cut else full
+
+
+@loop
+def huber(error: Array, loss: Array, slope: Array) -> None:
+    """Write half of the square of errors [B] within 1, the size less a half beyond, and the slopes [B]."""
+    for b in range(error.size):
+        cut = -ONE if error[b] < -ONE else error[b]
+        cut = ONE if cut > ONE else cut
+        slope[b], loss[b] = cut, cut * (error[b] - HALF * cut)

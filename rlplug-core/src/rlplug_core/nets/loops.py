@@ -12,6 +12,8 @@ from threading import Lock
 from types import ModuleType
 from typing import TypeAlias
 
+import torch
+
 from rlplug_core.types import Array
 
 #: For values [B, F] of a layer before its bias [F]: the activation of both in their place; and for slopes [B, F] at
@@ -84,6 +86,7 @@ def shared(function: Callable[..., None], threads: int, *arguments: object) -> N
     import numba  # here alone, since it may not be there
 
     with TURN:
+        _begin_threads()
         before, wanted = numba.get_num_threads(), min(threads, numba.config.NUMBA_NUM_THREADS)
         if before == wanted:  # to set them takes a while
             function(*arguments)
@@ -93,6 +96,16 @@ def shared(function: Callable[..., None], threads: int, *arguments: object) -> N
             function(*arguments)
         finally:
             numba.set_num_threads(before)
+
+
+@cache
+def _begin_threads() -> None:
+    """Let numba begin its threads, which gives OpenMP as many as the machine has, and torch back its own number."""
+    import numba
+
+    before = torch.get_num_threads()
+    numba.get_num_threads()  # the first call begins them
+    torch.set_num_threads(before)
 
 
 @cache

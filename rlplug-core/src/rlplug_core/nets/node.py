@@ -24,12 +24,14 @@ class Into(dict[nn.Parameter, Array]):
     """Arrays to which slopes are added, by parameter: views of an optimizer's flat gradient.
 
     Attributes:
-        zero: the parameters, by `id`, whose arrays are zero: the first one may write there, which takes less time than
-            to add. Whoever adds to an array takes its parameter out.
+        every: the parameters, by `id`.
+        zero: those whose arrays are zero: the first one may write there, which takes less time than to add. Whoever
+            adds to an array takes its parameter out.
     """
 
     def __init__(self, arrays: Mapping[nn.Parameter, Array]) -> None:
         super().__init__(arrays)
+        self.every = frozenset(map(id, self))
         self.zero: set[int] = set()
 
 
@@ -181,6 +183,10 @@ class Node:
 
     def huber(self) -> Node:
         """Half of the square within 1, and the size less a half beyond."""
+        if (loops := head_loops()) is not None and self.value.ndim == 1 and self.value.dtype == np.float32:
+            loss, slope = np.empty_like(self.value), np.empty_like(self.value)
+            loops.huber(self.value, loss, slope)
+            return self._one(loss, slope)
         slope = np.minimum(np.maximum(self.value, -1), 1)
         return self._one(slope * (self.value - 0.5 * slope), slope)
 
@@ -224,7 +230,7 @@ class Node:
         rows, before = row_numbers(len(index)), self.value
 
         def back(slopes: Array, into: Into) -> tuple[Array]:
-            found = np.zeros_like(before)
+            found = np.zeros(before.shape, before.dtype)
             found[rows, index] = slopes
             return (found,)
 

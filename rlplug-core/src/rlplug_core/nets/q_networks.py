@@ -20,7 +20,7 @@ from rlplug_core.nets.encoders import activation, encoder, layer_norm, linear
 from rlplug_core.nets.heads import check_mask, masked
 from rlplug_core.nets.layer_rules import Rule
 from rlplug_core.nets.net import Net
-from rlplug_core.nets.node import Node, stacked
+from rlplug_core.nets.node import Node, row_numbers, stacked
 from rlplug_core.nets.noisy import Noise, NoisyLinear, check_sigma
 from rlplug_core.nets.noisy_outputs import check_no_output_gain
 from rlplug_core.nets.noisy_rules import NoisyAffine
@@ -259,7 +259,7 @@ def chosen(distribution: Tensor, action: Tensor) -> Tensor:
     if isinstance(distribution, Node):
         return distribution.chosen(action)
     if isinstance(distribution, np.ndarray):
-        return distribution[np.arange(len(action)), action]
+        return distribution[row_numbers(len(action)), action]
     index = action.view(-1, 1, 1).expand(-1, 1, distribution.shape[2])
     return distribution.gather(1, index).squeeze(1)
 
