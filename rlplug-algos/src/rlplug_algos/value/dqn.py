@@ -109,9 +109,9 @@ class DQN(rl.Algorithm[rl.Transitions]):
         self, batch: rl.Transitions, noise: list[Tensor] | list[None], now: DQNConfig
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """The loss of r + discount * Q_target(s', a') - Q(s, a), where a' is the best action (algorithm 1)."""
-        q = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action).squeeze(1)
         next_q = rl.next_distribution(self.q_network, self.target_network, batch, noise[1:], now.double).squeeze(1)
         target = batch.reward + batch.discount * next_q
+        q = rl.chosen(self.q_network.distribution(batch.obs, noise[0]), batch.action).squeeze(1)
         loss = batch.mean(rl.regression(q, target, now.loss))
         metrics = {"loss/value": loss.detach(), "loss/q_mean": batch.mean(q.detach())}
         return loss, metrics, abs(target - q.detach())
