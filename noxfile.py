@@ -159,7 +159,7 @@ def faults(session: nox.Session) -> None:
 
     It needs Linux and a C compiler. `-- 0.1` draws a tenth of the file operations.
     """
-    install(session, (*PACKAGES[:3], "rlplug-cli[tune]"), *PYTEST)
+    install(session, (*PACKAGES[:2], "rlplug-envs[multiagent]", "rlplug-cli[tune]"), *PYTEST)
     with timed(session, checks):
         session.run("pytest", "tests/faults", *PARALLEL)
         session.run("python", "-m", "tests.faults.page", *session.posargs)

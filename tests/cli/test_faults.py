@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from rlplug_core import plugins
+from tests.faults.kills import forms
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +31,12 @@ def test_a_run_that_is_killed_ends_like_one_that_was_left_alone() -> None:
     rows = table("kills", "a2c", RLPLUG_KILLS="3")
     assert [row[:2] for row in rows] == [["a2c", "sync"], ["a2c", "inline"]]
     assert all(int(kills) > 0 for _, _, kills, _ in rows)
+
+
+def test_every_form_of_every_algorithm_is_in_the_table_of_kills() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\S+) \| (\S+) \| \d+ \| none \|$", page, re.MULTILINE)
+    assert {(name, form) for name in plugins.ids("algorithms") for form in forms(name)} <= set(rows)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the library that makes files fail needs a C compiler")

@@ -28,7 +28,18 @@ RUN = {
     "total_timesteps": 400, "num_envs": 2, "eval_every": 100, "eval_episodes": 3, "final_eval_episodes": 5,
     "log_every": 20, "checkpoint_every": 60,
 }  # fmt: skip
-OWN = {"learning_starts": 60, "batch_size": 16, "n_steps": 8, "n_epochs": 2, "buffer_size": 1000}
+OWN = {
+    "learning_starts": 60, "batch_size": 16, "n_steps": 8, "n_epochs": 2, "buffer_size": 1000,
+    "sequence_length": 6, "burn_in": 2, "n_action_samples": 2,
+}  # fmt: skip
+#: Who plays in worlds of many agents, where the algorithm asks for it.
+PLAYER = "ppo:n_steps=8,batch_size=16,n_epochs=2"
+#: The environments of algorithms of many agents, whose states are exact, and the words that they need besides.
+WORLDS: dict[str, tuple[str, ...]] = {
+    "independent": ("pettingzoo/mpe2.simple_spread", "--agent", f"*={PLAYER}"),
+    "mappo": ("pettingzoo/mpe2.simple_spread",),
+    "self-play": ("pettingzoo/classic.connect_four", "--player", PLAYER),
+}
 #: What the forms of a run are called, its runner, and the words that ask for it.
 FORMS = {
     "sync": ("sync", ("--runner", "sync")),
@@ -58,11 +69,11 @@ def words(algorithm: str, form: str) -> list[str]:
     """The command line of a run, but for its name."""
     found, _ = index.read(usable("algorithms", algorithm))
     actions = [] if found is None else found.actions
-    env = "CartPole-v1" if "Discrete" in actions else "Pendulum-v1"
+    env = WORLDS.get(algorithm) or ("CartPole-v1" if "Discrete" in actions else "Pendulum-v1",)
     own = {option.name for option in declared("algorithms", algorithm)}
     values = RUN | {name: value for name, value in OWN.items() if name in own}
     options = [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    return ["run", algorithm, env, *options, *FORMS[form][1]]
+    return ["run", algorithm, *env, *options, *FORMS[form][1]]
 
 
 def killed(algorithm: str, form: str, place: Path, kills: int = KILLS, seed: int = 0) -> Outcome:

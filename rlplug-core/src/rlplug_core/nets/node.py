@@ -141,7 +141,10 @@ class Node:
     ) -> Any:
         """Do what torch's function does, by the method of the same name."""
         if function not in FUNCTIONS:
-            raise TypeError(f"{function.__name__} has no rule")
+            raise TypeError(
+                f"{function.__name__} has no rule by which a loss of arrays is differentiated; write it with functions "
+                "that have one, or hand the loss the batch itself in place of `in_numpy`"
+            )
         return FUNCTIONS[function](*args, **named)
 
     def exp(self) -> Node:
