@@ -94,9 +94,10 @@ def test_a_state_taken_in_the_middle_is_complete_and_a_run_goes_on_from_it() -> 
     state = states[-1]
     assert sum(state["workers"]["slots"].tolist()) == state["clock"]["steps"]
     assert len(state["workers"]["all"]) == 2
-    again = processes_runner(total_timesteps=state["clock"]["steps"] + 200)
+    again = processes_runner()
     try:
         again.load_state_dict(state)
+        again.clock.limit = state["clock"]["steps"] + 200
         assert_same(state["learner"], stored(again.snapshot().state_dict()))
         again.run(lambda: None)
         assert again.clock.steps >= state["clock"]["steps"] + 200
@@ -121,9 +122,10 @@ def test_each_episode_and_each_metric_is_in_the_state_or_was_told_before(tmp_pat
         runner.run(poll)
     finally:
         runner.close()
-    again = processes_runner(**options, total_timesteps=states[0]["clock"]["steps"] + 200)
+    again = processes_runner(**options)
     try:
         again.load_state_dict(states[0])
+        again.clock.limit = states[0]["clock"]["steps"] + 200
         assert set(again.metrics()) == {"loss/value", "loss/gradient_norm"}
         again.run(lambda: None)
         told.extend(again.episodes())
