@@ -49,8 +49,8 @@ products: networks of 64 units are near it, those of 256 units are faster than i
 numpy, written for its two networks alone (`by_hand.py`): rules without numba stay above it. By libraries are the
 update's products and Adam alone, each product by the fastest of three libraries (`by_libraries.py`): the floor of
 networks of 256 units. The table is of a processor with AVX-512, with numba. The bar for PPO's minibatch is 1.8; without
-numba it took 388 there, 1.82 of the floor. On a processor without AVX-512 the last column was 1.83, 1.33 and 1.18, and
-18 turns of `--only ppo` gave 1.73 to 1.95."""
+numba it took 388 there, 1.82 of the floor. On a processor without AVX-512 the last column was 1.83, 1.33 and 1.18;
+twelve calls of `--only ppo` there, in random order, gave 1.69 to 1.94, 1.77 in the median."""
 
 
 class Net:
