@@ -148,7 +148,7 @@ def slopes(made: Any, optimizer: Any, loss: Any) -> torch.Tensor:
     """The flat gradient, as `minimize` finds it: from zero, of which rules know."""
     optimizer.gradient.zero_()
     into = optimizer.on_host()[1]
-    into.zero.update(map(id, into))
+    into.zero |= into.every
     loss.backward(into) if not isinstance(loss, torch.Tensor) else loss.backward()
     found: torch.Tensor = optimizer.gradient.clone()
     optimizer.gradient.zero_()

@@ -10,7 +10,6 @@ import random
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,8 +86,8 @@ def killed(algorithm: str, form: str, place: Path, kills: int = KILLS, seed: int
     while outcome.kills < kills:
         until = _size(run) + draw.randrange(2 * share)
         while process.is_alive() and _size(run) <= until:
-            time.sleep(0.0005)
-        time.sleep(draw.random() * 0.02)  # so that it hits what lies between two records, too
+            process.join(0.0005)
+        process.join(draw.random() * 0.02)  # so that it hits what lies between two records, too
         if process.is_alive() and process.pid is not None:
             os.kill(process.pid, signal.SIGKILL)
         if ended(process) >= 0:
