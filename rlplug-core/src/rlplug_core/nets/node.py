@@ -143,7 +143,7 @@ class Node:
         if function not in FUNCTIONS:
             raise TypeError(
                 f"{function.__name__} has no rule by which a loss of arrays is differentiated; write it with functions "
-                "that have one, or hand the loss the batch itself in place of `in_numpy`"
+                "that have one, or leave `in_numpy` out: autograd then differentiates a loss of tensors"
             )
         return FUNCTIONS[function](*args, **named)
 
